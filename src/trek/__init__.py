@@ -1,0 +1,78 @@
+"""Trek takes one PyTorch model from a laptop to a cluster.
+
+Public names live here and are resolved on first use, so that `import trek` loads neither torch nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from trek._version import __version__
+from trek.errors import InvalidHP, TrekError
+
+if TYPE_CHECKING:
+    from trek import data, search
+    from trek.data.expressions import col
+    from trek.data.loaders import DataLoader
+    from trek.flow import Flow
+    from trek.train.checkpoints import Checkpoint
+    from trek.train.fit import fit
+    from trek.train.length import batches, epochs, records
+    from trek.train.run import run
+    from trek.train.traveler import Traveler
+    from trek.train.trial import Trial, TrialContext
+    from trek.world import World
+
+# name -> module that holds it; a name equal to the module's last part is the module itself.
+_HOMES = {
+    "Checkpoint": "trek.train.checkpoints",
+    "DataLoader": "trek.data.loaders",
+    "Flow": "trek.flow",
+    "Traveler": "trek.train.traveler",
+    "Trial": "trek.train.trial",
+    "TrialContext": "trek.train.trial",
+    "World": "trek.world",
+    "batches": "trek.train.length",
+    "col": "trek.data.expressions",
+    "data": "trek.data",
+    "epochs": "trek.train.length",
+    "fit": "trek.train.fit",
+    "records": "trek.train.length",
+    "run": "trek.train.run",
+    "search": "trek.search",
+}
+
+__all__ = [
+    "Checkpoint",
+    "DataLoader",
+    "Flow",
+    "InvalidHP",
+    "Traveler",
+    "TrekError",
+    "Trial",
+    "TrialContext",
+    "World",
+    "__version__",
+    "batches",
+    "col",
+    "data",
+    "epochs",
+    "fit",
+    "records",
+    "run",
+    "search",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trek' has no attribute {name!r}")
+    module = importlib.import_module(_HOMES[name])
+    value = module if _HOMES[name] == f"trek.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""`python -m trek` is `trek`."""
+
+from trek.cli.main import main
+
+main()

@@ -1,0 +1,83 @@
+"""The root of the command line: finds a noun's file when it is called, and turns errors into one line and a code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from trek._version import __version__
+from trek.errors import TrainingError, TrekError
+
+# command -> (module:attribute, help shown in the list, so that listing imports nothing)
+COMMANDS = {
+    "checkpoint": ("trek.cli.checkpoint:checkpoint", "List, describe, download and delete checkpoints."),
+    "cluster": ("trek.cli.cluster:cluster", "See the control plane of this machine, and stop it."),
+    "data": ("trek.cli.data:data", "Fetch and look at data sets."),
+    "experiment": ("trek.cli.experiment:experiment", "Create, list, describe, follow and end experiments."),
+    "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and look at their runs."),
+    "launch": ("trek.cli.launch:launch", "Run a script as N processes."),
+    "trial": ("trek.cli.trial:trial", "Describe trials, their metrics and logs."),
+    "up": ("trek.cli.up:up", "Start a master that other people can use."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, by name."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's file and hand its command over."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List names and one-line helps from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="trek")
+@click.option(
+    "-m", "--master", envvar="TREK_MASTER", metavar="URL", help="The master to talk to; without it, an own one."
+)
+@click.pass_context
+def trek(ctx: click.Context, master: str | None) -> None:
+    """Take one PyTorch model from a laptop to a cluster."""
+    ctx.obj = {"master": master}
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run the command line and exit with the code design promises: 0, 1, 2, 3 or 130."""
+    try:
+        code = trek.main(args=argv, standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except TrekError as error:
+        _show(error)
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show(error: TrekError) -> None:
+    if isinstance(error, TrainingError) and error.traceback_text:
+        click.echo(error.traceback_text.rstrip(), err=True)
+    click.echo(f"trek: error: {error}", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Every exception Trek raises on purpose, and the exit code each one maps to.
+
+    TrekError                         3
+    ├── InputError (ValueError)       2   the caller's mistake: what, the value, the remedy
+    │   ├── ConfigError               2   a configuration file or setting
+    │   └── EntrypointError           2   `module:Class` that cannot be loaded or is not a Trial
+    ├── TrainingError                 1   the user's own code failed; carries its traceback
+    │   └── RankFailed                1   a process of a gang died or raised
+    └── OutsideError                  3   the world around us failed
+        ├── DataUnavailable           3   a download failed, or what came is not what was promised
+        ├── StorageError              3   a disk is full, a folder cannot be written
+        ├── CheckpointError           3   a checkpoint is torn or does not fit
+        ├── PortInUse                 3   somebody else listens there
+        └── MasterUnreachable         3   no answer from the control plane
+
+`InvalidHP` is not an error: a Trial raises it to reject its hyperparameters.
+"""
+
+from __future__ import annotations
+
+
+class TrekError(Exception):
+    """Base of everything Trek raises on purpose."""
+
+    exit_code = 3
+
+
+class InputError(TrekError, ValueError):
+    """The caller asked for something that cannot be; the message holds the remedy."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A configuration file or a setting is wrong."""
+
+
+class EntrypointError(InputError):
+    """An entrypoint cannot be imported or is not a Trial."""
+
+
+class TrainingError(TrekError):
+    """The user's own code failed. `traceback_text` holds the user's frames and nothing of ours."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, traceback_text: str = "") -> None:
+        super().__init__(message)
+        self.traceback_text = traceback_text
+
+
+class RankFailed(TrainingError):
+    """A process of a gang died or raised; `rank` says which, `process_exit_code` how (negative: by that signal)."""
+
+    def __init__(self, message: str, *, rank: int, process_exit_code: int | None, traceback_text: str = "") -> None:
+        super().__init__(message, traceback_text=traceback_text)
+        self.rank = rank
+        self.process_exit_code = process_exit_code
+
+
+class OutsideError(TrekError):
+    """The world around Trek failed: network, disk, another program."""
+
+
+class DataUnavailable(OutsideError):
+    """Data could not be fetched, or what came is not what was promised."""
+
+
+class StorageError(OutsideError):
+    """A file could not be written: full disk, read-only folder."""
+
+
+class CheckpointError(OutsideError):
+    """A checkpoint is torn, altered, or does not fit what loads it."""
+
+
+class PortInUse(OutsideError):
+    """Another program listens on the port asked for."""
+
+
+class MasterUnreachable(OutsideError):
+    """The control plane did not answer."""
+
+
+class InvalidHP(Exception):  # noqa: N818 - not an error: the Trial's way to say no to its hyperparameters
+    """Raised by a Trial to reject its hyperparameters; the Searcher replaces the trial."""

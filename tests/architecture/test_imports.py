@@ -1,0 +1,113 @@
+"""Who may import whom: the table of docs/architecture.md, walked with ast."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
+
+_GROUND = {"errors", "_version"}
+_LOW = _GROUND | {"world", "engines"}
+_MIDDLE = _LOW | {"data"}
+_PARALLEL = _MIDDLE | {"strategies", "elastic", "ps"}
+_TRAIN = _PARALLEL | {"train", "nn"}
+_EXPERIMENTS = _TRAIN | {"search", "client", "experiments"}
+
+# room -> rooms it may import, itself always included
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "_version": set(),
+    "world": _GROUND,
+    "engines": _GROUND | {"world"},
+    "search": _GROUND,
+    "client": _GROUND,
+    "data": _LOW,
+    "strategies": _PARALLEL,
+    "elastic": _PARALLEL,
+    "ps": _PARALLEL,
+    "nn": _PARALLEL,
+    "train": _TRAIN,
+    "experiments": _EXPERIMENTS,
+    "control": _EXPERIMENTS | {"control"},
+    "master": _EXPERIMENTS | {"control", "master"},
+    "flow": _MIDDLE | {"client"},
+    "serve": _GROUND | {"world", "train"},
+    "integrations": _GROUND,
+    "compat": _GROUND,
+}
+ON_TOP = {"cli", "testing", "__init__", "__main__"}
+
+NO_TORCH = [
+    "search",
+    "client",
+    "experiments/config.py",
+    "train/length.py",
+    "world",
+    "engines",
+    "errors.py",
+    "__init__.py",
+]
+HEAVY = {"torch", "pyarrow"}
+
+
+def _modules() -> Iterator[Path]:
+    yield from sorted(SOURCE.rglob("*.py"))
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def _imports(tree: ast.Module, *, top_level_only: bool) -> Iterator[str]:
+    nodes = _top_level(tree) if top_level_only else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            if node.module == "trek":
+                yield from (f"trek.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Statements that run at import: not inside functions, not under TYPE_CHECKING."""
+    stack: list[ast.stmt] = list(tree.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            stack.extend(node.orelse)
+            continue
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With | ast.ClassDef):
+            stack.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
+
+
+@pytest.mark.parametrize("path", list(_modules()), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
+    room = _room(path)
+    if room in ON_TOP:
+        return
+    assert room in ALLOWED, f"{room} is not a room of the design"
+    for name in _imports(ast.parse(path.read_text()), top_level_only=False):
+        if name.startswith("trek."):
+            target = name.split(".")[1]
+            public = target not in {p.stem for p in SOURCE.iterdir()}  # `from trek import Trial`
+            assert public or target in ALLOWED[room] | {room}, f"{path.name} of room {room} imports {name}"
+
+
+@pytest.mark.parametrize("part", NO_TORCH)
+def test_light_parts_load_no_torch_and_no_arrow(part: str) -> None:
+    paths = [SOURCE / part] if part.endswith(".py") else sorted((SOURCE / part).rglob("*.py"))
+    for path in paths:
+        roots = {name.split(".")[0] for name in _imports(ast.parse(path.read_text()), top_level_only=True)}
+        assert not roots & HEAVY, f"{path} imports {roots & HEAVY} when loaded"
+
+
+def test_no_file_is_over_800_lines() -> None:
+    for path in _modules():
+        assert len(path.read_text().splitlines()) <= 800, f"{path} is too long: split it"

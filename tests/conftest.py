@@ -1,0 +1,125 @@
+"""Fixtures of every test: an own TREK_HOME, no sockets beyond loopback, and a failure for whatever leaks."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A TREK_HOME of the test's own, and no master, mirror or rank inherited from whoever runs the tests."""
+    for name in [n for n in os.environ if n.startswith("TREK_")] + ["RANK", "WORLD_SIZE", "LOCAL_RANK"]:
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "trek-home"
+    monkeypatch.setenv("TREK_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data beside the checkout; skips where there is none."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no real data at {SHARED_DATA}")
+    return SHARED_DATA
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks(home: Path) -> Iterator[None]:
+    """Fail a test that leaves a process, thread, listening port, environment variable or process group behind."""
+    before_env = dict(os.environ)
+    before_threads = set(threading.enumerate())
+    before_children = {p.pid for p in psutil.Process().children(recursive=True)}
+    before_ports = _listening_ports()
+    yield
+    leaks = [
+        *_wait_until_gone(
+            lambda: [f"thread {t.name}" for t in set(threading.enumerate()) - before_threads if _ours(t)]
+        ),
+        *_wait_until_gone(lambda: _leaked_children(before_children)),
+        *_wait_until_gone(lambda: [f"listening port {p}" for p in _listening_ports() - before_ports]),
+        *[f"environment variable {n}" for n in _changed_variables(before_env)],
+        *_process_group(),
+    ]
+    if leaks:
+        pytest.fail("the test leaked: " + ", ".join(leaks), pytrace=False)
+
+
+def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 3.0) -> list[str]:
+    deadline = time.monotonic() + timeout_s
+    while (found := find()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def _ours(thread: threading.Thread) -> bool:
+    # torch's autograd and tqdm keep threads for the life of the process by design.
+    return thread.is_alive() and not thread.name.startswith(("Dummy", "tqdm", "pydevd", "AnyIO"))
+
+
+def _leaked_children(before: set[int]) -> list[str]:
+    leaked = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            command = " ".join(process.cmdline())
+            if process.pid not in before and "resource_tracker" not in command and "forkserver" not in command:
+                leaked.append(f"process {process.pid} ({command[:80] or process.name()})")
+        except psutil.Error:
+            continue
+    return leaked
+
+
+def _listening_ports() -> set[int]:
+    return {c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+
+def _changed_variables(before: dict[str, str]) -> list[str]:
+    ignored = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK"}
+    names = {n for n in before.keys() | os.environ.keys() if before.get(n) != os.environ.get(n)} - ignored
+    for name in names:
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            os.environ.pop(name, None)
+    return sorted(names)
+
+
+def _process_group() -> list[str]:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+        return ["a process group"]
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that reaches for another machine fails at once."""
+    real_connect = socket.socket.connect
+
+    def connect(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_loopback(address[0]):
+            raise AssertionError(f"a test tried to connect to {address}: only loopback is allowed")
+        real_connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
