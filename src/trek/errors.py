@@ -82,5 +82,5 @@ class MasterUnreachable(OutsideError):
     """The control plane did not answer."""
 
 
-class InvalidHP(Exception):  # noqa: N818 - not an error: the Trial's way to say no to its hyperparameters
+class InvalidHP(Exception):
     """Raised by a Trial to reject its hyperparameters; the Searcher replaces the trial."""

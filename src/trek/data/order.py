@@ -1,9 +1,9 @@
 """Order: which rows make up which global batch, and which of them belong to which rank.
 
 Rows are named by their global index, so every rank has the same number of batches by construction, no row comes twice
-and none is lost, and a position in the data (epoch, batch) means the same on any number of processes. The shuffle of an
-epoch is the permutation that torch's DistributedSampler makes with the same seed, and ranks take every size-th row as it
-does: a run can be checked against plain PyTorch row for row.
+and none is lost, and a position in the data (epoch, batch) means the same on any number of processes. The shuffle of
+an epoch is the permutation that torch's DistributedSampler makes with the same seed, and ranks take every size-th row
+as it does: a run can be checked against plain PyTorch row for row.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Tail = Literal["keep", "drop", "pad"]
 class Order:
     """The order of `num_rows` rows in global batches of `batch_size`.
 
-    `tail` says what happens to a short last batch: "keep" it as it is (ranks get shares that differ by one row at most),
-    "drop" it, or "pad" it to full size with rows from the beginning of the epoch.
+    `tail` says what happens to a short last batch: "keep" it as it is (shares of ranks differ by one row at most), "drop" it,
+    or "pad" it to full size with rows from the beginning of the epoch.
     """
 
     num_rows: int

@@ -69,7 +69,7 @@ def train_trial(
 ) -> Outcome:
     """Train `trial_class` to `settings.max_length` on this rank of `world`.
 
-    Raises the user's own exceptions unchanged, `InputError` for a mistake Trek can name, `InvalidHP` as the Trial raised
-    it. With `resume` a checkpoint folder (or "latest" of `checkpoint_dir`, a fresh start when there is none).
+    Raises the user's own exceptions unchanged, `InputError` for a mistake Trek can name, `InvalidHP` as the Trial
+    raised it. With `resume` a checkpoint folder (or "latest" of `checkpoint_dir`, a fresh start when there is none).
     """
     raise NotImplementedError
