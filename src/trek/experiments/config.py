@@ -1,0 +1,174 @@
+"""The experiment's config: its schema and its one normal form.
+
+Reading files is left to `yaml_source`, wording errors to `config_errors`. Loads neither torch nor anything that trains.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trek.experiments.config_checks import check_config
+from trek.experiments.config_errors import Problem, translate
+from trek.experiments.config_spelling import respell_config
+from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
+from trek.search.settings import AnySearcherSettings, LengthSetting
+
+
+class Section(BaseModel):
+    """A block of the config; keys it does not know are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Resources(Section):
+    """What one trial takes, and what the whole experiment may take."""
+
+    slots_per_trial: int = Field(default=1, ge=1, le=65_536)
+    max_slots: int | None = Field(default=None, ge=1)
+    weight: float = Field(default=1.0, gt=0)
+    priority: int | None = Field(default=None, ge=1, le=99)
+    resource_pool: str | None = None
+
+
+class CheckpointStorage(Section):
+    """Where checkpoints go, and how many of them stay."""
+
+    type: Literal["default", "directory"] = "default"
+    path: str | None = None
+    save_experiment_best: int = Field(default=0, ge=0)
+    save_trial_best: int = Field(default=1, ge=0)
+    save_trial_latest: int = Field(default=1, ge=0)
+
+
+class Optimizations(Section):
+    """How gradients are made."""
+
+    aggregation_frequency: int = Field(default=1, ge=1)
+    average_aggregated_gradients: bool = True
+    clip_norm: float | None = Field(default=None, gt=0)
+    gradient_compression: bool = False
+
+
+class Reproducibility(Section):
+    """What random numbers start from."""
+
+    experiment_seed: int = Field(default=0, ge=0, lt=2**31)
+
+
+class Profiling(Section):
+    """Accepted so that configs which have it still run."""
+
+    enabled: bool = False
+    begin_on_batch: int | None = Field(default=None, ge=0)
+    end_after_batch: int | None = Field(default=None, ge=0)
+    sync_timings: bool | None = None
+
+
+class Environment(Section):
+    """What trial processes find around them."""
+
+    environment_variables: dict[str, str] = Field(default_factory=dict)
+    image: Any = None
+    pod_spec: Any = None
+    ports: Any = None
+    force_pull_image: bool | None = None
+
+
+class LogPolicy(Section):
+    """What to do when a line of a trial's log matches a regular expression."""
+
+    name: str | None = None
+    pattern: str
+    action: Literal["cancel_retries"] = "cancel_retries"
+
+
+class RetentionPolicy(Section):
+    """How long logs stay."""
+
+    log_retention_days: int = Field(default=-1, ge=-1)
+
+
+class ExperimentConfig(Section):
+    """One experiment, in the normal form."""
+
+    name: str = Field(default="experiment", min_length=1, max_length=200)
+    description: str = ""
+    labels: list[str] = Field(default_factory=list)
+    workspace: str | None = None
+    project: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    entrypoint: str
+    hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    searcher: AnySearcherSettings
+    resources: Resources = Resources()
+    strategy: Literal["solo", "ddp", "fsdp", "ps"] | None = None
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    max_restarts: int = Field(default=5, ge=0)
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    checkpoint_storage: CheckpointStorage = CheckpointStorage()
+    min_validation_period: LengthSetting | None = None
+    min_checkpoint_period: LengthSetting | None = None
+    scheduling_unit: int = Field(default=100, ge=1)
+    records_per_epoch: int | None = Field(default=None, ge=1)
+    optimizations: Optimizations = Optimizations()
+    perform_initial_validation: bool = False
+    reproducibility: Reproducibility = Reproducibility()
+    profiling: Profiling = Profiling()
+    environment: Environment = Environment()
+    log_policies: list[LogPolicy] = Field(default_factory=list)
+    retention_policy: RetentionPolicy = RetentionPolicy()
+
+    @property
+    def effective_strategy(self) -> str:
+        """The strategy asked for; without one, ddp for several slots and solo for one."""
+        return self.strategy or ("ddp" if self.resources.slots_per_trial > 1 else "solo")
+
+    def normal_form(self) -> dict[str, Any]:
+        """Plain JSON in today's spelling; reading it gives this config again."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def warnings(self) -> list[str]:
+        """Settings that are accepted and have no effect."""
+        ignored = {
+            "resources.resource_pool": self.resources.resource_pool is not None,
+            "profiling": self.profiling.enabled,
+            "environment.image": self.environment.image is not None,
+            "environment.pod_spec": self.environment.pod_spec is not None,
+            "environment.ports": self.environment.ports is not None,
+            "optimizations.gradient_compression": self.optimizations.gradient_compression,
+        }
+        return [f"{key} has no effect." for key, is_set in ignored.items() if is_set]
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], *, name: str = "config") -> Self:
+        """From a mapping in any accepted spelling."""
+        return cls._from_source(YamlSource(name, dict(raw)))
+
+    @classmethod
+    def parse_text(cls, text: str, *, name: str = "config", environ: Mapping[str, str] = os.environ) -> Self:
+        """From YAML text."""
+        return cls._from_source(parse_yaml(text, name=name, environ=environ))
+
+    @classmethod
+    def read(cls, path: Path, *, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Self:
+        """From a YAML file, with `key=value` overrides applied."""
+        source = read_yaml(path, environ=environ)
+        for setting in overrides:
+            source.override(setting)
+        return cls._from_source(source)
+
+    @classmethod
+    def _from_source(cls, source: YamlSource) -> Self:
+        try:
+            config = cls.model_validate(respell_config(source.data))
+            check_config(config)
+        except ValidationError as error:
+            raise translate(error, source=source, root=cls) from None
+        except Problem as problem:
+            raise problem.as_error(source) from None
+        return config

@@ -1,0 +1,117 @@
+"""Rules between the keys of a config that no single key can break. Run before anything is stored."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from trek.errors import ConfigError
+from trek.experiments.config_errors import Problem, parameter_problem
+from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
+
+if TYPE_CHECKING:
+    from trek.experiments.config import ExperimentConfig
+
+_ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_MAX_GRID = 100_000
+
+
+def check_config(config: ExperimentConfig) -> None:
+    """Raise `Problem` for the first broken rule."""
+    _check_entrypoint(config)
+    _check_space(config)
+    _check_batch_size(config)
+    _check_resources(config)
+    _check_lengths(config)
+    _check_log_policies(config)
+    if config.checkpoint_storage.type == "directory" and not config.checkpoint_storage.path:
+        raise Problem(("checkpoint_storage",), "checkpoint_storage of type 'directory' needs a 'path'.")
+
+
+def _check_entrypoint(config: ExperimentConfig) -> None:
+    if not _ENTRYPOINT.fullmatch(config.entrypoint):
+        raise Problem(
+            ("entrypoint",),
+            f"entrypoint {config.entrypoint!r} is not of the form module:Class, such as model_def:MNistTrial.",
+        )
+
+
+def _check_space(config: ExperimentConfig) -> None:
+    for path, leaf in leaves(config.hyperparameters):
+        try:
+            parse_parameter(leaf)
+        except ValidationError as error:
+            raise parameter_problem(error, path) from None
+    try:
+        space = Space(config.hyperparameters)
+        if config.searcher.name == "grid" and space.grid_size() > _MAX_GRID:
+            raise ConfigError(f"the grid has {space.grid_size()} points, more than {_MAX_GRID}. Lower some counts.")
+    except ConfigError as error:
+        raise Problem(("hyperparameters",), str(error)) from None
+
+
+def _check_batch_size(config: ExperimentConfig) -> None:
+    raw = config.hyperparameters.get("global_batch_size")
+    if raw is None:
+        return
+    slots = config.resources.slots_per_trial
+    for size in _smallest_values(parse_parameter(raw)):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise Problem(
+                ("hyperparameters", "global_batch_size"),
+                f"global_batch_size is {size!r}: it needs a whole number, at least 1.",
+            )
+        if size < slots:
+            raise Problem(
+                ("hyperparameters", "global_batch_size"),
+                f"global_batch_size {size} is smaller than the {slots} slots of a trial, so some would have nothing "
+                "to do. Raise global_batch_size or lower resources.slots_per_trial.",
+            )
+
+
+def _smallest_values(parameter: Parameter) -> list[Any]:
+    if isinstance(parameter, Const):
+        return [parameter.val]
+    if isinstance(parameter, Int):
+        return [parameter.minval]
+    return list(parameter.vals) if isinstance(parameter, Categorical) else []
+
+
+def _check_resources(config: ExperimentConfig) -> None:
+    slots, most = config.resources.slots_per_trial, config.resources.max_slots
+    if most is not None and most < slots:
+        raise Problem(
+            ("resources", "max_slots"),
+            f"resources.max_slots {most} is below slots_per_trial {slots}, so no trial could ever start. Raise it.",
+        )
+    if config.strategy == "solo" and slots > 1:
+        raise Problem(
+            ("strategy",), f"strategy 'solo' is for one process, but slots_per_trial is {slots}. Use strategy 'ddp'."
+        )
+    if config.strategy == "fsdp" and slots < 2:
+        raise Problem(
+            ("strategy",),
+            f"strategy 'fsdp' needs at least 2 processes, got {slots}. "
+            "Set resources.slots_per_trial to 2 or more, or use strategy 'solo'.",
+        )
+
+
+def _check_lengths(config: ExperimentConfig) -> None:
+    if config.searcher.max_length.unit == "records" and "global_batch_size" not in config.hyperparameters:
+        raise Problem(
+            ("searcher", "max_length"),
+            "a length in records needs hyperparameters.global_batch_size to be counted. Add it, or use batches.",
+        )
+
+
+def _check_log_policies(config: ExperimentConfig) -> None:
+    for index, policy in enumerate(config.log_policies):
+        try:
+            re.compile(policy.pattern)
+        except re.error as error:
+            raise Problem(
+                ("log_policies", index, "pattern"),
+                f"the log policy's pattern {policy.pattern!r} is no regular expression: {error}.",
+            ) from None

@@ -1,0 +1,113 @@
+"""What is wrong with a config, said in one sentence: the line, the key, the value, the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from trek.errors import ConfigError
+from trek.experiments.config_spelling import OLD_KEYS
+from trek.experiments.yaml_source import YamlSource
+from trek.search.settings import OLD_KEYS as OLD_SEARCHER_KEYS
+from trek.search.settings import OLD_NAMES, SETTINGS
+from trek.search.space import TYPES
+
+Loc = tuple[str | int, ...]
+
+_REMEDIES: dict[str, str] = {
+    "entrypoint": "Add 'entrypoint: module:Class', the Trial to train.",
+    "searcher": "Add 'searcher: {name: single, metric: <validation metric>, max_length: {epochs: 1}}'.",
+    "searcher.metric": "Name the validation metric that says which trial is best.",
+    "searcher.max_length": "Say how long a trial trains, such as 'max_length: {epochs: 10}'.",
+    "searcher.name": f"Use one of: {', '.join(SETTINGS)}.",
+}
+# A wrong choice explains the wrong keys that follow from it, and a misspelt key the one that seems to be missing.
+_RANKS = {"union_tag_invalid": 0, "union_tag_not_found": 0, "literal_error": 0, "extra_forbidden": 1}
+
+
+class Problem(Exception):
+    """A rule between keys is broken; `path` is the key to point at."""
+
+    def __init__(self, path: Sequence[str | int], message: str) -> None:
+        super().__init__(message)
+        self.path = tuple(path)
+
+    def as_error(self, source: YamlSource) -> ConfigError:
+        """The error a user sees."""
+        return ConfigError(f"{source.at(self.path)}: {self}")
+
+
+def translate(error: ValidationError, *, source: YamlSource, root: type[BaseModel], at: Loc = ()) -> ConfigError:
+    """The first problem pydantic found as one sentence, with the line it is on."""
+    first, *others = sorted(error.errors(include_url=False), key=lambda problem: _RANKS.get(problem["type"], 2))
+    path = (*at, *_without_tags(first["loc"]))
+    if first["type"] == "union_tag_invalid":
+        path = (*path, "name")
+    more = f" ({len(others)} more after this one.)" if others else ""
+    return ConfigError(f"{source.at(path)}: {_sentence(first, path, root=root)}{more}")
+
+
+def parameter_problem(error: ValidationError, path: Sequence[str]) -> Problem:
+    """What is wrong with one hyperparameter."""
+    first = error.errors(include_url=False)[0]
+    full = ("hyperparameters", *path, *[part for part in first["loc"] if part not in TYPES])
+    return Problem(full, _sentence(first, full, root=None))
+
+
+def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None) -> str:
+    dotted, kind = ".".join(map(str, path)), problem["type"]
+    if kind == "extra_forbidden":
+        known = sorted(_known_keys(root, problem["loc"][:-1])) if root is not None else []
+        return f"{dotted!r} is not a known key.{_suggest(str(path[-1]), known)}"
+    if kind in ("missing", "union_tag_not_found"):
+        dotted = f"{dotted}.name" if kind == "union_tag_not_found" else dotted
+        return f"{dotted!r} is missing. {_REMEDIES.get(dotted, 'Add it.')}"
+    if kind == "union_tag_invalid":
+        tag = str(problem["ctx"]["tag"])
+        return f"searcher.name {tag!r} does not exist.{_suggest(tag, [*SETTINGS, *OLD_NAMES])}"
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    return f"{dotted!r} is {_short(problem['input'])}: {message}."
+
+
+def _suggest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if near:
+        return f" Did you mean {near[0]!r}?"
+    return f" Known here: {', '.join(known)}." if known else ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _without_tags(loc: Loc) -> Loc:
+    """pydantic names the chosen searcher within the path; the file does not."""
+    if len(loc) > 1 and loc[0] == "searcher" and loc[1] in SETTINGS:
+        return (loc[0], *loc[2:])
+    return loc
+
+
+def _known_keys(root: type[BaseModel], loc: Loc) -> set[str]:
+    model: type[BaseModel] | None = root
+    for part in loc:
+        if part in SETTINGS and model is None:
+            model = SETTINGS[str(part)]
+        elif model is not None and isinstance(part, str) and part in model.model_fields:
+            model = next(_models_in(model.model_fields[part].annotation), None) if part != "searcher" else None
+    path = tuple(str(part) for part in _without_tags(loc))
+    old = OLD_SEARCHER_KEYS if path == ("searcher",) else OLD_KEYS.get(path, set())
+    return set(model.model_fields if model is not None else ()) | old
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in (list, dict, typing.Union, types.UnionType, typing.Annotated):
+        for argument in get_args(annotation):
+            yield from _models_in(argument)

@@ -1,0 +1,114 @@
+"""`module:Class` of the user's folder: found by reading it before anything is stored, loaded where it trains."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from trek.errors import EntrypointError, InvalidHP, TrainingError, TrekError
+from trek.experiments.user_traceback import format_user_traceback
+
+REQUIRED = ("train_batch", "build_training_data_loader", "build_validation_data_loader")
+
+
+def check_entrypoint(entrypoint: str, folder: Path) -> None:
+    """EntrypointError where the file or the name cannot be there; runs none of the user's code."""
+    module, _, name = entrypoint.partition(":")
+    path = _module_path(module, folder)
+    if path is None:
+        if _is_installed(module):
+            return
+        raise EntrypointError(
+            f"entrypoint {entrypoint!r}: there is no module {module!r} in {str(folder)!r}. "
+            f"It has: {', '.join(_modules(folder)) or 'no Python files'}."
+        )
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return  # the trial will show the user's own error, with its line
+    names = _bound_names(tree)
+    if name not in names and "*" not in names:
+        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        raise EntrypointError(
+            f"entrypoint {entrypoint!r}: {path.name} has no {name!r}. It has: {', '.join(classes) or 'no classes'}."
+        )
+
+
+def load_entrypoint(entrypoint: str, folder: Path) -> type[Any]:
+    """Import the Trial class with `folder` on sys.path. An error in the user's module is a TrainingError."""
+    module_name, _, name = entrypoint.partition(":")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    module = _import(entrypoint, module_name)
+    if not hasattr(module, name):
+        raise EntrypointError(f"entrypoint {entrypoint!r}: module {module_name!r} has no {name!r}.")
+    return _check_trial(entrypoint, getattr(module, name))
+
+
+def _import(entrypoint: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise EntrypointError(f"entrypoint {entrypoint!r}: there is no module {error.name!r}.") from None
+        raise _users_error(module_name, error) from error
+    except (TrekError, InvalidHP):
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise _users_error(module_name, error) from error
+
+
+def _users_error(module_name: str, error: BaseException) -> TrainingError:
+    return TrainingError(
+        f"importing {module_name!r} failed: {type(error).__name__}: {error}",
+        traceback_text=format_user_traceback(error),
+    )
+
+
+def _check_trial(entrypoint: str, found: Any) -> type[Any]:
+    from trek.train.trial import Trial
+
+    if not isinstance(found, type) or not issubclass(found, Trial):
+        raise EntrypointError(f"entrypoint {entrypoint!r} is no Trial: it is {found!r}. Derive it from trek.Trial.")
+    lacking = [name for name in REQUIRED if getattr(found, name, None) is getattr(Trial, name, None)]
+    if lacking:
+        raise EntrypointError(f"entrypoint {entrypoint!r}: the class has no {', '.join(lacking)}. Define it.")
+    return found
+
+
+def _module_path(module: str, folder: Path) -> Path | None:
+    base = folder.joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _modules(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.py"))[:10]
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names

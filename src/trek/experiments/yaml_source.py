@@ -1,0 +1,148 @@
+"""A YAML file with the line of every key remembered, so that an error can say where. Knows no schema."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trek.errors import ConfigError, InputError
+
+Keys = tuple[str | int, ...]
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_MAX_NODES = 100_000
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads `1e-3` as text; everybody who writes it means a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+@dataclass
+class YamlSource:
+    """What the file says, and on which line it says it."""
+
+    name: str
+    data: dict[str, Any]
+    lines: dict[Keys, int] = field(default_factory=dict)
+
+    def at(self, path: Sequence[str | int]) -> str:
+        """`file:line` of the key at `path`, or of the nearest key around it that the file has."""
+        keys = tuple(path)
+        while keys and keys not in self.lines:
+            keys = keys[:-1]
+        return f"{self.name}:{self.lines[keys]}" if keys in self.lines else self.name
+
+    def override(self, setting: str) -> None:
+        """Apply `a.b.c=value`, the value read as YAML."""
+        dotted, equals, text = setting.partition("=")
+        keys = [key.strip() for key in dotted.split(".")]
+        if not equals or not all(keys):
+            raise InputError(f"override {setting!r} is not of the form key=value, such as searcher.max_trials=16.")
+        inner = self.data
+        for key in keys[:-1]:
+            if not isinstance(inner.get(key), dict):
+                inner[key] = {}
+            inner = inner[key]
+        inner[keys[-1]] = _construct(text, name=f"--config {dotted}")
+
+
+def read_yaml(path: Path, *, environ: Mapping[str, str] = os.environ) -> YamlSource:
+    """Read the file at `path`; `${NAME}` and `${NAME:-default}` in values become the environment's."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"the config file {str(path)!r} does not exist.") from None
+    except IsADirectoryError:
+        raise InputError(f"the config file {str(path)!r} is a folder. Name a YAML file.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the config file {str(path)!r} is not UTF-8 text.") from None
+    return parse_yaml(text, name=path.name, environ=environ)
+
+
+def parse_yaml(text: str, *, name: str = "config", environ: Mapping[str, str] = os.environ) -> YamlSource:
+    """As `read_yaml`, of text in hand."""
+    lines: dict[Keys, int] = {}
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        _note_lines(node, (), lines, name=name, seen=set())
+        data = _construct(text, name=name)
+    except yaml.YAMLError as error:
+        raise _syntax_error(error, name=name) from None
+    except RecursionError:
+        raise ConfigError(f"{name} is nested too deeply to be read.") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name} holds no mapping of keys to values. Write lines such as 'entrypoint: module:Class'.")
+    source = YamlSource(name, data, lines)
+    source.data = _substitute(data, (), source=source, environ=environ)
+    return source
+
+
+def _construct(text: str, *, name: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise _syntax_error(error, name=name) from None
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{name} cannot be read as YAML: {error}.") from None
+
+
+def _syntax_error(error: yaml.YAMLError, *, name: str) -> ConfigError:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    where = f"{name}:{mark.line + 1}" if mark is not None else name
+    return ConfigError(f"{where}: this is not valid YAML: {problem}.")
+
+
+def _note_lines(node: yaml.Node | None, at: Keys, lines: dict[Keys, int], *, name: str, seen: set[int]) -> None:
+    if len(lines) > _MAX_NODES:
+        raise ConfigError(f"{name} has more than {_MAX_NODES} entries; move data out of the config.")
+    if node is not None and not isinstance(node, yaml.ScalarNode):
+        if id(node) in seen:
+            return  # an alias: its lines are those of the anchor
+        seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            keys = (*at, str(key_node.value))
+            if keys in lines and key_node.value != "<<":
+                raise ConfigError(f"{name}:{key_node.start_mark.line + 1}: the key {key_node.value!r} is given twice.")
+            lines[keys] = key_node.start_mark.line + 1
+            _note_lines(value_node, keys, lines, name=name, seen=seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[(*at, index)] = item.start_mark.line + 1
+            _note_lines(item, (*at, index), lines, name=name, seen=seen)
+
+
+def _substitute(value: Any, at: Keys, *, source: YamlSource, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            str(key): _substitute(item, (*at, str(key)), source=source, environ=environ) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_substitute(item, (*at, i), source=source, environ=environ) for i, item in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    text = _VARIABLE.sub(lambda match: _variable(match, at, source=source, environ=environ), value)
+    # A value that is one variable and nothing else takes the type the variable's text has in YAML.
+    return _construct(text, name=source.at(at)) if _VARIABLE.fullmatch(value) else text
+
+
+def _variable(match: re.Match[str], at: Keys, *, source: YamlSource, environ: Mapping[str, str]) -> str:
+    name, default = match.group(1), match.group(2)
+    if name in environ:
+        return environ[name]
+    if default is None:
+        raise ConfigError(
+            f"{source.at(at)}: the environment variable {name} is not set. Set it, or write ${{{name}:-default}}."
+        )
+    return default

@@ -1,0 +1,262 @@
+"""The hyperparameter space: what may vary, sampling it, and laying a grid over it.
+
+Knows nothing of searchers. A space is a nested mapping whose leaves are constants or parameters with a `type`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from trek.errors import ConfigError
+
+Path = tuple[str, ...]
+TYPES = ("const", "int", "double", "log", "categorical")
+
+
+class Parameter(BaseModel):
+    """One thing that may vary. `when` names other parameters, by dotted path, and the values under which it exists."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: dict[str, Any] | None = None
+
+    def sample(self, rng: random.Random) -> Any:
+        """One value at random."""
+        raise NotImplementedError
+
+    def grid(self) -> list[Any]:
+        """The values a grid search tries, in order."""
+        raise NotImplementedError
+
+
+class Const(Parameter):
+    """One value."""
+
+    type: Literal["const"] = "const"
+    val: Any
+
+    def sample(self, rng: random.Random) -> Any:
+        return self.val
+
+    def grid(self) -> list[Any]:
+        return [self.val]
+
+
+class _Ranged(Parameter):
+    minval: float
+    maxval: float
+    count: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.minval > self.maxval:
+            raise ValueError(f"minval {self.minval} is above maxval {self.maxval}; swap them")
+        return self
+
+    def _steps(self) -> list[float]:
+        if self.count is None:
+            raise ConfigError("a grid search needs a count for every int, double and log parameter")
+        if self.count == 1:
+            return [(self.minval + self.maxval) / 2]
+        width = (self.maxval - self.minval) / (self.count - 1)
+        return [*(self.minval + width * i for i in range(self.count - 1)), self.maxval]
+
+
+class Int(_Ranged):
+    """A whole number from minval to maxval, both included."""
+
+    type: Literal["int"]
+    minval: int
+    maxval: int
+
+    def sample(self, rng: random.Random) -> int:
+        return rng.randint(self.minval, self.maxval)
+
+    def grid(self) -> list[int]:
+        if self.count is None and self.maxval - self.minval < 100:
+            return list(range(self.minval, self.maxval + 1))
+        return sorted({round(value) for value in self._steps()})
+
+
+class Double(_Ranged):
+    """A number from minval to maxval, evenly likely."""
+
+    type: Literal["double"]
+
+    def sample(self, rng: random.Random) -> float:
+        return rng.uniform(self.minval, self.maxval)
+
+    def grid(self) -> list[float]:
+        return self._steps()
+
+
+class Log(_Ranged):
+    """base ** x, with x from minval to maxval, evenly likely: the bounds are exponents."""
+
+    type: Literal["log"]
+    base: float = Field(default=10.0, gt=0)
+
+    @model_validator(mode="after")
+    def _is_finite(self) -> Self:
+        try:
+            is_finite = math.isfinite(self.base**self.minval) and math.isfinite(self.base**self.maxval)
+        except OverflowError:
+            is_finite = False
+        if not is_finite:
+            raise ValueError(
+                f"base {self.base} to the power of {self.minval} … {self.maxval} is no finite number; "
+                "minval and maxval are exponents, such as -4 and -1"
+            )
+        return self
+
+    def sample(self, rng: random.Random) -> float:
+        return float(self.base ** rng.uniform(self.minval, self.maxval))
+
+    def grid(self) -> list[float]:
+        return [float(self.base**exponent) for exponent in self._steps()]
+
+
+class Categorical(Parameter):
+    """One of a list of values."""
+
+    type: Literal["categorical"]
+    vals: list[Any] = Field(min_length=1)
+
+    def sample(self, rng: random.Random) -> Any:
+        return rng.choice(self.vals)
+
+    def grid(self) -> list[Any]:
+        return list(self.vals)
+
+
+AnyParameter = Annotated[Const | Int | Double | Log | Categorical, Field(discriminator="type")]
+_ADAPTER: TypeAdapter[Const | Int | Double | Log | Categorical] = TypeAdapter(AnyParameter)
+
+
+def leaves(raw: Mapping[str, Any], at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every leaf of a space as written, with its path: what is not a plain nested mapping."""
+    for key, value in raw.items():
+        if isinstance(value, Mapping) and value.get("type") not in TYPES:
+            yield from leaves(value, (*at, str(key)))
+        else:
+            yield (*at, str(key)), value
+
+
+def parse_parameter(raw: Any) -> Parameter:
+    """A parameter from one leaf; a bare value is a constant. Raises pydantic's ValidationError."""
+    if isinstance(raw, Mapping):
+        return _ADAPTER.validate_python(dict(raw))
+    return Const(val=raw)
+
+
+class Space:
+    """A parsed space. Sampling goes through the leaves in the order they are written."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.parameters: dict[Path, Parameter] = {path: parse_parameter(leaf) for path, leaf in leaves(raw)}
+        self._check_conditions()
+
+    @property
+    def varies(self) -> bool:
+        """Whether two draws can differ."""
+        return any(not isinstance(parameter, Const) for parameter in self.parameters.values())
+
+    def sample(self, rng: random.Random) -> dict[str, Any]:
+        """One point of the space, nested as the space is."""
+        return self._assemble({path: parameter.sample(rng) for path, parameter in self.parameters.items()})
+
+    def grid(self) -> list[dict[str, Any]]:
+        """Every point of the grid, the last parameter varying fastest; points that conditions make equal count once."""
+        paths = list(self.parameters)
+        choices = [self._grid_of(path) for path in paths]
+        points = (self._assemble(dict(zip(paths, values, strict=True))) for values in product(*choices))
+        unique: list[dict[str, Any]] = []
+        seen: set[str] = set()
+        for point in points:
+            if repr(point) not in seen:
+                seen.add(repr(point))
+                unique.append(point)
+        return unique
+
+    def grid_size(self) -> int:
+        """Points of the grid, before conditions make some equal."""
+        return math.prod(len(self._grid_of(path)) for path in self.parameters)
+
+    def perturb(
+        self, point: Mapping[str, Any], *, rng: random.Random, resample_probability: float, factor: float
+    ) -> dict[str, Any]:
+        """A point near `point`: numbers move by `factor` up or down within their bounds, or are drawn anew."""
+        values: dict[Path, Any] = {}
+        for path, parameter in self.parameters.items():
+            old = _lookup(point, path)
+            if old is _ABSENT or rng.random() < resample_probability or isinstance(parameter, Categorical):
+                values[path] = parameter.sample(rng)
+            else:
+                values[path] = _nudge(parameter, old, up=rng.random() < 0.5, factor=factor)
+        return self._assemble(values)
+
+    def _grid_of(self, path: Path) -> list[Any]:
+        try:
+            return self.parameters[path].grid()
+        except ConfigError as error:
+            raise ConfigError(f"hyperparameters.{'.'.join(path)} has no count: {error}.") from None
+
+    def _assemble(self, values: Mapping[Path, Any]) -> dict[str, Any]:
+        point: dict[str, Any] = {}
+        for path, value in values.items():
+            if self._exists(path, values):
+                inner = point
+                for key in path[:-1]:
+                    inner = inner.setdefault(key, {})
+                inner[path[-1]] = value
+        return point
+
+    def _exists(self, path: Path, values: Mapping[Path, Any]) -> bool:
+        conditions = self.parameters[path].when or {}
+        for dotted, wanted in conditions.items():
+            other = tuple(dotted.split("."))
+            allowed = wanted if isinstance(wanted, Sequence) and not isinstance(wanted, str) else [wanted]
+            if values[other] not in allowed or not self._exists(other, values):
+                return False
+        return True
+
+    def _check_conditions(self) -> None:
+        order = {path: index for index, path in enumerate(self.parameters)}
+        for path, parameter in self.parameters.items():
+            for dotted in parameter.when or {}:
+                other = tuple(dotted.split("."))
+                if order.get(other, len(order)) >= order[path]:
+                    raise ConfigError(
+                        f"hyperparameters.{'.'.join(path)} is conditional on {dotted!r}, which is not written before "
+                        "it. Name an earlier hyperparameter, with dots for nested ones."
+                    )
+
+
+_ABSENT = object()
+
+
+def _lookup(point: Mapping[str, Any], path: Path) -> Any:
+    value: Any = point
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return _ABSENT
+        value = value[key]
+    return value
+
+
+def _nudge(parameter: Parameter, old: Any, *, up: bool, factor: float) -> Any:
+    scale = 1 + factor if up else 1 - factor
+    if isinstance(parameter, Int):
+        return min(max(round(old * scale), parameter.minval), parameter.maxval)
+    if isinstance(parameter, Double):
+        return min(max(old * scale, parameter.minval), parameter.maxval)
+    if isinstance(parameter, Log):
+        low, high = sorted((parameter.base**parameter.minval, parameter.base**parameter.maxval))
+        return min(max(old * scale, low), high)
+    return parameter.sample(random.Random(0))  # noqa: S311 - a constant draws nothing

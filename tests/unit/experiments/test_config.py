@@ -1,0 +1,188 @@
+"""The config: accepted spellings, the normal form, and errors that say where and what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trek.errors import ConfigError, InputError
+from trek.experiments.config import ExperimentConfig
+
+TUTORIAL = """\
+description: mnist_pytorch_const
+hyperparameters:
+    learning_rate: 0.001
+    dropout: 0.5
+    global_batch_size: 64
+    n_filters1: 40
+    n_filters2: 40
+searcher:
+    name: single
+    metric: validation_error
+    max_steps: 20
+    smaller_is_better: true
+entrypoint: model_def:MNistTrial
+"""
+
+
+def parse(text: str, **kwargs: Any) -> ExperimentConfig:
+    return ExperimentConfig.parse_text(text, name="const.yaml", **kwargs)
+
+
+def test_the_tutorials_config_is_accepted_as_it_stands() -> None:
+    config = parse(TUTORIAL)
+    assert config.name == "mnist_pytorch_const"
+    assert config.hyperparameters["n_filters1"] == 40
+    assert config.searcher.max_length.model_dump() == {"batches": 2000}
+    assert config.entrypoint == "model_def:MNistTrial"
+
+
+def test_the_normal_form_reads_back_as_the_same_config() -> None:
+    config = parse(TUTORIAL)
+    assert ExperimentConfig.parse(config.normal_form()) == config
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["max_steps: 20", "max_length: {batches: 2000}", "max_length: 2000", "max_time: 2000", "max_batches: 2000"],
+)
+def test_old_and_new_spellings_of_a_length_have_one_normal_form(spelling: str) -> None:
+    config = parse(TUTORIAL.replace("max_steps: 20", spelling))
+    assert config.normal_form() == parse(TUTORIAL).normal_form()
+
+
+def test_steps_count_in_the_scheduling_unit() -> None:
+    assert parse(TUTORIAL + "batches_per_step: 10\n").searcher.max_length.count == 200
+
+
+def test_a_bare_period_counts_steps_where_the_searcher_does_and_batches_elsewhere() -> None:
+    assert parse(TUTORIAL + "min_validation_period: 2\n").min_validation_period.count == 200  # type: ignore[union-attr]
+    later = TUTORIAL.replace("max_steps: 20", "max_length: 2000") + "min_validation_period: 2\n"
+    assert parse(later).min_validation_period.count == 2  # type: ignore[union-attr]
+
+
+def test_a_constant_is_the_same_bare_or_spelt_out() -> None:
+    spelt = TUTORIAL.replace("dropout: 0.5", "dropout: {type: const, val: 0.5}")
+    assert parse(spelt).normal_form() == parse(TUTORIAL).normal_form()
+
+
+def test_scientific_notation_without_a_dot_is_a_number() -> None:
+    assert parse(TUTORIAL.replace("0.001", "1e-3")).hyperparameters["learning_rate"] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("description", "descripion", 1, "Did you mean 'description'?"),
+        ("max_steps", "max_step", 11, "Did you mean 'max_steps'?"),
+        ("name: single", "name: singel", 9, "Did you mean 'single'?"),
+        ("    metric: validation_error\n", "", 8, "'searcher.metric' is missing"),
+        ("    max_steps: 20\n", "", 8, "'searcher.max_length' is missing"),
+        ("global_batch_size: 64", "global_batch_size: 0", 5, "at least 1"),
+        ("global_batch_size: 64", "global_batch_size: many", 5, "'many'"),
+        ("dropout: 0.5", "dropout: {type: double, minval: 0.2}", 4, "'hyperparameters.dropout.maxval' is missing"),
+        ("dropout: 0.5", "dropout: {type: double, minval: 2, maxval: 1}", 4, "above maxval"),
+        ("dropout: 0.5", "dropout: {type: log, minval: 0, maxval: 999}", 4, "exponents"),
+        ("dropout: 0.5", "dropout: [1, 2", 5, "not valid YAML"),
+        ("dropout: 0.5", "learning_rate: 0.5", 4, "given twice"),
+        ("model_def:MNistTrial", "model_def.py", 13, "module:Class"),
+        ("max_steps: 20", "max_length: {batches: 1, epochs: 2}", 11, "one of {batches: n}"),
+        ("max_steps: 20", "max_length: {epoch: 2}", 11, "Did you mean 'epochs'?"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_the_remedy(old: str, new: str, line: int, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(TUTORIAL.replace(old, new))
+    assert str(caught.value).startswith(f"const.yaml:{line}: ")
+    assert words in str(caught.value)
+
+
+def test_a_batch_smaller_than_the_slots_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"const\.yaml:5: global_batch_size 64 is smaller than the 65 slots"):
+        parse(TUTORIAL + "resources: {slots_per_trial: 65}\n")
+
+
+def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
+    searched = TUTORIAL.replace("global_batch_size: 64", "global_batch_size: {type: int, minval: 1, maxval: 8}")
+    with pytest.raises(ConfigError, match="global_batch_size 1 is smaller than the 2 slots"):
+        parse(searched + "resources: {slots_per_trial: 2}\n")
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ("strategy: solo\nresources: {slots_per_trial: 2}\n", "Use strategy 'ddp'"),
+        ("strategy: fsdp\n", "at least 2 processes"),
+        ("resources: {slots_per_trial: 4, max_slots: 2}\n", "no trial could ever start"),
+        ("checkpoint_storage: {type: s3, bucket: b}\n", "'s3'"),
+        ("log_policies: [{pattern: '('}]\n", "no regular expression"),
+    ],
+)
+def test_rules_between_keys_are_checked(extra: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        parse(TUTORIAL + extra)
+
+
+def test_several_slots_train_with_ddp_unless_told_otherwise() -> None:
+    assert parse(TUTORIAL).effective_strategy == "solo"
+    assert parse(TUTORIAL + "resources: {slots_per_trial: 2}\n").effective_strategy == "ddp"
+
+
+def test_settings_without_effect_are_warned_of() -> None:
+    assert parse(TUTORIAL + "resources: {resource_pool: big}\n").warnings() == [
+        "resources.resource_pool has no effect."
+    ]
+
+
+def test_values_come_from_the_environment_where_asked() -> None:
+    text = TUTORIAL.replace("0.001", "${LR}").replace("0.5", "${DROPOUT:-0.25}")
+    config = parse(text, environ={"LR": "0.1"})
+    assert config.hyperparameters["learning_rate"] == 0.1
+    assert config.hyperparameters["dropout"] == 0.25
+
+
+def test_a_missing_environment_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"const\.yaml:3: the environment variable LR is not set"):
+        parse(TUTORIAL.replace("0.001", "${LR}"), environ={})
+
+
+def test_overrides_replace_values_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "const.yaml").write_text(TUTORIAL)
+    overrides = ["searcher.max_steps=1", "hyperparameters.extra.depth=[1, 2]", "name=short"]
+    config = ExperimentConfig.read(tmp_path / "const.yaml", overrides=overrides)
+    assert config.searcher.max_length.count == 100
+    assert config.hyperparameters["extra"] == {"depth": [1, 2]}
+    assert config.name == "short"
+
+
+def test_an_override_without_a_value_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "const.yaml").write_text(TUTORIAL)
+    with pytest.raises(InputError, match="key=value"):
+        ExperimentConfig.read(tmp_path / "const.yaml", overrides=["searcher"])
+
+
+def test_a_missing_file_is_the_callers_mistake(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        ExperimentConfig.read(tmp_path / "none.yaml")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_KEYS = sorted(ExperimentConfig.model_fields)
+
+
+@given(changes=st.dictionaries(st.sampled_from(_KEYS), _JSON, min_size=1, max_size=3))
+def test_nonsense_in_any_key_is_a_config_error_or_a_config(changes: dict[str, Any]) -> None:
+    raw = {**parse(TUTORIAL).normal_form(), **changes}
+    try:
+        config = ExperimentConfig.parse(raw)
+    except ConfigError:
+        return
+    assert ExperimentConfig.parse(config.normal_form()) == config

@@ -1,0 +1,95 @@
+"""Entrypoints: found without running anything, loaded with errors that are the user's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trek.errors import EntrypointError, TrainingError
+from trek.experiments.entrypoint import check_entrypoint, load_entrypoint
+
+TRIAL = """
+import trek
+class Good(trek.Trial):
+    def __init__(self, context): self.context = context
+    def build_training_data_loader(self): ...
+    def build_validation_data_loader(self): ...
+    def train_batch(self, batch, model, epoch_idx, batch_idx): ...
+    def evaluate_batch(self, batch, model): ...
+class NoTrain(trek.Trial):
+    def __init__(self, context): self.context = context
+    def build_training_data_loader(self): ...
+    def build_validation_data_loader(self): ...
+class NoTrial: pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "my_model.py").write_text(TRIAL)
+    path, modules = list(sys.path), set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+def test_a_module_that_is_not_there_is_found_out_without_running_anything(folder: Path) -> None:
+    with pytest.raises(EntrypointError, match=r"no module 'other'.*It has: my_model"):
+        check_entrypoint("other:Good", folder)
+
+
+def test_a_class_that_is_not_there_is_found_out_without_running_anything(folder: Path) -> None:
+    with pytest.raises(EntrypointError, match=r"no 'Bad'\. It has: Good, NoTrain, NoTrial"):
+        check_entrypoint("my_model:Bad", folder)
+
+
+@pytest.mark.parametrize("text", ["from x import *", "from x import Good", "Good = make()", "if 1:\n  class Good: ..."])
+def test_a_name_that_comes_from_elsewhere_passes_the_early_check(folder: Path, text: str) -> None:
+    (folder / "facade.py").write_text(text)
+    check_entrypoint("facade:Good", folder)
+
+
+def test_a_package_of_the_folder_is_found(folder: Path) -> None:
+    (folder / "net").mkdir()
+    (folder / "net" / "__init__.py").write_text("class Good: ...")
+    check_entrypoint("net:Good", folder)
+
+
+def test_a_trial_is_loaded(folder: Path) -> None:
+    assert load_entrypoint("my_model:Good", folder).__name__ == "Good"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "words"),
+    [
+        ("missing_module:Good", "no module 'missing_module'"),
+        ("my_model:Bad", "has no 'Bad'"),
+        ("my_model:NoTrial", "is no Trial"),
+        ("my_model:NoTrain", "no train_batch"),
+    ],
+)
+def test_what_is_no_trial_is_refused(folder: Path, entrypoint: str, words: str) -> None:
+    with pytest.raises(EntrypointError, match=words):
+        load_entrypoint(entrypoint, folder)
+
+
+def test_an_error_while_importing_shows_the_users_frames_alone(folder: Path) -> None:
+    (folder / "broken.py").write_text("def boom():\n    raise KeyError('inside')\nboom()\n")
+    with pytest.raises(TrainingError) as caught:
+        load_entrypoint("broken:Good", folder)
+    text = caught.value.traceback_text
+    assert "broken.py" in text
+    assert "KeyError: 'inside'" in text
+    assert "entrypoint.py" not in text
+    assert "importlib" not in text
+
+
+def test_a_missing_package_inside_the_users_module_is_the_users_error(folder: Path) -> None:
+    (folder / "needy.py").write_text("import package_that_is_not_there\n")
+    with pytest.raises(TrainingError, match="package_that_is_not_there"):
+        load_entrypoint("needy:Good", folder)
