@@ -20,7 +20,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(_no_leaks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A TREK_HOME of the test's own, and no master, mirror or rank inherited from whoever runs the tests."""
     for name in [n for n in os.environ if n.startswith("TREK_")] + ["RANK", "WORLD_SIZE", "LOCAL_RANK"]:
         monkeypatch.delenv(name, raising=False)
@@ -38,8 +38,11 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_leaks(home: Path) -> Iterator[None]:
-    """Fail a test that leaves a process, thread, listening port, environment variable or process group behind."""
+def _no_leaks() -> Iterator[None]:
+    """Fail a test that leaves a process, thread, listening port, environment variable or process group behind.
+
+    The first fixture of all, so that it looks after `monkeypatch` has put everything back.
+    """
     before_env = dict(os.environ)
     before_threads = set(threading.enumerate())
     before_children = {p.pid for p in psutil.Process().children(recursive=True)}
@@ -106,7 +109,7 @@ def _process_group() -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def _loopback_only(_no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that reaches for another machine fails at once."""
     real_connect = socket.socket.connect
 

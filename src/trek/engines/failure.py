@@ -1,0 +1,78 @@
+"""A gang's failure in a few lines: who failed first, how, and the user's own exception. Reads Exits, prints nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from trek.engines.base import Exit
+from trek.errors import RankFailed
+
+MAX_LINES = 15
+_TRACEBACK = "Traceback (most recent call last):"
+_MAX_TRACEBACK_LINES = 12
+_MAX_LAST_LINES = 5
+_HINTS = {
+    signal.SIGKILL: "Something outside killed it; where memory is short, that is the kernel.",
+    signal.SIGSEGV: "Native code crashed; set PYTHONFAULTHANDLER=1 to see where.",
+    signal.SIGBUS: "Shared memory or disk may be full: see /dev/shm.",
+}
+
+
+def describe_failure(failed: Exit, *, num_workers: int) -> str:
+    """At most 15 lines about the first failing rank, its exception last but for the one line that names the rank."""
+    shown = find_exception(failed.last_lines) or list(failed.last_lines[-_MAX_LAST_LINES:])
+    lines = [*shown, _headline(failed), *_aftermath(failed, num_workers)]
+    assert len(lines) <= MAX_LINES
+    return "\n".join(lines)
+
+
+def to_error(failed: Exit, *, num_workers: int) -> RankFailed:
+    """The same as an exception: the headline as its message, the user's traceback beside it."""
+    return RankFailed(
+        " ".join([_headline(failed), *_aftermath(failed, num_workers)]),
+        rank=failed.rank,
+        process_exit_code=failed.code,
+        traceback_text="\n".join(find_exception(failed.last_lines)),
+    )
+
+
+def find_exception(lines: Sequence[str]) -> list[str]:
+    """The last traceback among `lines`, shortened in the middle; empty when there is none."""
+    starts = [index for index, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    if not starts:
+        return []
+    found = [lines[starts[-1]]]
+    for line in lines[starts[-1] + 1 :]:
+        is_frame = line.startswith(" ")
+        if not is_frame and not found[-1].startswith((" ", _TRACEBACK)):
+            break
+        found.append(line)
+    if len(found) > _MAX_TRACEBACK_LINES:
+        found = [found[0], "  …", *found[2 - _MAX_TRACEBACK_LINES :]]
+    return found
+
+
+def exit_status(code: int) -> int:
+    """What a shell would show for `code`: 128 + n for signal n."""
+    return code if code >= 0 else 128 - code
+
+
+def _headline(failed: Exit) -> str:
+    return f"rank {failed.rank} on {failed.host} (pid {failed.pid}) {_how(failed.code)}."
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _aftermath(failed: Exit, num_workers: int) -> list[str]:
+    hint = _HINTS.get(signal.Signals(-failed.code)) if -failed.code in set(signal.Signals) else None
+    others = num_workers - 1
+    stopped = f"The other {others} were stopped." if others > 1 else "The other one was stopped." if others else None
+    return [line for line in (hint, stopped) if line]

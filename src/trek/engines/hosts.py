@@ -1,0 +1,101 @@
+"""Hosts: reading Open MPI style hostfiles and giving every rank a place. Starts nothing; see `trek.engines.ssh`."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trek.errors import InputError
+
+_LINE_HELP = "Write lines such as 'node1 slots=4'."
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine and how many workers it takes."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank runs."""
+
+    rank: int
+    host: str
+    local_rank: int
+    local_size: int
+    size: int
+
+
+def read_hostfile(path: Path) -> list[Host]:
+    """The hosts of a file in its order; a host named twice has the sum of its slots, and one slot if none are given."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise InputError(f"hostfile {str(path)!r} cannot be read: {error.strerror}. Name an existing file.") from error
+    slots: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.partition("#")[0].strip()
+        if text:
+            host = _parse_line(text, where=f"{path}:{number}")
+            slots[host.name] = slots.get(host.name, 0) + host.slots
+    if not slots:
+        raise InputError(f"hostfile {str(path)!r} names no host. {_LINE_HELP}")
+    return [Host(name, count) for name, count in slots.items()]
+
+
+def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[Place]:
+    """Fill the hosts in their order, so that growing by one moves nobody."""
+    available = sum(host.slots for host in hosts)
+    if available < num_workers:
+        raise InputError(
+            f"{num_workers} workers were asked for, and the hosts have {available} slots. "
+            "Raise slots= in the hostfile, or ask for fewer workers."
+        )
+    places: list[Place] = []
+    for host in hosts:
+        here = min(host.slots, num_workers - len(places))
+        places += [Place(len(places) + index, host.name, index, here, num_workers) for index in range(here)]
+    return places
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether `name` is a spelling of the machine this process runs on."""
+    own = {socket.gethostname(), socket.getfqdn()}
+    own |= {one.partition(".")[0] for one in own}
+    return name in own or is_loopback(name)
+
+
+def is_loopback(name: str) -> bool:
+    """Whether `name` means "this machine" on every machine."""
+    return name in {"localhost", "localhost.localdomain", "::1"} or name.startswith("127.")
+
+
+def _parse_line(text: str, *, where: str) -> Host:
+    name, *settings = re.sub(r"\s*=\s*", "=", text).split()
+    known = {"slots": 0, "max_slots": 0}
+    if match := re.fullmatch(r"([^:]+):(\d+)", name):
+        name, known["slots"] = match[1], _positive(match[2], where=where)
+    if name.startswith("-") or "=" in name:
+        raise InputError(f"{where}: {name!r} is not a host name. {_LINE_HELP}")
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        key = key.replace("-", "_")
+        if key not in known:
+            raise InputError(f"{where}: {setting!r} is not understood: only slots= and max_slots= are. {_LINE_HELP}")
+        known[key] = _positive(value, where=where)
+    slots = known["slots"] or 1
+    if known["max_slots"] and slots > known["max_slots"]:
+        raise InputError(f"{where}: slots={slots} is more than max_slots={known['max_slots']}. Lower slots.")
+    return Host(name, slots)
+
+
+def _positive(text: str, *, where: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"{where}: {text!r} is not a number of slots, at least 1. {_LINE_HELP}")
+    return int(text)

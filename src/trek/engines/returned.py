@@ -1,0 +1,96 @@
+"""ReturnedMember: a process that an earlier gang started and that outlived its starter, found again by its files.
+
+A pid alone may be reused, so the process is named by pid and start time. How it ended is known from its agent, which
+outlives the starter too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trek.engines.agent import start_time
+from trek.engines.base import OutputLine
+from trek.engines.hosts import Place
+from trek.engines.lines import LineBuffer, Tail
+from trek.engines.member import Member, kill_group
+
+
+class ReturnedMember(Member):
+    """One member, as the files in its gang's `output_dir` describe it."""
+
+    def __init__(self, state_path: Path, *, log_offset: int = 0) -> None:
+        state = _read(state_path)
+        super().__init__(Place(state["rank"], state["host"], state["rank"], 1, 1))
+        self._state_path = state_path
+        self.pid = state["pid"]
+        self._identity = (state["pid"], state["start_time"])
+        self._agent_identity = (state["agent_pid"], state["agent_start_time"])
+        self._log = Tail(state_path.with_suffix(".log"), offset=log_offset)
+        self._lines = LineBuffer()
+        self._kill_at: float | None = None
+
+    @property
+    def fds(self) -> set[int]:
+        """None: it is no child of this process."""
+        return set()
+
+    @property
+    def is_polled(self) -> bool:
+        """Files announce nothing."""
+        return True
+
+    def pump(self) -> Iterator[OutputLine]:
+        """Read its log, and its end from what its agent wrote."""
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self.kill()
+        code = self._find_code()
+        yield from self._keep(self._keep_last(self._lines.feed(self._log.read())), "stdout")
+        if code is not None:
+            yield from self._keep(self._keep_last(self._lines.flush()), "stdout")
+        self.code = code
+
+    def _find_code(self) -> int | None:
+        if _is_alive(self._identity):
+            return None
+        agent_was_alive = _is_alive(self._agent_identity)
+        code: int | None = _read(self._state_path)["code"]
+        # A member without a code whose agent is gone as well was killed together with it.
+        return code if code is not None or agent_was_alive else -signal.SIGKILL
+
+    def ask_to_stop(self, *, grace_s: float) -> None:
+        """SIGTERM now; a later `pump` kills it when the grace is over."""
+        self.is_unwanted = True
+        self._kill_at = time.monotonic() + grace_s
+        if _is_alive(self._identity):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._identity[0], signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to its group; its agent ends the rest."""
+        if _is_alive(self._identity):
+            kill_group(self._identity[0])
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it and its agent ended."""
+        return not _is_alive(self._identity) and not _is_alive(self._agent_identity)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _is_alive(identity: tuple[int, int | None]) -> bool:
+    pid, began = identity
+    return began is not None and start_time(pid) == began
+
+
+def _read(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(path.read_text())
+    return state

@@ -1,0 +1,301 @@
+"""What every Engine must do, as tests: subclass `EngineConformance` and give it a fixture named `engine`.
+
+    class TestMyEngine(EngineConformance):
+        @pytest.fixture
+        def engine(self) -> Engine:
+            return MyEngine()
+
+Times are asserted generously, since a busy machine decides nothing; `benchmarks/engines` measures them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
+from trek.errors import InputError
+
+PATIENCE_S = 60.0
+NOTICE_S = 2.0
+
+
+class Recorder:
+    """Keeps what a gang reports, and in which order."""
+
+    def __init__(self) -> None:
+        self.news: list[OutputLine | Exit] = []
+
+    def __call__(self, news: OutputLine | Exit) -> None:
+        self.news.append(news)
+
+    def texts(self, rank: int, stream: str = "stdout") -> list[str]:
+        """Lines of one rank and stream."""
+        return [n.text for n in self.news if isinstance(n, OutputLine) and (n.rank, n.stream) == (rank, stream)]
+
+
+def python(code: str) -> list[str]:
+    """A command line that runs `code`."""
+    return [sys.executable, "-c", textwrap.dedent(code)]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Poll until `condition` holds; fail after a minute."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+class EngineConformance:
+    """The tests. Each starts real processes."""
+
+    @pytest.fixture
+    def engine(self) -> Engine:
+        """The engine under test."""
+        raise NotImplementedError("give the subclass a fixture named engine")
+
+    @pytest.fixture
+    def recorder(self) -> Recorder:
+        """Takes lines and exits."""
+        return Recorder()
+
+    def _start(
+        self, engine: Engine, recorder: Recorder, command: list[str], num_workers: int = 1, **more: object
+    ) -> Gang:
+        spec = GangSpec(command, num_workers, **more)  # type: ignore[arg-type]
+        return engine.start(spec, on_line=recorder, on_exit=recorder)
+
+    def test_every_member_reads_its_own_world(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                from trek.world import World
+                world = World.from_env()
+                print(world.rank, world.size, world.local_rank, world.local_size, world.master_port)
+            """),
+            3,
+        )
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert sorted((one.rank, one.code) for one in exits) == [(0, 0), (1, 0), (2, 0)]
+        ports = set()
+        for rank in range(3):
+            *place, port = recorder.texts(rank)[0].split()
+            assert place == [str(rank), "3", str(rank), "3"]
+            ports.add(port)
+        assert len(ports) == 1
+
+    def test_torchruns_variables_are_there(self, engine: Engine, recorder: Recorder) -> None:
+        names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+        gang = self._start(engine, recorder, python(f"import os; [os.environ[name] for name in {names}]"))
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert exits[0].code == 0, exits[0].last_lines
+
+    def test_environment_and_working_directory_are_honoured(
+        self, engine: Engine, recorder: Recorder, tmp_path: Path
+    ) -> None:
+        value = "spaces, 'quotes' and $(nothing run)\nand lines"
+        gang = self._start(
+            engine,
+            recorder,
+            python("import json, os; print(json.dumps([os.environ['MINE'], os.getcwd()]))"),
+            env={"MINE": value},
+            cwd=tmp_path,
+        )
+        gang.wait(PATIENCE_S)
+        assert json.loads(recorder.texts(0)[0]) == [value, str(tmp_path.resolve())]
+
+    def test_lines_come_in_order_and_the_exit_comes_last(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                import sys
+                for number in range(2000):
+                    print(number)
+                print("to stderr", file=sys.stderr)
+                print("no newline", end="")
+            """),
+        )
+        gang.wait(PATIENCE_S)
+        assert recorder.texts(0) == [*map(str, range(2000)), "no newline"]
+        assert recorder.texts(0, "stderr") == ["to stderr"]
+        assert isinstance(recorder.news[-1], Exit)
+
+    def test_an_exit_carries_code_and_last_error_lines(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import sys; print('why', file=sys.stderr); sys.exit(7)"))
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert exits[0].code == 7
+        assert exits[0].last_lines[-1] == "why"
+        assert exits[0].pid > 0
+
+    def test_a_death_is_noticed_while_the_others_live(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import time; time.sleep(600)"), 2)
+        try:
+            os.kill(gang.pids[1], signal.SIGKILL)
+            began = time.monotonic()
+            failure = gang.wait_first_failure(PATIENCE_S)
+            assert time.monotonic() - began < NOTICE_S
+            assert failure is not None
+            assert (failure.rank, failure.code) == (1, -signal.SIGKILL)
+            assert set(gang.pids) == {0}
+        finally:
+            gang.stop(grace_s=1)
+
+    def test_a_death_is_noticed_though_a_grandchild_holds_the_pipe(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                import subprocess, sys
+                subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+                sys.exit(5)
+            """),
+        )
+        began = time.monotonic()
+        failure = gang.wait_first_failure(PATIENCE_S)
+        assert failure is not None
+        assert failure.code == 5
+        assert time.monotonic() - began < PATIENCE_S / 2
+        gang.stop(grace_s=1)
+
+    def test_no_failure_when_all_end_well(self, engine: Engine, recorder: Recorder) -> None:
+        assert self._start(engine, recorder, python("pass"), 2).wait_first_failure(PATIENCE_S) is None
+
+    def test_waiting_gives_none_when_the_time_runs_out(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import time; time.sleep(600)"))
+        assert gang.wait(0.05) is None
+        assert gang.wait_first_failure(0.05) is None
+        gang.stop(grace_s=1)
+
+    def test_stop_lets_a_member_clean_up(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                import signal, sys, time
+                def leave(*_):
+                    print("cleaned up")
+                    sys.exit(0)
+                signal.signal(signal.SIGTERM, leave)
+                print("ready")
+                time.sleep(600)
+            """),
+        )
+        wait_for(lambda: recorder.texts(0) == ["ready"])
+        gang.stop(grace_s=PATIENCE_S)
+        assert recorder.texts(0) == ["ready", "cleaned up"]
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert exits[0].code == 0
+
+    def test_stop_kills_who_does_not_listen(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                import signal, time
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                print("ready")
+                time.sleep(600)
+            """),
+        )
+        wait_for(lambda: recorder.texts(0) == ["ready"])
+        gang.stop(grace_s=0.1)
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert exits[0].code == -signal.SIGKILL
+
+    def test_a_stopped_member_is_no_failure_and_stopping_twice_is_fine(
+        self, engine: Engine, recorder: Recorder
+    ) -> None:
+        gang = self._start(engine, recorder, python("import time; time.sleep(600)"), 2)
+        gang.stop(grace_s=PATIENCE_S)
+        gang.stop()
+        assert gang.wait_first_failure(PATIENCE_S) is None
+        assert gang.pids == {}
+
+    def test_stop_leaves_no_grandchild_behind(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                import subprocess, sys, time
+                code = "from signal import *; signal(SIGTERM, SIG_IGN); print('up'); import time; time.sleep(600)"
+                one = subprocess.Popen([sys.executable, "-uc", code])
+                two = subprocess.Popen([sys.executable, "-uc", code], start_new_session=True)
+                print("pids", one.pid, two.pid)
+                time.sleep(600)
+            """),
+        )
+        wait_for(lambda: len(recorder.texts(0)) == 3)
+        pids = next(list(map(int, line.split()[1:])) for line in recorder.texts(0) if line.startswith("pids"))
+        gang.stop(grace_s=0.5)
+        wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+    def test_a_gang_grows_and_shrinks(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine, recorder, python("import os, time; print(os.environ['WORLD_SIZE']); time.sleep(600)"), 2
+        )
+        wait_for(lambda: recorder.texts(1) == ["2"])
+        before = gang.pids
+        gang.resize(3)
+        wait_for(lambda: recorder.texts(2) == ["3"])
+        assert gang.num_workers == 3
+        assert {rank: pid for rank, pid in gang.pids.items() if rank < 2} == before
+        gang.resize(1)
+        assert gang.num_workers == 1
+        assert gang.pids == {0: before[0]}
+        assert gang.wait_first_failure(0.05) is None
+        gang.stop(grace_s=1)
+
+    def test_a_command_that_does_not_exist_is_an_exit(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, ["no-such-command-anywhere"])
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert exits[0].code == 127
+        assert "no-such-command-anywhere" in exits[0].last_lines[-1]
+
+    def test_a_callback_may_stop_the_gang(self, engine: Engine) -> None:
+        gangs: list[Gang] = []
+
+        def stop(_: OutputLine) -> None:
+            wait_for(lambda: bool(gangs))
+            gangs[0].stop(grace_s=1)
+
+        spec = GangSpec(python("import time; print('enough', flush=True); time.sleep(600)"), 2)
+        gangs.append(engine.start(spec, on_line=stop))
+        assert gangs[0].wait(PATIENCE_S) is not None
+        gangs[0].stop()
+
+    def test_a_callback_that_raises_is_heard_of(self, engine: Engine) -> None:
+        def refuse(_: OutputLine) -> None:
+            raise LookupError("the callback's own")
+
+        gang = engine.start(GangSpec(python("print(1)"), 1), on_line=refuse)
+        with pytest.raises(LookupError, match="the callback's own"):
+            gang.wait(PATIENCE_S)
+
+    def test_no_workers_are_refused(self, engine: Engine) -> None:
+        with pytest.raises(InputError, match="at least 1"):
+            engine.start(GangSpec(["true"], 0))
+
+    def test_more_gpus_than_there_are_is_refused(self, engine: Engine) -> None:
+        with pytest.raises(InputError, match="GPU"):
+            engine.start(GangSpec(["true"], 1, gpus_per_worker=1000))
+
+    def test_there_is_at_least_one_slot(self, engine: Engine) -> None:
+        assert engine.slots() >= 1
