@@ -1,0 +1,98 @@
+"""`trek data`: fetch data sets and look at them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+
+@click.group()
+def data() -> None:
+    """Fetch and look at data sets."""
+
+
+@data.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_datasets(as_json: bool) -> None:
+    """List the data sets that have a name."""
+    from trek.data.datasets import dataset_names, find_dataset
+
+    rows = [_summary(find_dataset(name)) for name in dataset_names()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    for row in rows:
+        sizes = " + ".join(f"{count:,}" for count in row["num_rows"].values())
+        here = "here" if row["is_fetched"] else f"{row['size_bytes'] / 1e6:.1f} MB to fetch"
+        click.echo(f"{row['name']:<14} {sizes:<22} {here:<18} {row['title']}")
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def get(names: tuple[str, ...], as_json: bool) -> None:
+    """Fetch data sets into the cache, verified by checksum."""
+    from trek.data.datasets import find_dataset
+    from trek.data.fetch import fetch
+
+    rows = []
+    for dataset in [find_dataset(name) for name in names]:
+        paths = fetch(dataset)
+        rows.append({"name": dataset.name, "files": {name: str(path) for name, path in paths.items()}})
+        if not as_json:
+            click.echo(_fetched_line(dataset.name, [str(path.parent) for path in paths.values()], dataset.size_bytes))
+    if as_json:
+        click.echo(json.dumps(rows))
+
+
+@data.command()
+@click.argument("name")
+@click.option("--split", help="Which split of a named data set; the first rows of train otherwise.")
+@click.option("--rows", "num_rows", default=5, show_default=True, type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
+    """Print the first rows of a data set, a file or a folder."""
+    from trek.data.opening import open as open_table
+
+    table = open_table(name, split=split)
+    if as_json:
+        click.echo(json.dumps(table.head(num_rows).to_arrow().to_pylist(), default=str))
+    else:
+        table.show(num_rows)
+
+
+@data.command()
+@click.argument("name")
+@click.option("--split", help="Which split of a named data set; train otherwise.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def describe(name: str, split: str | None, as_json: bool) -> None:
+    """Print types and figures of the columns of a data set, a file or a folder."""
+    from trek.data.opening import open as open_table
+
+    frame = open_table(name, split=split).describe()
+    if as_json:
+        click.echo(frame.reset_index().to_json(orient="records"))
+    else:
+        click.echo(frame.to_string(na_rep="", float_format=lambda number: f"{number:.4g}"))
+
+
+def _summary(dataset: Any) -> dict[str, Any]:
+    from trek.data.fetch import is_fetched
+
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "licence": dataset.licence,
+        "homepage": dataset.homepage,
+        "num_rows": dict(dataset.num_rows),
+        "size_bytes": dataset.size_bytes,
+        "is_fetched": is_fetched(dataset),
+    }
+
+
+def _fetched_line(name: str, folders: list[str], size_bytes: int) -> str:
+    if not folders:
+        return f"{name}: comes with an installed package, nothing to fetch"
+    return f"{name}: {len(folders)} files, {size_bytes / 1e6:.1f} MB, verified, in {folders[0]}"

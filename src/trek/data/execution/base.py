@@ -1,0 +1,66 @@
+"""Executor: the four primitives every plan runs on – put, get, map, exchange.
+
+Contracts, for every Executor:
+
+- Order: `map` and `exchange` return one Part for each partition, in order; rows keep the order of their inputs.
+- Functions run at the same time for different partitions, one call at a time for one partition.
+- Errors: the first failing partition's error is raised, once no function runs any more.
+- Ownership: a Part lives while it is referenced, and until `close` at the longest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import psutil
+import pyarrow as pa
+
+from trek.data.execution.parts import Part, Readable
+
+Stream = Iterator[pa.RecordBatch]
+Task = Callable[..., Stream]
+"""`task(index, *streams)`: the rows of partition `index`, from the streams of that partition."""
+Split = Callable[[int, Stream], Iterator[tuple[int, pa.RecordBatch]]]
+"""`split(index, stream)`: for the rows of partition `index`, pairs of a target partition and rows that go there."""
+
+
+class Executor(ABC):
+    """Runs the work of plans. Also a context manager that closes it."""
+
+    num_workers: int
+
+    @abstractmethod
+    def put(self, table: pa.Table) -> Part:
+        """Keep a table where every worker can read it."""
+
+    def get(self, part: Part) -> pa.Table:
+        """A kept table, in this process."""
+        return pa.Table.from_batches(list(part.batches()))
+
+    @abstractmethod
+    def map(self, task: Task, *inputs: Sequence[Readable]) -> list[Part]:
+        """Run `task` over partition i of every input, for all i at once; keep what each gives."""
+
+    @abstractmethod
+    def exchange(self, split: Split, parts: Sequence[Readable], *, num_partitions: int) -> list[Part]:
+        """Send every row to the partition that `split` names; rows of lower partitions come first."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of workers and of everything kept."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def default_memory_limit() -> int:
+    """Half of what is free now."""
+    return int(psutil.virtual_memory().available // 2)

@@ -1,0 +1,282 @@
+"""Tables on disk: a folder of shards, one for each partition, and a manifest that says what they are.
+
+A folder is written under a temporary name and renamed when it is complete, so what has the name is whole. The manifest
+holds the fingerprint of the plan that made it: asked for again, an equal plan finds its result (verified by checksum),
+another plan replaces it. Parquet (lz4, tensors as fixed-size binary) is small; Arrow is larger, and mapped instead of
+read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+from trek.data import tensors
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import open_mapped
+from trek.data.fetch import storage_errors
+from trek.data.plan import Node, Source, Stream
+from trek.data.sources.memory import BATCH_ROWS
+from trek.errors import DataUnavailable, InputError
+
+Storage = Literal["parquet", "arrow"]
+MANIFEST = "manifest.json"
+_ROW_GROUP_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of a persisted table."""
+
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a persisted folder holds."""
+
+    fingerprint: str
+    storage: Storage
+    schema: dict[str, str]
+    shards: tuple[Shard, ...]
+    version: int = 1
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest in `folder`."""
+        try:
+            content = json.loads((folder / MANIFEST).read_text())
+            shards = tuple(Shard(**shard) for shard in content.pop("shards"))
+            return cls(**content, shards=shards)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise DataUnavailable(f"{folder / MANIFEST} cannot be read: {error}.") from error
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest into `folder`."""
+        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1))
+
+
+class PersistedSource(Source):
+    """A persisted folder, a partition for each shard."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, folder: Path, *, verify: bool = False) -> PersistedSource:
+        """The table persisted in `folder`; sizes are checked always, checksums when asked."""
+        manifest = Manifest.read(folder)
+        fault = find_fault(folder, manifest, checksums=verify)
+        if fault is not None:
+            raise DataUnavailable(f"{folder} is not what its manifest says: {fault}. Persist the table again.")
+        return cls(folder, manifest)
+
+    @property
+    def num_partitions(self) -> int:
+        """One for each shard."""
+        return len(self.manifest.shards)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all shards."""
+        return sum(shard.rows for shard in self.manifest.shards)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, read from the first shard."""
+        path = self.folder / self.manifest.shards[0].file
+        if self.manifest.storage == "arrow":
+            return open_mapped(path).schema
+        return tensors.unpack_schema(pq.read_schema(path)).remove_metadata()
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"read {self.folder} ({self.manifest.storage})"
+
+    def identity(self) -> Any:
+        """Checksums of the shards."""
+        return [shard.sha256 for shard in self.manifest.shards]
+
+    def read(self, index: int) -> Stream:
+        """The rows of a shard."""
+        path = self.folder / self.manifest.shards[index].file
+        if self.manifest.storage == "arrow":
+            reader = open_mapped(path)
+            return (reader.get_batch(number) for number in range(reader.num_record_batches))
+        return _read_parquet(path)
+
+
+def persist(
+    node: Node, path: Path, executor: Executor, *, storage: Storage = "parquet", overwrite: bool = False
+) -> PersistedSource:
+    """Compute `node` into the folder `path`, unless an equal plan's result lies there already."""
+    if storage not in ("parquet", "arrow"):
+        raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
+    print_ = node.fingerprint()
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.parent / f".{path.name}.lock"):
+            if not overwrite and _is_current(path, print_, storage):
+                return PersistedSource.open(path)
+            manifest = _write(node, path, executor, print_, storage)
+    return PersistedSource(path, manifest)
+
+
+def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | None:
+    """What does not fit the manifest; None when all does."""
+    for shard in manifest.shards:
+        file = folder / shard.file
+        if not file.is_file():
+            return f"{shard.file} is missing"
+        if file.stat().st_size != shard.bytes:
+            return f"{shard.file} has {file.stat().st_size:,} bytes instead of {shard.bytes:,}"
+        if checksums and _sha256(file) != shard.sha256:
+            return f"the checksum of {shard.file} is wrong"
+    return None
+
+
+def _is_current(path: Path, fingerprint: str, storage: Storage) -> bool:
+    if not path.exists():
+        return False
+    if not (path / MANIFEST).is_file():
+        if any(path.iterdir()) if path.is_dir() else True:
+            raise InputError(f"{path} exists and is no persisted table; it is not overwritten. Choose another path.")
+        return False
+    try:
+        manifest = Manifest.read(path)
+    except DataUnavailable:
+        return False
+    return (manifest.fingerprint, manifest.storage) == (fingerprint, storage) and not find_fault(
+        path, manifest, checksums=True
+    )
+
+
+def _write(node: Node, path: Path, executor: Executor, fingerprint: str, storage: Storage) -> Manifest:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary.mkdir()
+    try:
+        shards, schema = _write_shards(node, temporary, executor, storage)
+        manifest = Manifest(fingerprint, storage, {field.name: str(field.type) for field in schema}, shards)
+        manifest.write(temporary)
+        _replace(path, temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return manifest
+
+
+def _write_shards(
+    node: Node, folder: Path, executor: Executor, storage: Storage
+) -> tuple[tuple[Shard, ...], pa.Schema]:
+    task = partial(_write_shard, folder, storage)
+    reports = [executor.get(part).to_pylist()[0] for part in executor.map(task, node.pieces(executor))]
+    schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
+    schema = _same_schema(schemas) if schemas else node.schema
+    if schema is None:
+        raise InputError(f"{node.describe()} gave no rows, so there are no columns to persist.")
+    shards = []
+    for report in reports:
+        if report["schema"] is None:  # an empty partition, whose columns only the others know
+            _write_rows(folder / report["file"], storage, schema, iter(()))
+        file = folder / report["file"]
+        shards.append(Shard(report["file"], report["rows"], file.stat().st_size, report["sha256"] or _sha256(file)))
+    return tuple(shards), schema
+
+
+def _same_schema(schemas: list[pa.Schema]) -> pa.Schema:
+    for index, schema in enumerate(schemas):
+        if not schema.equals(schemas[0]):
+            raise InputError(
+                f"partitions differ in their columns: partition {index} has\n{schema}\nand the first has\n{schemas[0]}."
+            )
+    return schemas[0]
+
+
+def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) -> Stream:
+    name = f"shard-{index:05d}.{storage}"
+    first = next(batches, None)
+    rows, checksum, schema = 0, None, None
+    if first is not None:
+        schema = first.schema.serialize().to_pybytes()
+        rows = _write_rows(folder / name, storage, first.schema, _chain(first, batches))
+        checksum = _sha256(folder / name)
+    report = {"file": name, "rows": rows, "sha256": checksum, "schema": schema}
+    yield pa.RecordBatch.from_pylist(
+        [report],
+        schema=pa.schema({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string(), "schema": pa.binary()}),
+    )
+
+
+def _write_rows(path: Path, storage: Storage, schema: pa.Schema, batches: Stream) -> int:
+    rows = 0
+    with path.open("wb") as file:
+        with _writer(file, storage, schema) as writer:
+            for table in _grouped(batches, schema):
+                rows += table.num_rows
+                writer.write_table(tensors.pack(table) if storage == "parquet" else table.combine_chunks())
+        file.flush()
+        os.fsync(file.fileno())
+    return rows
+
+
+def _writer(file: Any, storage: Storage, schema: pa.Schema) -> Any:
+    if storage == "arrow":
+        return pa.ipc.new_file(file, schema)
+    packed = tensors.pack(schema.empty_table()).schema
+    texts = [f.name for f in packed if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    return pq.ParquetWriter(file, packed, compression="lz4", use_dictionary=texts, write_statistics=False)
+
+
+def _grouped(batches: Stream, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches put together to row groups of a size that reads well."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held, schema)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def _replace(path: Path, temporary: Path) -> None:
+    """Give the finished folder its name; between the two renames there is nothing, never something half."""
+    old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+    if path.exists():
+        path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            yield tensors.unpack(batch)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _chain(first: pa.RecordBatch, rest: Stream) -> Stream:
+    yield first
+    yield from rest

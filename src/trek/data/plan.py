@@ -1,0 +1,206 @@
+"""Plans: what a Table is to compute, as a tree of nodes, and how the tree becomes partitions that can be read.
+
+A chain of nodes that need no other partition's rows is fused: each partition is one stream of batches through all of
+them. A node that does need them (an exchange) runs at once on the Executor, and the next chain starts at its Parts.
+The nodes themselves live beside their subject: `trek.data.sources`, `trek.data.steps`, `trek.data.exchanges`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import Readable
+from trek.data.fingerprint import fingerprint
+
+Stream = Iterator[pa.RecordBatch]
+
+
+class Node(ABC):
+    """One operation and the nodes it reads from."""
+
+    inputs: tuple[Node, ...] = ()
+
+    @property
+    @abstractmethod
+    def num_partitions(self) -> int:
+        """How many partitions come out."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for `explain`."""
+
+    @abstractmethod
+    def identity(self) -> Any:
+        """What makes this node compute something else than another: hashed, with the inputs', into the fingerprint."""
+
+    @abstractmethod
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The partitions, to be computed when read."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows in all partitions, where that is known without computing."""
+        return None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, where they are known without computing."""
+        return None
+
+    def fingerprint(self) -> str:
+        """A hash of everything the result depends on: operations, functions, settings, the content of sources."""
+        return fingerprint((type(self).__name__, self.identity(), [node.fingerprint() for node in self.inputs]))
+
+
+class Source(Node):
+    """Where rows come from; partition i is read by `read(i)`."""
+
+    @abstractmethod
+    def read(self, index: int) -> Stream:
+        """The rows of a partition, from the beginning."""
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The partitions, read when asked."""
+        return [SourcePiece(self, index) for index in range(self.num_partitions)]
+
+    def whole(self) -> pa.Table | None:
+        """All rows as one table, if they lie in memory as one already."""
+        return None
+
+    def split(self, num_partitions: int) -> Source | None:
+        """The same rows in as many equal partitions, if this source can do that without reading them."""
+        return None
+
+
+@dataclass(frozen=True)
+class SourcePiece:
+    """One partition of a source."""
+
+    source: Source
+    index: int
+
+    def batches(self) -> Stream:
+        """The rows, in order."""
+        return self.source.read(self.index)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a function of `compute` knows of where it runs."""
+
+    index: int
+    parallelism: int
+    name: str
+    worker_id: int = 0
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Side inputs by name, as given to `add_input`: columns as a dict of arrays."""
+
+
+class Step(Node):
+    """An operation on one partition's stream; `apply` must be a generator or return an iterator."""
+
+    def __init__(self, node: Node) -> None:
+        self.inputs = (node,)
+
+    @property
+    def num_partitions(self) -> int:
+        """As many as the input has."""
+        return self.inputs[0].num_partitions
+
+    @abstractmethod
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The rows that come out for those that go in."""
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The input's partitions with this step behind them."""
+        pieces = self.inputs[0].pieces(executor)
+        step = self.detached()
+        side_inputs = self.side_inputs(executor)
+        return [
+            StepPiece(piece, step, Context(index, len(pieces), self.describe(), inputs=side_inputs))
+            for index, piece in enumerate(pieces)
+        ]
+
+    def side_inputs(self, executor: Executor) -> Mapping[str, Any]:
+        """Values computed beforehand for `Context.inputs`."""
+        return {}
+
+    def detached(self) -> Step:
+        """This step without its inputs, so that sending it to a worker does not send the whole plan."""
+        import copy
+
+        step = copy.copy(self)
+        step.inputs = ()
+        return step
+
+
+@dataclass(frozen=True)
+class StepPiece:
+    """A partition with one more step behind it."""
+
+    origin: Readable
+    step: Step
+    context: Context
+
+    def batches(self) -> Stream:
+        """The rows that come out of the step."""
+        return self.step.apply(self.origin.batches(), self.context)
+
+
+class Union(Node):
+    """The partitions of one plan behind those of another; columns must agree."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.inputs = tuple(nodes)
+
+    @property
+    def num_partitions(self) -> int:
+        """All of them."""
+        return sum(node.num_partitions for node in self.inputs)
+
+    @property
+    def num_rows(self) -> int | None:
+        """The sum, when every part is known."""
+        counts = [node.num_rows for node in self.inputs]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns all inputs have."""
+        return self.inputs[0].schema
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"union of {len(self.inputs)}"
+
+    def identity(self) -> Any:
+        """Nothing beyond the inputs."""
+        return ()
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """One after the other."""
+        return [piece for node in self.inputs for piece in node.pieces(executor)]
+
+
+def explain(node: Node, *, depth: int = 0) -> str:
+    """The tree of a plan, sources last, one line for each node."""
+    rows = "" if node.num_rows is None else f", {node.num_rows:,} rows"
+    noun = "partition" if node.num_partitions == 1 else "partitions"
+    line = f"{'  ' * depth}{node.describe()}  [{node.num_partitions} {noun}{rows}]"
+    return "\n".join([line, *(explain(child, depth=depth + 1) for child in node.inputs)])
+
+
+def count_rows(node: Node, executor: Executor) -> list[int]:
+    """Rows of every partition, computing what must be."""
+    counted = executor.map(_count, node.pieces(executor))
+    return [next(part.batches()).column(0)[0].as_py() for part in counted]
+
+
+def _count(index: int, batches: Stream) -> Stream:
+    yield pa.record_batch({"rows": [sum(batch.num_rows for batch in batches)]})

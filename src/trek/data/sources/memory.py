@@ -1,0 +1,117 @@
+"""Rows that are already in memory: arrays, Arrow tables, pandas frames, lists of dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from trek.data import tensors
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import MemorySegment, Part, Readable
+from trek.data.fingerprint import fingerprint
+from trek.data.plan import Source, Stream
+from trek.data.steps import batch_of_rows
+from trek.errors import InputError
+
+BATCH_ROWS = 8192
+
+
+class MemorySource(Source):
+    """An Arrow table cut into equal ranges of rows."""
+
+    def __init__(self, table: pa.Table, *, num_partitions: int = 1, title: str = "memory") -> None:
+        self.table = table
+        self.title = title
+        self._num_partitions = num_partitions
+        self._parts: list[Part] | None = None
+
+    @property
+    def num_partitions(self) -> int:
+        """How many ranges."""
+        return self._num_partitions
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.table.num_rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the table."""
+        return self.table.schema
+
+    def whole(self) -> pa.Table:
+        """The table."""
+        return self.table
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return self.title
+
+    def identity(self) -> Any:
+        """The content."""
+        return (fingerprint(self.table), self._num_partitions)
+
+    def read(self, index: int) -> Stream:
+        """The rows of a range."""
+        return self._kept_parts()[index].batches()
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """Parts over the table's own memory."""
+        return list(self._kept_parts())
+
+    def split(self, num_partitions: int) -> Source:
+        """The same table in other ranges."""
+        return MemorySource(self.table, num_partitions=num_partitions, title=self.title)
+
+    def _kept_parts(self) -> list[Part]:
+        if self._parts is None:
+            bounds = even_bounds(self.num_rows, self._num_partitions)
+            self._parts = [
+                Part((MemorySegment(self.table.slice(start, stop - start).to_batches(max_chunksize=BATCH_ROWS)),))
+                for start, stop in bounds
+            ]
+        return self._parts
+
+
+def even_bounds(num_rows: int, num_partitions: int) -> list[tuple[int, int]]:
+    """Ranges of rows that differ by one row at most, in order."""
+    cuts = [num_rows * index // num_partitions for index in range(num_partitions + 1)]
+    return list(pairwise(cuts))
+
+
+def table_from(data: Any) -> pa.Table:
+    """An Arrow table of `data`: a dict of columns, a list of dicts, a pandas or Polars frame, or Arrow itself."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return _table_from_columns(data)
+    if type(data).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes) and data:
+        return _table_from_sequence(data)
+    raise InputError(
+        f"cannot make a Table of {type(data).__name__} {str(data)[:60]!r}. Give a dict of columns, a list of dicts, "
+        "a pandas frame or an Arrow table."
+    )
+
+
+def _table_from_columns(columns: Mapping[str, Any]) -> pa.Table:
+    arrays = {str(name): tensors.to_column(values, name=str(name)) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"columns have different lengths: {lengths}. Every column needs one value for each row.")
+    return pa.table(arrays)
+
+
+def _table_from_sequence(rows: Sequence[Any]) -> pa.Table:
+    if isinstance(rows[0], Mapping):
+        return pa.Table.from_batches([batch_of_rows(list(rows), where="list of rows")])
+    return pa.table({"value": tensors.to_column(rows, name="value")})

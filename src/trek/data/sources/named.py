@@ -1,0 +1,88 @@
+"""The rows of a named data set, parsed once when first read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from trek.data.datasets import Dataset, find_dataset
+from trek.data.fetch import fetch
+from trek.data.plan import Source, Stream
+from trek.data.sources.memory import BATCH_ROWS, even_bounds
+
+
+class NamedSource(Source):
+    """A split of a data set; its files were fetched and verified when it was opened."""
+
+    def __init__(self, dataset: Dataset, split: str, paths: Mapping[str, Path], *, num_partitions: int = 1) -> None:
+        self.dataset = dataset
+        self.split_name = split
+        self.paths = dict(paths)
+        self._num_partitions = num_partitions
+        self._table: pa.Table | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, name: str, *, split: str) -> NamedSource:
+        """Fetch what is missing."""
+        dataset = find_dataset(name)
+        dataset.require_split(split)
+        return cls(dataset, split, fetch(dataset, split=split))
+
+    @property
+    def num_partitions(self) -> int:
+        """How many ranges of rows."""
+        return self._num_partitions
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the split."""
+        return self.dataset.num_rows[self.split_name]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The data set's columns."""
+        return self.table.schema
+
+    @property
+    def table(self) -> pa.Table:
+        """The parsed rows."""
+        with self._lock:
+            if self._table is None:
+                self._table = self.dataset.parse(self.paths, self.split_name)
+            return self._table
+
+    def whole(self) -> pa.Table:
+        """The parsed rows."""
+        return self.table
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"data set {self.dataset.name}, split {self.split_name}"
+
+    def identity(self) -> Any:
+        """The checksums its files were verified by."""
+        files = self.dataset.splits[self.split_name]
+        return (self.dataset.name, self.split_name, [f.sha256 or f.md5 for f in files], self._num_partitions)
+
+    def read(self, index: int) -> Stream:
+        """The rows of a range."""
+        start, stop = even_bounds(self.num_rows, self._num_partitions)[index]
+        return iter(self.table.slice(start, stop - start).to_batches(max_chunksize=BATCH_ROWS))
+
+    def split(self, num_partitions: int) -> Source:
+        """The same split in other ranges, parsed once for both."""
+        other = NamedSource(self.dataset, self.split_name, self.paths, num_partitions=num_partitions)
+        other._table = self._table
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker parses for itself rather than receive the rows in a pickle.
+        return {**self.__dict__, "dataset": self.dataset.name, "_table": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "dataset": find_dataset(state["dataset"]), "_lock": threading.Lock()}

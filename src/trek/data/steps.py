@@ -1,0 +1,318 @@
+"""Steps that look at one partition alone: map, flat_map, filter, compute, and the choice of columns."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from trek.data import tensors
+from trek.data.expressions import Expression
+from trek.data.fingerprint import source_name
+from trek.data.plan import Context, Node, Step, Stream
+from trek.errors import InputError, TrainingError, TrekError
+
+Format = Literal["numpy", "arrow", "rows"]
+"""What a function sees: a dict of arrays, a record batch, or one row as a dict."""
+
+
+class Map(Step):
+    """A function over batches or rows; rows may become fewer or more when it sees batches."""
+
+    def __init__(self, node: Node, function: Callable[[Any], Any], *, format: Format = "numpy") -> None:  # noqa: A002
+        super().__init__(node)
+        self.function = function
+        self.format = format
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"map {source_name(self.function)}" + ("" if self.format == "numpy" else f" ({self.format})")
+
+    def identity(self) -> Any:
+        """The function and what it sees."""
+        return (self.function, self.format)
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The function's results, held to the columns of the first."""
+        schema = None
+        for batch, rows in numbered(batches, context):
+            result = self._run(batch, rows)
+            schema = schema or result.schema
+            yield conform(result, schema, where=f"{self.describe()}, {rows}")
+
+    def _run(self, batch: pa.RecordBatch, rows: str) -> pa.RecordBatch:
+        with_context = f"{self.describe()}, {rows}"
+        if self.format == "rows":
+            results = [call(self.function, row, where=with_context) for row in rows_of(batch)]
+            return batch_of_rows(results, where=with_context)
+        argument = batch if self.format == "arrow" else arrays_of(batch)
+        return to_batch(call(self.function, argument, where=with_context), where=with_context)
+
+
+class FlatMap(Step):
+    """A function that gives any number of rows (dicts) for each row."""
+
+    def __init__(self, node: Node, function: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(node)
+        self.function = function
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"flat_map {source_name(self.function)}"
+
+    def identity(self) -> Any:
+        """The function."""
+        return self.function
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """All rows the function gives, batch after batch."""
+        schema = None
+        for batch, rows in numbered(batches, context):
+            where = f"{self.describe()}, {rows}"
+            results = [new for row in rows_of(batch) for new in call(_listed, self.function, row, where=where)]
+            if results:
+                result = batch_of_rows(results, where=where)
+                schema = schema or result.schema
+                yield conform(result, schema, where=where)
+
+
+class Filter(Step):
+    """Rows for which a condition holds; a missing answer counts as no."""
+
+    def __init__(self, node: Node, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> None:
+        super().__init__(node)
+        self.condition = condition
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """As it was."""
+        return self.inputs[0].schema
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        is_expression = isinstance(self.condition, Expression)
+        return f"filter {self.condition!r}" if is_expression else f"filter {source_name(self._function)}"
+
+    def identity(self) -> Any:
+        """The condition."""
+        return repr(self.condition) if isinstance(self.condition, Expression) else self.condition
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The rows that pass."""
+        for batch, rows in numbered(batches, context):
+            kept = batch.filter(self._mask(batch, f"{self.describe()}, {rows}"))
+            if kept.num_rows:
+                yield kept
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        assert not isinstance(self.condition, Expression)
+        return self.condition
+
+    def _mask(self, batch: pa.RecordBatch, where: str) -> pa.Array:
+        if isinstance(self.condition, Expression):
+            mask = self.condition.evaluate(batch)
+        else:
+            mask = tensors.to_column(call(self._function, arrays_of(batch), where=where), name="condition")
+        if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
+            raise InputError(
+                f"{where}: a condition gives one true or false for each of {batch.num_rows} rows, "
+                f"got {len(mask)} values of type {mask.type}."
+            )
+        return mask
+
+
+class Project(Step):
+    """Columns chosen, left out, renamed or computed, by position in the new order."""
+
+    def __init__(self, node: Node, columns: Mapping[str, str | Expression], *, verb: str) -> None:
+        super().__init__(node)
+        self.columns = dict(columns)
+        self.verb = verb
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The chosen columns, unless one is computed."""
+        before = self.inputs[0].schema if self.inputs else None
+        if before is None or any(isinstance(source, Expression) for source in self.columns.values()):
+            return None
+        return pa.schema([before.field(source).with_name(name) for name, source in self.columns.items()])
+
+    @property
+    def num_rows(self) -> int | None:
+        """As many as before."""
+        return self.inputs[0].num_rows
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"{self.verb} {', '.join(self.columns)}"
+
+    def identity(self) -> Any:
+        """New names and where each comes from."""
+        return [(name, repr(source)) for name, source in self.columns.items()]
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The same rows with other columns."""
+        for batch in batches:
+            arrays = [
+                s.evaluate(batch) if isinstance(s, Expression) else batch.column(s) for s in self.columns.values()
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+class Compute(Step):
+    """A function over a whole partition: `f(batches, context)`, which yields batches (dicts of arrays)."""
+
+    def __init__(
+        self, node: Node, function: Callable[[Iterator[Any], Context], Any], *, side_nodes: Mapping[str, Node]
+    ) -> None:
+        super().__init__(node)
+        self.function = function
+        self.side_nodes = dict(side_nodes)
+        self.inputs = (node, *self.side_nodes.values())
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        beside = f" with {', '.join(self.side_nodes)}" if self.side_nodes else ""
+        return f"compute {source_name(self.function)}{beside}"
+
+    def identity(self) -> Any:
+        """The function and the names of what it gets beside."""
+        return (self.function, sorted(self.side_nodes))
+
+    def side_inputs(self, executor: Any) -> Mapping[str, Any]:
+        """Every side input as a dict of arrays, computed once."""
+        return {name: _columns_of(node, executor) for name, node in self.side_nodes.items()}
+
+    def detached(self) -> Step:
+        """Without the plans of the side inputs either."""
+        step = super().detached()
+        assert isinstance(step, Compute)
+        step.side_nodes = {}
+        return step
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """What the function yields, or returns, for the partition."""
+        where = f"{self.describe()}, partition {context.index}"
+        results = call(self.function, (arrays_of(batch) for batch in batches), context, where=where)
+        if results is None:
+            return
+        schema = None
+        for result in [results] if isinstance(results, dict) else _guarded(results, where):
+            batch = to_batch(result, where=where)
+            schema = schema or batch.schema
+            yield conform(batch, schema, where=where)
+
+
+def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
+    """Call a user's function; its failure names the place, and keeps the user's traceback only."""
+    try:
+        return function(*arguments)
+    except TrekError:
+        raise
+    except Exception as error:
+        raise _failure(error, where) from error
+
+
+def numbered(batches: Stream, context: Context) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """Batches that have rows, with words for where the rows are."""
+    start = 0
+    for batch in batches:
+        if batch.num_rows:
+            yield batch, f"rows {start} to {start + batch.num_rows - 1} of partition {context.index}"
+            start += batch.num_rows
+
+
+def arrays_of(batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+    """Columns as arrays, over the same memory where that can be."""
+    return {name: tensors.to_numpy(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """One dict for each row; tensors as arrays."""
+    columns = {
+        name: tensors.to_numpy(column) if isinstance(column.type, pa.FixedShapeTensorType) else column.to_pylist()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return ({name: column[row] for name, column in columns.items()} for row in range(batch.num_rows))
+
+
+def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
+    """What a user's function gave, as a record batch."""
+    if isinstance(result, pa.RecordBatch):
+        return result
+    if isinstance(result, pa.Table):
+        result = dict(zip(result.column_names, result.columns, strict=True))
+    if not isinstance(result, Mapping):
+        raise InputError(
+            f"{where}: the function gave a {type(result).__name__}; it must give columns, as a dict of arrays."
+        )
+    try:
+        columns = {name: tensors.to_column(values, name=name) for name, values in result.items()}
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{where}: the function gave columns of different lengths, {lengths}.")
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def batch_of_rows(rows: list[Any], *, where: str) -> pa.RecordBatch:
+    """Dicts, one for each row, as a record batch; all must have the same keys."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"{where}: the function gave a {type(row).__name__} for a row; it must give a dict.")
+        if row.keys() != rows[0].keys():
+            raise InputError(f"{where}: row {number} has columns {list(row)}, row 0 has {list(rows[0])}.")
+    return to_batch({name: [row[name] for row in rows] for name in rows[0]}, where=where)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
+    """`batch` with exactly the columns of `schema`; columns of nothing but missing values take their type."""
+    if batch.schema.equals(schema):
+        return batch
+    if batch.schema.names != schema.names:
+        raise InputError(f"{where}: columns are {batch.schema.names}, but before they were {schema.names}.")
+    for found, wanted in zip(batch.schema, schema, strict=True):
+        if found.type != wanted.type and not pa.types.is_null(found.type):
+            raise InputError(f"{where}: column {found.name!r} is {found.type}, but before it was {wanted.type}.")
+    arrays = [
+        column if column.type == field.type else pa.nulls(len(column), field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _failure(error: Exception, where: str) -> TrainingError:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__]
+    text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(theirs)])
+    text += "".join(traceback.format_exception_only(error))
+    return TrainingError(f"{where}: {type(error).__name__}: {error}", traceback_text=text)
+
+
+def _listed(function: Callable[[dict[str, Any]], Any], row: dict[str, Any]) -> list[Any]:
+    return list(function(row))
+
+
+def _guarded(results: Any, where: str) -> Iterator[Any]:
+    iterator = iter(results)
+    while True:
+        try:
+            result = next(iterator)
+        except StopIteration:
+            return
+        except TrekError:
+            raise
+        except Exception as error:
+            raise _failure(error, where) from error
+        yield result
+
+
+def _columns_of(node: Node, executor: Any) -> dict[str, np.ndarray]:
+    batches = [batch for piece in node.pieces(executor) for batch in piece.batches()]
+    table = pa.Table.from_batches(batches) if batches else pa.table({})
+    return {name: tensors.to_numpy(table.column(name)) for name in table.column_names}
