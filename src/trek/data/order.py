@@ -23,8 +23,8 @@ Tail = Literal["keep", "drop", "pad"]
 class Order:
     """The order of `num_rows` rows in global batches of `batch_size`.
 
-    `tail` says what happens to a short last batch: "keep" it as it is (shares of ranks differ by one row at most), "drop" it,
-    or "pad" it to full size with rows from the beginning of the epoch.
+    `tail` says what happens to a short last batch: "keep" it as it is (shares of ranks differ by one row at most),
+    "drop" it, or "pad" it to full size with rows from the beginning of the epoch.
     """
 
     num_rows: int

@@ -12,7 +12,7 @@ Unit = Literal["batches", "records", "epochs"]
 
 @dataclass(frozen=True)
 class Length:
-    """A positive number of batches, records or epochs. A batch is one global batch: one optimizer step's data."""
+    """A positive number of batches, records or epochs. A batch is one batch over all processes."""
 
     count: int
     unit: Unit

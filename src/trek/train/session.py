@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from trek.train.goal import Goal
+from trek.train.keeping import KeepPolicy
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
-from trek.train.stopping import Reason, StopRequest
+from trek.train.stopping import Reason, StopRequest, stop_on_signals
+from trek.train.trainer import Trainer, check_trial_class
+from trek.train.traveler import Traveler
+from trek.train.trial import Trial, TrialContext
 from trek.world import World
 
 
@@ -19,45 +24,50 @@ class SessionSettings:
 
     max_length: Length
     validation_period: Length | None = None
-    """None: once an epoch where the data has epochs, and always at the end."""
+    """None: once an epoch, and always at the end."""
     checkpoint_period: Length | None = None
-    """None: at the end only."""
+    """None: when a validation is the best so far, and at the end."""
     report_period: int = 100
     """Training metrics are reported every so many batches."""
-    strategy: str = "solo"
+    strategy: str | None = None
+    """None: `ddp` for several processes, else `solo`."""
     precision: str = "fp32"
     accumulate: int = 1
     """Batches whose gradients make one optimizer step."""
     clip_norm: float | None = None
+    clip_value: float | None = None
     seed: int = 0
     metric: str | None = None
-    """The validation metric that decides which checkpoint is best."""
-    smaller_is_better: bool = True
+    """The validation metric that decides which checkpoint is best; None: see `Goal`."""
+    smaller_is_better: bool | None = None
     keep_best: int = 1
     keep_last: int = 1
     records_per_epoch: int | None = None
     initial_validation: bool = False
     show_progress: bool = True
+    compile: bool = False
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended."""
+    """How a session ended. Paths are known to the leader alone."""
 
     batches: int
     stop_reason: Reason
     checkpoint: Path | None
     best_checkpoint: Path | None
-    best_metrics: Mapping[str, float] = field(default_factory=dict)
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    """The table of epochs."""
 
 
 def train_trial(
-    trial_class: type[Any],
+    trial_class: type[Trial],
     *,
     hparams: Mapping[str, Any],
     settings: SessionSettings,
     world: World,
-    checkpoint_dir: Path,
+    checkpoint_dir: Path | str | None,
     data: Mapping[str, Any] | None = None,
     experiment_config: Mapping[str, Any] | None = None,
     experiment_id: int = 0,
@@ -70,6 +80,65 @@ def train_trial(
     """Train `trial_class` to `settings.max_length` on this rank of `world`.
 
     Raises the user's own exceptions unchanged, `InputError` for a mistake Trek can name, `InvalidHP` as the Trial
-    raised it. With `resume` a checkpoint folder (or "latest" of `checkpoint_dir`, a fresh start when there is none).
+    raised it. With `resume` a checkpoint folder, or "latest" of `checkpoint_dir`: a fresh start when there is none.
     """
-    raise NotImplementedError
+    check_trial_class(trial_class)
+    stop = stop or StopRequest()
+    traveler = _make_traveler(settings, world, checkpoint_dir, loggers=loggers, stop=stop)
+    with stop_on_signals(stop), traveler:
+        for logger in traveler.journal.loggers:
+            logger.start(name=name, hparams=hparams)
+        context = TrialContext(
+            traveler,
+            hparams=hparams,
+            data=data,
+            experiment_config=experiment_config,
+            experiment_id=experiment_id,
+            trial_id=trial_id,
+        )
+        trainer = Trainer(
+            trial_class,
+            context,
+            max_length=settings.max_length,
+            validation_period=settings.validation_period,
+            checkpoint_period=settings.checkpoint_period,
+            records_per_epoch=settings.records_per_epoch,
+            initial_validation=settings.initial_validation,
+        )
+        trainer.fit(traveler.archive.find(resume))
+        traveler.archive.wait()
+    return Outcome(
+        batches=traveler.position.batches,
+        stop_reason=stop.reason,
+        checkpoint=traveler.archive.path("last"),
+        best_checkpoint=traveler.archive.path("best"),
+        epochs=traveler.journal.table.rows,
+    )
+
+
+def _make_traveler(
+    settings: SessionSettings,
+    world: World,
+    checkpoint_dir: Path | str | None,
+    *,
+    loggers: Sequence[Logger],
+    stop: StopRequest,
+) -> Traveler:
+    return Traveler(
+        world=world,
+        strategy=settings.strategy,
+        precision=settings.precision,
+        accumulate=settings.accumulate,
+        clip_norm=settings.clip_norm,
+        clip_value=settings.clip_value,
+        seed=settings.seed,
+        checkpoint_dir=checkpoint_dir,
+        keep=KeepPolicy(best=settings.keep_best, last=settings.keep_last),
+        goal=Goal(settings.metric, settings.smaller_is_better),
+        loggers=loggers,
+        stop=stop,
+        report_period=settings.report_period,
+        show_progress=settings.show_progress,
+        compile=settings.compile,
+        deterministic=settings.deterministic,
+    )

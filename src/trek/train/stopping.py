@@ -1,8 +1,12 @@
-"""StopRequest: how anyone (a signal, the control plane, a callback) asks a run to finish its batch and end."""
+"""Ending a run before its length: who may ask (a signal, the control plane, a callback) and how the loop hears it."""
 
 from __future__ import annotations
 
+import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Literal
 
 Reason = Literal["", "user", "signal", "preempted", "killed", "searcher", "early_stopping"]
@@ -12,16 +16,47 @@ class StopRequest:
     """A flag with a reason; the first reason stays. Safe to set from any thread and from a signal handler."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._is_set = False
         self.reason: Reason = ""
 
     @property
     def is_set(self) -> bool:
         """Whether somebody asked."""
-        return self._event.is_set()
+        return self._is_set
 
     def request(self, reason: Reason) -> None:
         """Ask the run to finish its batch, save, and end."""
-        if not self._event.is_set():
+        if not self._is_set:
             self.reason = reason
-            self._event.set()
+            self._is_set = True
+
+
+class Stopped(SystemExit):
+    """Raised out of a training loop that was asked to stop, after it saved. Uncaught, it ends the program quietly."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(130 if reason == "signal" else 0)
+        self.reason = reason
+
+
+@contextmanager
+def stop_on_signals(stop: StopRequest) -> Iterator[None]:
+    """Within the block SIGTERM and the first Ctrl-C ask for a stop; a second Ctrl-C interrupts at once.
+
+    Only the main thread can take signals; elsewhere the block changes nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.request("signal")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

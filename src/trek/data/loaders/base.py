@@ -1,0 +1,63 @@
+"""Loader: what a training loop pulls batches from. One file per kind of data beside this one.
+
+Contracts: `batches(epoch, start=k)` yields exactly what `batches(epoch)` yields from its k-th batch on, whatever was
+read before; every rank yields the same number of batches unless `num_batches` is None; a rank for which a global batch
+has no row yields a stand-in with `num_samples` 0, so that collectives stay in step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Batch:
+    """One rank's part of one global batch."""
+
+    data: Any
+    num_samples: int
+    """Samples here that count; 0 marks a stand-in."""
+    global_samples: int | None
+    """Samples over all ranks; None when only asking the ranks can tell."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+class Loader(ABC):
+    """Batches for one rank."""
+
+    num_batches: int | None
+    """Batches in an epoch; None when only reading can tell."""
+    batch_records: int | None
+    """Records in a full global batch; None when unknown."""
+
+    @abstractmethod
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+        """The batches of `epoch` from the `start`-th on.
+
+        `at_start` is called once, when reading stands at `start` and before that batch is read: getting there may have
+        drawn random numbers, and this is the moment to put the generators back.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most loaders hold nothing
+        """End background workers; the loader can be iterated again afterwards."""
+
+
+def count_samples(data: Any) -> int:
+    """The length of the first thing in `data` that has one along its first dimension; 1 when nothing has."""
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list | tuple):
+        return count_samples(data[0]) if data else 1
+    shape = getattr(data, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    try:
+        return len(data)
+    except TypeError:
+        return 1

@@ -1,0 +1,197 @@
+"""DataLoader: a description of how to load a data set, bound to a World when training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    TensorDataset,
+)
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data.dataloader import default_collate
+from torch.utils.data.distributed import DistributedSampler
+
+from trek.data.loaders.base import Loader
+from trek.data.loaders.mapped import MappedLoader, SamplerOrder
+from trek.data.loaders.stream import StreamLoader
+from trek.data.loaders.tensors import TensorLoader
+from trek.data.order import Order, Tail
+from trek.errors import InputError
+from trek.world import World
+
+
+class DataLoader:
+    """What to load and in which batches; the same arguments as torch's DataLoader where they mean the same.
+
+    `dataset` is a torch Dataset, a tuple or dict of tensors, a Table, or any iterable of batches. `batch_size` counts
+    samples per process. Tensors and Tables are batched in memory. A shuffle depends on the seed and the epoch alone.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        *,
+        sampler: Sampler[int] | None = None,
+        batch_sampler: BatchSampler | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+        tail: Tail | None = None,
+        columns: Sequence[str] | None = None,
+        is_sharded: bool = False,
+        **reading: Any,
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.num_workers = num_workers
+        self.collate_fn = collate_fn
+        self.tail: Tail = tail or ("drop" if drop_last else "keep")
+        self.columns = columns
+        self.is_sharded = is_sharded
+        self.reading = reading
+
+    def __len__(self) -> int:
+        """Batches in an epoch of one process."""
+        length = self.bind(World(), seed=0).num_batches
+        if length is None:
+            raise TypeError("this data has no known length")
+        return length
+
+    def __iter__(self) -> Iterator[Any]:
+        """Plain iteration in one process, as torch's DataLoader does it."""
+        return (batch.data for batch in self.bind(World(), seed=0).batches(0))
+
+    def bind(self, world: World, *, seed: int) -> Loader:
+        """The Loader of one rank of `world`."""
+        in_memory = self._in_memory()
+        if in_memory is not None:
+            tensors, assemble = in_memory
+            order = self._order(len(tensors[0]), world, seed)
+            return TensorLoader(tensors, order=order, world=world, assemble=assemble, on_device=_fits(tensors, world))
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
+            return StreamLoader(self._stream(), world=world, is_sharded=self.is_sharded)
+        return self._mapped(world, seed)
+
+    def _mapped(self, world: World, seed: int) -> Loader:
+        order: Order | BatchSampler
+        if self.batch_sampler is not None:
+            order = self.batch_sampler
+        elif self.sampler is not None:
+            order = SamplerOrder(
+                _length(self.sampler), self.batch_size * world.size, seed=seed, tail=self.tail, sampler=self.sampler
+            )
+        else:
+            order = self._order(_length(self.dataset), world, seed)
+        reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
+        return MappedLoader(self.dataset, order=order, world=world, seed=seed, reading=reading)
+
+    def _order(self, num_rows: int, world: World, seed: int) -> Order:
+        return Order(num_rows, self.batch_size * world.size, shuffle=self.shuffle, seed=seed, tail=self.tail)
+
+    def _stream(self) -> Iterable[Any]:
+        if isinstance(self.dataset, IterableDataset):
+            reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
+            return TorchDataLoader(self.dataset, batch_size=self.batch_size, **reading)
+        stream: Iterable[Any] = self.dataset
+        return stream
+
+    def _in_memory(self) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
+        """The tensors to slice and how a batch is put together; None when the data is not plain tensors."""
+        if self.sampler is not None or self.batch_sampler is not None or self.collate_fn not in (None, default_collate):
+            return None
+        return _columns(self.dataset, self.columns)
+
+
+def as_loader(source: Any, *, world: World, seed: int) -> Loader:
+    """Bind whatever holds the data: a Loader, Trek's or torch's DataLoader, or any iterable of batches."""
+    if isinstance(source, Loader):
+        return source
+    if isinstance(source, TorchDataLoader):
+        source = _from_torch(source)
+    if isinstance(source, DataLoader):
+        return source.bind(world, seed=seed)
+    if isinstance(source, str) or not hasattr(source, "__iter__"):
+        raise InputError(
+            f"a data loader must be iterable, got {type(source).__name__}. Return a trek.DataLoader, a torch "
+            "DataLoader or any iterable of batches."
+        )
+    return StreamLoader(source, world=world)
+
+
+def _from_torch(loader: TorchDataLoader[Any]) -> DataLoader:
+    """The same loading in Trek's terms, so that it can be sharded and resumed."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        return DataLoader(loader)
+    reading = {
+        "num_workers": loader.num_workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "multiprocessing_context": loader.multiprocessing_context,
+        "prefetch_factor": loader.prefetch_factor,
+    }
+    if type(loader.batch_sampler) is not BatchSampler:
+        return DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, **reading)  # type: ignore[arg-type]
+    assert loader.batch_size is not None
+    sampler = loader.sampler
+    if isinstance(sampler, DistributedSampler):
+        # Sharding is ours to do: taking the user's shard as well would train on a share of a share.
+        order: dict[str, Any] = {"shuffle": sampler.shuffle}
+    elif type(sampler) is SequentialSampler:
+        order = {"shuffle": False}
+    elif type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(loader.dataset):  # type: ignore[arg-type]
+        order = {"shuffle": True}
+    else:
+        order = {"sampler": sampler}
+    return DataLoader(loader.dataset, loader.batch_size, drop_last=loader.drop_last, **order, **reading)
+
+
+def _columns(
+    dataset: Any, names: Sequence[str] | None
+) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
+    if hasattr(dataset, "to_torch"):  # a Table
+        dataset = dataset.to_torch()
+        chosen = list(names or dataset)
+        return [dataset[name] for name in chosen], list
+    if isinstance(dataset, TensorDataset):
+        return dataset.tensors, list
+    if isinstance(dataset, Mapping) and dataset and all(isinstance(v, torch.Tensor) for v in dataset.values()):
+        keys = list(names or dataset)
+        return [dataset[key] for key in keys], lambda fields: dict(zip(keys, fields, strict=True))
+    if isinstance(dataset, tuple) and dataset and all(isinstance(v, torch.Tensor) for v in dataset):
+        return dataset, list
+    return None
+
+
+def _length(sized: Any) -> int:
+    try:
+        return len(sized)
+    except TypeError:
+        raise InputError(
+            f"{type(sized).__name__} has no length, so its rows cannot be shared out. Give it __len__, or pass an "
+            "IterableDataset."
+        ) from None
+
+
+def _fits(tensors: Sequence[torch.Tensor], world: World) -> bool:
+    """Whether the tensors may live on the GPU: they take at most a quarter of what is free there."""
+    device = world.device
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return sum(t.nbytes for t in tensors) * 4 <= free

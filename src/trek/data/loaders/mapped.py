@@ -1,0 +1,145 @@
+"""Batches of a map-style torch dataset, read by torch's own DataLoader and its worker processes.
+
+Which rows make a batch is decided here, ahead of reading, so that a position can be resumed without reading what came
+before. In worker processes the random generators are seeded by (seed, epoch, batch, rank): what a random transform does
+to a batch does not depend on how many workers there are or where reading started.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, Dataset, Sampler
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from trek.data.loaders.base import Batch, Loader, nothing
+from trek.data.order import Order
+from trek.world import World
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """Rows of one batch of one rank, before they are read."""
+
+    rows: list[int]
+    num_samples: int
+    global_samples: int
+
+
+@dataclass(frozen=True)
+class SamplerOrder(Order):
+    """The order a torch Sampler draws, the same on every rank: it draws from generators seeded by seed and epoch."""
+
+    sampler: Sampler[int] | None = None
+
+    def rows(self, epoch: int) -> torch.Tensor:
+        """The sampler's rows of an epoch."""
+        assert self.sampler is not None
+        return torch.tensor(_draw(self.sampler, seed=self.seed, epoch=epoch), dtype=torch.int64)
+
+
+class MappedLoader(Loader):
+    """A map-style dataset read through torch's DataLoader."""
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        *,
+        order: Order | BatchSampler,
+        world: World,
+        seed: int,
+        reading: dict[str, Any] | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self._order = order
+        self._world = world
+        self._seed = seed
+        self._reading = dict(reading or {})
+        if isinstance(order, Order):
+            self.num_batches = order.num_batches
+            self.batch_records = order.batch_size
+        else:
+            self.num_batches = -(-len(order) // world.size)
+            self.batch_records = getattr(order, "batch_size", None)
+            self.batch_records = self.batch_records * world.size if self.batch_records else None
+
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+        """Read the planned batches from `start` on."""
+        plan = self._plan(epoch)[start:]
+        reading = self._read(plan, epoch=epoch, start=start)
+        at_start()
+        for planned, data in zip(plan, reading, strict=True):
+            yield Batch(data, planned.num_samples, planned.global_samples)
+
+    def _read(self, plan: Sequence[PlannedBatch], *, epoch: int, start: int) -> Iterator[Any]:
+        rows = [planned.rows for planned in plan]
+        if self._reading.get("num_workers", 0) == 0:
+            # In this process random transforms draw from the process's own generators, which checkpoints restore;
+            # torch's iterator draws one seed from its generator, which must not be the global one.
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            return iter(TorchDataLoader(self._dataset, batch_sampler=rows, generator=generator, **self._reading))
+        seeds = [_mix(self._seed, epoch, start + i, self._world.rank) for i in range(len(rows))]
+        seeded = _SeededDataset(self._dataset)
+        keyed = [[(seed, row) for row in batch] for seed, batch in zip(seeds, rows, strict=True)]
+        generator = torch.Generator().manual_seed(self._seed + epoch)
+        return iter(TorchDataLoader(seeded, batch_sampler=keyed, generator=generator, **self._reading))
+
+    def _plan(self, epoch: int) -> list[PlannedBatch]:
+        if isinstance(self._order, Order):
+            return _plan_order(self._order, epoch, self._world)
+        return _plan_batches(_draw(self._order, seed=self._seed, epoch=epoch), self._world)
+
+
+class _SeededDataset(Dataset[Any]):
+    """Seeds the generators of a worker process before it reads a batch."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self._dataset = dataset
+
+    def __getitems__(self, keyed_rows: list[tuple[int, int]]) -> list[Any]:
+        seed = keyed_rows[0][0]
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        rows = [row for _, row in keyed_rows]
+        many: Callable[[list[int]], list[Any]] | None = getattr(self._dataset, "__getitems__", None)
+        return many(rows) if many else [self._dataset[row] for row in rows]
+
+
+def _plan_order(order: Order, epoch: int, world: World) -> list[PlannedBatch]:
+    rows = order.rows(epoch)
+    plan = []
+    for batch in range(order.num_batches):
+        mine = order.share(rows, batch, rank=world.rank, size=world.size).tolist()
+        stand_in = order.share(rows, batch, rank=0, size=world.size)[:1].tolist()
+        plan.append(PlannedBatch(mine or stand_in, len(mine), order.num_records(batch)))
+    return plan
+
+
+def _plan_batches(batches: list[list[int]], world: World) -> list[PlannedBatch]:
+    """Each rank takes one of `size` consecutive batches of a BatchSampler; together they are one global batch."""
+    plan = []
+    for first in range(0, len(batches), world.size):
+        group = batches[first : first + world.size]
+        total = sum(len(batch) for batch in group)
+        mine = group[world.rank] if world.rank < len(group) else []
+        plan.append(PlannedBatch(list(mine) or list(group[0][:1]), len(mine), total))
+    return plan
+
+
+def _draw(sampler: Any, *, seed: int, epoch: int) -> list[Any]:
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed + epoch)
+        return list(sampler)
+
+
+def _mix(*parts: int) -> int:
+    """One 63-bit seed from several numbers, well spread."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,48 @@
+"""Batches of anything that can be iterated: the batches are taken as they come.
+
+What is iterated does not know its rank, so in a World of several each rank takes every size-th batch, unless the caller
+says that the stream is sharded already. Resuming reads and drops what came before: a stream has no other way back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from trek.data.loaders.base import Batch, Loader, count_samples, nothing
+from trek.world import World
+
+
+class StreamLoader(Loader):
+    """Batches taken from an iterable."""
+
+    def __init__(self, batches: Iterable[Any], *, world: World, is_sharded: bool = False) -> None:
+        self._source = batches
+        self._world = world
+        self._is_sharded = is_sharded
+        self.num_batches = self._known_length()
+        self.batch_records = getattr(batches, "batch_size", None)
+
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+        """Every size-th batch of the stream, from this rank's `start`-th on."""
+        if hasattr(self._source, "set_epoch"):
+            self._source.set_epoch(epoch)
+        step = 1 if self._is_sharded else self._world.size
+        offset = 0 if self._is_sharded else self._world.rank
+        stream = iter(self._source)
+        deque(islice(stream, start * step), maxlen=0)
+        at_start()
+        for data in islice(stream, offset, None, step):
+            samples = count_samples(data)
+            yield Batch(data, samples, None if self._world.is_distributed else samples)
+
+    def _known_length(self) -> int | None:
+        # Ranks may hold different numbers of batches, so a length is only known to a rank that is alone.
+        if self._world.is_distributed:
+            return None
+        try:
+            return len(self._source)  # type: ignore[arg-type]
+        except TypeError:
+            return None

@@ -1,0 +1,113 @@
+"""Strategy: how replicas of a model stay together. One file per way; `solo` is one whose collectives are identities.
+
+Contracts: collectives are called by every rank in the same order, from the training thread. A loss is multiplied with
+`loss_weight` before backward, so that the gradients left after `sync_gradients` are those of the mean over all samples
+of the global batch, however unevenly ranks share it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import nn
+
+from trek.errors import ConfigError
+from trek.world import World
+
+ReduceOp = Literal["sum", "max", "min"]
+
+
+class Strategy(ABC):
+    """Keeps the replicas of a World together."""
+
+    name: ClassVar[str]
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def setup(self) -> None:  # noqa: B027 - one process has nothing to set up
+        """Meet the other ranks."""
+
+    def teardown(self) -> None:  # noqa: B027
+        """Part from the other ranks."""
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Place `model` on the device and make it one replica of many."""
+        return model.to(self.world.device)
+
+    def unwrap_model(self, model: nn.Module) -> nn.Module:
+        """The user's own module."""
+        return model
+
+    @abstractmethod
+    def loss_weight(self, num_samples: int, global_samples: int) -> float:
+        """What a local mean loss is multiplied with before backward; 1.0 where shares are even."""
+
+    def hold_gradients(self, model: nn.Module, *, held: bool) -> None:  # noqa: B027
+        """Before a forward pass: whether the gradients of the coming backward stay on this rank for now."""
+
+    def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027
+        """Make gradients global, where backward itself did not."""
+
+    def sync_buffers(self, model: nn.Module) -> None:  # noqa: B027
+        """Give every rank the leader's buffers (running statistics), before they are used or saved."""
+
+    def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
+        """Clip global gradients by their norm; the norm before clipping."""
+        return nn.utils.clip_grad_norm_(parameters, max_norm)
+
+    @abstractmethod
+    def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
+        """The element-wise reduction over ranks, on every rank."""
+
+    @abstractmethod
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, by rank, on every rank."""
+
+    @abstractmethod
+    def broadcast(self, value: Any) -> Any:
+        """The leader's value, on every rank."""
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up on any rank."""
+        return flag
+
+    def barrier(self) -> None:  # noqa: B027
+        """Wait for every rank."""
+
+    def model_state(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """The whole model's state, by the names in the user's own module. Only the leader's is complete."""
+        return self.unwrap_model(model).state_dict()
+
+    def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
+        """Load what `model_state` gave, on every rank."""
+        self.unwrap_model(model).load_state_dict(state)
+
+    def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The whole optimizer's state. Only the leader's is complete."""
+        return optimizer.state_dict()
+
+    def load_optimizer_state(
+        self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> None:
+        """Load what `optimizer_state` gave, on every rank."""
+        optimizer.load_state_dict(state)
+
+
+_STRATEGIES = {
+    "solo": "trek.strategies.solo:Solo",
+    "ddp": "trek.strategies.ddp:DDP",
+}
+
+
+def open_strategy(name: str, world: World, **settings: Any) -> Strategy:
+    """The Strategy called `name`, for `world`."""
+    if name not in _STRATEGIES:
+        raise ConfigError(f"strategy {name!r} does not exist. Use one of: {', '.join(sorted(_STRATEGIES))}.")
+    module, _, attribute = _STRATEGIES[name].partition(":")
+    strategy: Strategy = getattr(importlib.import_module(module), attribute)(world, **settings)
+    return strategy

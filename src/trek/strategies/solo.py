@@ -1,0 +1,41 @@
+"""One process: every collective is an identity, so callers never branch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trek.errors import ConfigError
+from trek.strategies.base import ReduceOp, Strategy
+from trek.world import World
+
+
+class Solo(Strategy):
+    """A World of one."""
+
+    name = "solo"
+
+    def __init__(self, world: World) -> None:
+        if world.is_distributed:
+            raise ConfigError(
+                f"strategy 'solo' trains one replica, but this world has {world.size} processes, which would train "
+                "apart from each other. Use strategy 'ddp', or one worker."
+            )
+        super().__init__(world)
+
+    def loss_weight(self, num_samples: int, global_samples: int) -> float:
+        """The share of this batch among those whose gradients are accumulated."""
+        return num_samples / global_samples
+
+    def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
+        """The tensor itself."""
+        return tensor
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value alone."""
+        return [value]
+
+    def broadcast(self, value: Any) -> Any:
+        """The value itself."""
+        return value

@@ -1,0 +1,44 @@
+"""Position: how far a run has come, in words that mean the same on any number of processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class Position:
+    """Counts of what has been taken for training."""
+
+    epoch: int = 0
+    """The epoch being trained, from 0."""
+    epoch_batch: int = 0
+    """Batches of it taken."""
+    batches: int = 0
+    records: int = 0
+    group_batches: int = 0
+    """Batches taken of the group whose gradients are being accumulated."""
+    group_records: int = 0
+    """Records in those."""
+
+    def take(self, *, records: int, ends_group: bool) -> None:
+        """One more batch is in the caller's hands."""
+        self.epoch_batch += 1
+        self.batches += 1
+        self.records += records
+        self.group_batches = 0 if ends_group else self.group_batches + 1
+        self.group_records = 0 if ends_group else self.group_records + records
+
+    def end_epoch(self) -> None:
+        """The next epoch begins."""
+        self.epoch += 1
+        self.epoch_batch = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All counts."""
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take `state_dict` back."""
+        for name, count in state.items():
+            setattr(self, name, int(count))

@@ -1,0 +1,110 @@
+"""Precision: the numbers a forward pass computes with, and the scaling that fp16's small range needs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from trek.errors import ConfigError
+
+
+class Precision:
+    """Plain fp32, and the base of the others: nothing is cast, nothing is scaled."""
+
+    name = "fp32"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Around the forward pass and the loss."""
+        return nullcontext()
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """What to call backward on."""
+        return loss
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring gradients to their true size, before clipping."""
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the optimizer's step."""
+        optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take `state_dict` back."""
+
+
+class BF16(Precision):
+    """bfloat16 autocast: fp32's range, so nothing needs scaling."""
+
+    name = "bf16"
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """bfloat16 where it is safe."""
+        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+
+
+class FP16(Precision):
+    """float16 autocast with a gradient scaler. The scale is updated once per batch, however many optimizers step."""
+
+    name = "fp16"
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._scaler = torch.amp.GradScaler(device.type)
+        self._unscaled: set[int] = set()
+        self._has_stepped = False
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """float16 where it is safe."""
+        return torch.autocast(self._device.type, dtype=torch.float16)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the current scale."""
+        self._update()
+        scaled: torch.Tensor = self._scaler.scale(loss)
+        return scaled
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide this optimizer's gradients by the scale, once per step."""
+        if id(optimizer) not in self._unscaled:
+            self._scaler.unscale_(optimizer)
+            self._unscaled.add(id(optimizer))
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step, unless a gradient overflowed."""
+        self._scaler.step(optimizer)
+        self._unscaled.discard(id(optimizer))
+        self._has_stepped = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and its growth."""
+        self._update()
+        return dict(self._scaler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the scale back."""
+        self._scaler.load_state_dict(state)
+
+    def _update(self) -> None:
+        # Deferred to the next loss: with two optimizers the scale must not move between their steps.
+        if self._has_stepped:
+            self._scaler.update()
+            self._has_stepped = False
+
+
+_PRECISIONS: dict[str, type[Precision]] = {p.name: p for p in (Precision, BF16, FP16)}
+
+
+def open_precision(name: str, device: torch.device) -> Precision:
+    """The Precision called `name`, on `device`."""
+    if name not in _PRECISIONS:
+        raise ConfigError(f"precision {name!r} does not exist. Use one of: {', '.join(_PRECISIONS)}.")
+    return _PRECISIONS[name](device)

@@ -1,0 +1,40 @@
+"""The progress bar of the leader, and its silent twin for everybody else."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+
+class Bar(Protocol):
+    """What a loop needs of a bar."""
+
+    def update(self, n: float = 1) -> Any:
+        """`n` more are done."""
+
+    def set_postfix_str(self, s: str, refresh: bool = True) -> Any:
+        """Show `s` behind the bar."""
+
+
+class _NoBar(AbstractContextManager["_NoBar"]):
+    def update(self, n: float = 1) -> None:
+        pass
+
+    def set_postfix_str(self, s: str, refresh: bool = True) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        pass
+
+
+def open_bar(
+    label: str, *, total: int | None, start: int = 0, is_shown: bool, leave: bool = False
+) -> AbstractContextManager[Bar]:
+    """A bar that counts from `start` to `total`; drawn only on a terminal."""
+    if not is_shown:
+        return _NoBar()
+    bar: AbstractContextManager[Bar] = tqdm(desc=label, total=total, initial=start, leave=leave, disable=None)
+    return bar

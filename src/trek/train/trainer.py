@@ -1,0 +1,334 @@
+"""Trainer: drives a Trial through a Traveler. The loop itself is the Traveler's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from trek.data.loaders import Loader, as_loader
+from trek.errors import EntrypointError, InputError
+from trek.train.callbacks import Callback
+from trek.train.checkpoints import Checkpoint
+from trek.train.feed import to_device
+from trek.train.length import Length
+from trek.train.loggers.base import CheckpointRow, Logger
+from trek.train.metrics import Reduction
+from trek.train.reducers import reduce_all
+from trek.train.schedule import Schedule, to_batches
+from trek.train.stopping import Stopped
+from trek.train.traveler import Traveler
+from trek.train.trial import Trial, TrialContext
+from trek.world import World
+
+
+class Trainer:
+    """Trains one Trial to a length, with validations and checkpoints on the way."""
+
+    def __init__(
+        self,
+        trial_class: type[Trial],
+        context: TrialContext,
+        *,
+        max_length: Length,
+        validation_period: Length | None = None,
+        checkpoint_period: Length | None = None,
+        records_per_epoch: int | None = None,
+        initial_validation: bool = False,
+    ) -> None:
+        check_trial_class(trial_class)
+        self.traveler: Traveler = context.traveler
+        self.context = context
+        self.trial = trial_class(context)
+        self.model = self._build_model()
+        self.loader = self._bind(self.trial.build_training_data_loader())
+        self.validation_loader = self.trial.build_validation_data_loader()
+        self.callbacks = dict(self.trial.build_callbacks() or {})
+        self.max_batches = to_batches(max_length, self.loader, records_per_epoch=records_per_epoch)
+        self._validations = self._schedule(validation_period, records_per_epoch)
+        self._checkpoints = self._schedule(checkpoint_period, records_per_epoch)
+        self._validates_epochs = validation_period is None
+        self._initial_validation = initial_validation
+        self._train_batch = _by_name(self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx"))
+        self._validated_at = -1
+        self._best_score: float | None = None
+        self._connect_callbacks()
+
+    def fit(self, resume: Checkpoint | None = None) -> None:
+        """Train from the start, or from `resume`, to the end; a stop request ends it earlier with everything saved."""
+        self._extras = _Extras(self.callbacks)
+        self.traveler.add_state("extras", self._extras)
+        self.traveler.add_state("trainer", self)
+        restored = self.traveler.restore(resume)
+        self._call("on_trial_startup", self.traveler.position.batches, restored.uuid if restored else None)
+        try:
+            self._call("on_training_start")
+            if self._initial_validation and self.traveler.position.batches == 0:
+                self.validate()
+            while self.traveler.position.batches < self.max_batches:
+                self._train_epoch()
+            self._finish()
+        except Stopped:
+            pass
+        finally:
+            self._call("on_trial_shutdown")
+
+    def validate(self) -> dict[str, float]:
+        """One validation over all ranks; its metrics, reported."""
+        self._call("on_validation_start")
+        self._call("on_validation_epoch_start")
+        if callable(getattr(self.trial, "evaluate_full_dataset", None)):
+            metrics = self._evaluate_full()
+        else:
+            metrics = self._evaluate_batches()
+        self._validated_at = self.traveler.position.batches
+        self._call("on_validation_end", metrics)
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the Trainer itself must find again."""
+        return {"best_score": self._best_score, "validated_at": self._validated_at}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take `state_dict` back."""
+        self._best_score = state["best_score"]
+        self._validated_at = state["validated_at"]
+
+    # -- the run
+
+    def _train_epoch(self) -> None:
+        traveler, position, num_batches = self.traveler, self.traveler.position, self.loader.num_batches
+        epoch = position.epoch
+        if position.epoch_batch == 0:
+            self._call("on_training_epoch_start", epoch)
+        next_due = self._next_due()
+        for batch in traveler.train(self.loader, until=self.max_batches):
+            self._train_one(batch)
+            # What is due at the end of an epoch waits until the epoch is counted.
+            if position.batches >= next_due and position.epoch_batch != num_batches:
+                self._do_what_is_due(at_epoch_end=False)
+                next_due = self._next_due()
+        if position.epoch > epoch:
+            self._call("on_training_epoch_end", epoch)
+            self._do_what_is_due(at_epoch_end=True)
+
+    def _train_one(self, batch: Any) -> None:
+        position = self.traveler.position
+        if self.model is None:
+            out = self._train_batch(batch, None, position.epoch, position.batches - 1)
+            if out is not None:
+                self.traveler.log(out if isinstance(out, Mapping) else {"loss": out})
+            return
+        with self.traveler.precision.autocast():
+            out = self._train_batch(batch, self.model, position.epoch, position.batches - 1)
+        metrics = out if isinstance(out, Mapping) else {"loss": out}
+        if "loss" not in metrics:
+            raise InputError(
+                f"train_batch returned {sorted(metrics)}, which has no 'loss'. Return the loss under the key 'loss'."
+            )
+        self.traveler.optimization.backward(metrics["loss"])
+        self.traveler.optimization.step()
+        self.traveler.log(metrics)
+
+    def _next_due(self) -> float:
+        batches = self.traveler.position.batches
+        return min(self._validations.next_after(batches), self._checkpoints.next_after(batches))
+
+    def _do_what_is_due(self, *, at_epoch_end: bool) -> None:
+        """Training metrics, validation, checkpoint, progress: in that order."""
+        batches = self.traveler.position.batches
+        if self._validations.is_due(batches) or (at_epoch_end and self._validates_epochs):
+            self._report()
+            self._validate_and_keep_best()
+        if self._checkpoints.is_due(batches) and self.traveler.saved_at != batches:
+            self.traveler.save()
+        self._tell_progress()
+
+    def _finish(self) -> None:
+        """A last validation and checkpoint, unless they were just made."""
+        batches = self.traveler.position.batches
+        self._report()
+        if self._validated_at != batches:
+            self._validate_and_keep_best()
+        if self.traveler.archive.is_open and self.traveler.saved_at != batches:
+            self.traveler.save()
+        self._tell_progress()
+
+    def _validate_and_keep_best(self) -> None:
+        score = self.traveler.goal.score(self.validate())
+        if score is None or (self._best_score is not None and score >= self._best_score):
+            return
+        self._best_score = score
+        if self.traveler.archive.is_open:
+            self.traveler.save()
+
+    def _report(self) -> None:
+        reducers = [r for r in self.context.reducers if r.for_training]
+        self.traveler.report(extra=reduce_all(reducers, self.traveler.strategy))
+
+    def _tell_progress(self) -> None:
+        self.traveler.journal.tell_progress(self.traveler.position.batches / self.max_batches)
+
+    # -- validation
+
+    def _evaluate_batches(self) -> dict[str, float]:
+        evaluate = _by_name(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
+        keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
+        outputs: list[Any] = []
+        for index, batch in enumerate(self.traveler.validation_batches(self._bound_validation_loader())):
+            with self.traveler.autocast():
+                out = evaluate(batch, self.model, index)
+            if out:
+                self.traveler.log(out)
+            if keeps_outputs:
+                outputs.append(out)
+        self._call("on_validation_epoch_end", outputs)
+        extra = reduce_all([r for r in self.context.reducers if r.for_validation], self.traveler.strategy)
+        return self.traveler.end_validation(how=self._reductions(), extra=extra)
+
+    def _evaluate_full(self) -> dict[str, float]:
+        """The leader evaluates all data; the others learn the result."""
+        self.traveler.begin_validation()
+        metrics: dict[str, float] = {}
+        if self.traveler.world.is_leader:
+            loader = as_loader(self.validation_loader, world=World(), seed=self.traveler.seed)
+            evaluate = _by_name(self.trial.evaluate_full_dataset, ("data_loader", "model"))
+            with torch.no_grad(), self.traveler.autocast():
+                out = evaluate(_OnDevice(loader, self.context.device), self.model)
+            metrics = {name: float(value) for name, value in out.items()}
+        self._call("on_validation_epoch_end", [])
+        return self.traveler.end_validation(extra=self.traveler.strategy.broadcast(metrics))
+
+    def _bound_validation_loader(self) -> Loader:
+        if not isinstance(self.validation_loader, Loader):
+            self.validation_loader = self._bind(self.validation_loader)
+        return cast(Loader, self.validation_loader)
+
+    def _reductions(self) -> dict[str, Reduction]:
+        """By metric name; one word for all is spread over whatever was logged."""
+        how = self.trial.evaluation_reducer()
+        if isinstance(how, str):
+            return {name: cast(Reduction, how) for name in self.traveler.journal.logged_names()}
+        return dict(how)
+
+    # -- building
+
+    def _build_model(self) -> nn.Module | None:
+        """In the simple form the model, wrapped, with its optimizer and scheduler added; in the manual form None."""
+        if type(self.trial).build_model is Trial.build_model:
+            if not self.traveler.optimization.models:
+                raise EntrypointError(
+                    f"{type(self.trial).__name__} has no model: define build_model, or wrap models in __init__ with "
+                    "context.wrap_model."
+                )
+            return None
+        model = self.traveler.add_model(self.trial.build_model())
+        optimizer = self.traveler.add_optimizer(self.trial.optimizer(model))
+        scheduler = self.trial.create_lr_scheduler(optimizer)
+        if isinstance(scheduler, tuple):
+            self.traveler.add_scheduler(scheduler[0], per=scheduler[1])
+        elif scheduler is not None:
+            self.traveler.add_scheduler(scheduler, per="epoch")
+        return model
+
+    def _bind(self, data: Any) -> Loader:
+        return as_loader(data, world=self.traveler.world, seed=self.traveler.seed)
+
+    def _schedule(self, period: Length | None, records_per_epoch: int | None) -> Schedule:
+        return Schedule.of(period, self.loader, records_per_epoch=records_per_epoch)
+
+    def _connect_callbacks(self) -> None:
+        for name, callback in self.callbacks.items():
+            self.traveler.add_state(f"callback_{name}", callback)
+        self.traveler.journal.on_report = lambda metrics: self._call("on_training_workload_end", metrics, [])
+        if self.traveler.world.is_leader:
+            self.traveler.journal.loggers.append(_CheckpointHooks(self))
+
+    def _call(self, hook: str, *args: Any) -> None:
+        for callback in self.callbacks.values():
+            getattr(callback, hook)(*args)
+
+
+class _OnDevice:
+    """A loader as `evaluate_full_dataset` sees it: iterable any number of times, batches on the device."""
+
+    def __init__(self, loader: Loader, device: torch.device) -> None:
+        self._loader = loader
+        self._device = device
+
+    def __len__(self) -> int:
+        if self._loader.num_batches is None:
+            raise TypeError("this data has no known length")
+        return self._loader.num_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return (to_device(batch.data, self._device) for batch in self._loader.batches(0))
+
+
+class _CheckpointHooks(Logger):
+    """Tells callbacks when a checkpoint is whole."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def log_checkpoint(self, row: CheckpointRow) -> None:
+        self._trainer._call("on_checkpoint_write_end", row.path)
+        self._trainer._call("on_checkpoint_upload_end", row.uuid)
+
+
+class _Extras:
+    """The entries that callbacks add to a checkpoint."""
+
+    def __init__(self, callbacks: Mapping[str, Callback]) -> None:
+        self._callbacks = callbacks
+
+    def state_dict(self) -> dict[str, Any]:
+        extras: dict[str, Any] = {}
+        for callback in self._callbacks.values():
+            callback.on_checkpoint_save_start(extras)
+        return extras
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for callback in self._callbacks.values():
+            callback.on_checkpoint_load_start(state)
+
+
+def check_trial_class(trial_class: type[Any]) -> None:
+    """Raise `EntrypointError` unless `trial_class` can be trained and validated."""
+    name = getattr(trial_class, "__name__", repr(trial_class))
+    if not (isinstance(trial_class, type) and issubclass(trial_class, Trial)):
+        raise EntrypointError(f"{name} is not a Trial. Make it a subclass of trek.Trial.")
+    missing = [
+        method
+        for method in ("build_training_data_loader", "build_validation_data_loader", "train_batch")
+        if getattr(trial_class, method, None) in (None, getattr(Trial, method, None))
+    ]
+    if not any(callable(getattr(trial_class, m, None)) for m in ("evaluate_batch", "evaluate_full_dataset")):
+        missing.append("evaluate_batch")
+    if missing:
+        raise EntrypointError(f"{name} lacks {', '.join(missing)}. Define what is missing; see trek.Trial.")
+
+
+def _by_name(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """`method` called with those of the positional arguments `names` that it declares.
+
+    A method may name its parameters as it likes if it takes all of them.
+    """
+    parameters = inspect.signature(method).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return lambda *args: method(**dict(zip(names, args, strict=True)))
+    if all(name in names for name in parameters):
+        places = [names.index(name) for name in parameters]
+        if places == list(range(len(names))):
+            return method
+        return lambda *args: method(*[args[place] for place in places])
+    if len(parameters) <= len(names):
+        return lambda *args: method(*args[: len(parameters)])
+    raise EntrypointError(f"{method.__qualname__} must take some of {', '.join(names)}, got {', '.join(parameters)}.")
+
+
+def _overrides(callback: Callback, hook: str) -> bool:
+    return getattr(type(callback), hook, None) is not getattr(Callback, hook)

@@ -1,0 +1,382 @@
+"""Traveler: what an explicit training loop holds. It places, shards, weighs, steps, counts, reports and saves.
+
+    def train(tr: trek.Traveler) -> None:
+        model = tr.add_model(Net())
+        optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        data = tr.add_loader(train_set, batch_size=64, shuffle=True)
+        for epoch in tr.epochs(2):
+            for x, y in tr.train(data):
+                with tr.autocast():
+                    loss = F.cross_entropy(model(x), y)
+                tr.backward(loss)
+                tr.step(optimizer)
+                tr.log(loss=loss)
+
+The Trainer drives Trials through this same object, so there is one loop in the code base. Starting processes is not its
+business, nor is what a Trial looks like.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import nn
+
+from trek.data.loaders import DataLoader, Loader, as_loader
+from trek.errors import ConfigError
+from trek.strategies import Strategy, open_strategy
+from trek.train.archive import Archive
+from trek.train.checkpoints import Checkpoint, RunState
+from trek.train.feed import Feed
+from trek.train.goal import Goal
+from trek.train.journal import Journal
+from trek.train.keeping import KeepPolicy
+from trek.train.length import Length
+from trek.train.loggers.base import Logger
+from trek.train.metrics import Reduction
+from trek.train.optimization import Optimization, StepUnit
+from trek.train.position import Position
+from trek.train.precision import open_precision
+from trek.train.progress import open_bar
+from trek.train.schedule import Schedule
+from trek.train.stopping import Stopped, StopRequest
+from trek.world import World
+from trek.world.seeds import seed_everything
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Model = TypeVar("Model", bound=nn.Module)
+
+# Ranks agree on a stop together; each time costs one tiny message.
+_BATCHES_BETWEEN_AGREEMENTS = 16
+
+
+class Traveler:
+    """The handle of one rank's training loop."""
+
+    def __init__(
+        self,
+        *,
+        world: World | None = None,
+        strategy: str | Strategy | None = None,
+        precision: str = "fp32",
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        seed: int = 0,
+        checkpoint_dir: Path | str | None = None,
+        checkpoint_period: Length | None = None,
+        keep: KeepPolicy | None = None,
+        goal: Goal | None = None,
+        resume: Checkpoint | Path | str | None = None,
+        loggers: Sequence[Logger] = (),
+        stop: StopRequest | None = None,
+        report_period: int = 100,
+        show_progress: bool = True,
+        compile: bool = False,  # noqa: A002 - torch's own word for it
+        deterministic: bool = False,
+    ) -> None:
+        if accumulate < 1:
+            raise ConfigError(f"accumulate counts the batches of one step and must be at least 1, got {accumulate}.")
+        if deterministic:
+            _be_deterministic()
+        self.world = world or World.from_env()
+        self.seed = seed
+        self.stop = stop or StopRequest()
+        self.strategy = _choose_strategy(strategy, self.world)
+        self.strategy.setup()
+        seed_everything(seed)
+        self.precision = open_precision(precision, self.world.device)
+        self.optimization = Optimization(
+            self.strategy, self.precision, clip_norm=clip_norm, clip_value=clip_value, is_compiled=compile
+        )
+        self.feed = Feed(self.strategy, accumulate=accumulate)
+        self.journal = Journal(self.strategy, loggers=loggers)
+        self.archive = Archive(checkpoint_dir, strategy=self.strategy, journal=self.journal, policy=keep)
+        self.goal = goal or Goal()
+        self._resume = resume
+        self._stateful: dict[str, Any] = {}
+        self._num_samples = 1
+        self._num_epochs: int | None = None
+        self._report_period = report_period
+        self._checkpoint_period = checkpoint_period
+        self._checkpoints = Schedule()
+        self.saved_at = -1
+        """Batches trained when the run was last saved."""
+        self._show_progress = show_progress and self.world.is_leader
+
+    # -- what the loop is made of
+
+    def add_model(self, model: Model) -> Model:
+        """Place and wrap a model; train what comes back."""
+        wrapped = self.optimization.add_model(model)
+        if not self.world.is_leader:
+            # Replicas start equal because they are built from the same seed; from here on each rank draws its own.
+            seed_everything(self.seed, rank=self.world.rank)
+        return wrapped  # type: ignore[return-value]  # it stands in for the model: callers use it as one
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Let `step` move this optimizer."""
+        return self.optimization.add_optimizer(optimizer)
+
+    def add_scheduler(self, scheduler: Any, *, per: StepUnit = "step", every: int = 1) -> Any:
+        """Step a learning-rate scheduler after every optimizer step, batch or epoch."""
+        return self.optimization.add_scheduler(scheduler, per=per, every=every)
+
+    def add_loader(self, data: Any, batch_size: int | None = None, shuffle: bool = False, **loading: Any) -> Loader:
+        """Shard data for this world: a dataset with a `batch_size` per process, or a loader as it is."""
+        source = data if batch_size is None else DataLoader(data, batch_size, shuffle, **loading)
+        return as_loader(source, world=self.world, seed=self.seed)
+
+    def add_state(self, name: str, holder: Any) -> None:
+        """Save and restore `holder` (with `state_dict` and `load_state_dict`) with every checkpoint."""
+        self._stateful[name] = holder
+
+    # -- the loop
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Epoch numbers from where the run stands to `count`."""
+        self._num_epochs = count
+        self.restore()
+        while self.position.epoch < count:
+            epoch = self.position.epoch
+            yield epoch
+            if self.position.epoch == epoch:  # the body trained on data of its own
+                self.position.end_epoch()
+
+    def train(self, data: Any, *, until: int | None = None) -> Iterator[Any]:
+        """The batches of the current epoch, from where the run stands, no further than `until` batches in all.
+
+        A batch counts as trained when it is handed out, so save after the step that used it.
+        """
+        self.restore()
+        loader = as_loader(data, world=self.world, seed=self.seed)
+        self._checkpoints = Schedule.of(self._checkpoint_period, loader)
+        self._train_mode()
+        self.journal.begin_training()
+        position, optimization, stop = self.position, self.optimization, self.stop
+        next_check = self._next_check()
+        label = f"epoch: {position.epoch + 1}" + (f"/{self._num_epochs}" if self._num_epochs else "")
+        with self._bar(label, loader.num_batches, start=position.epoch_batch) as bar:
+            for portion in self.feed.training(loader):
+                optimization.begin(portion)
+                self._num_samples = portion.num_samples
+                yield portion.data
+                bar.update()
+                optimization.end_batch(position.batches)
+                if position.batches >= next_check or stop.is_set:
+                    self._check()
+                    next_check = self._next_check()
+                if position.batches == until:
+                    break
+        if until is None or position.batches < until or position.epoch_batch == loader.num_batches:
+            self._end_epoch()
+
+    def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
+        """One pass over validation data, with models in evaluation mode and without gradients."""
+        yield from self.validation_batches(data)
+        self.end_validation(how=how)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Around the forward pass and the loss."""
+        return self.precision.autocast()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backward through the mean loss of this rank's samples."""
+        self.optimization.backward(loss)
+
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+    ) -> bool:
+        """Sync, clip, step, clear gradients, move schedulers; nothing while gradients are still accumulating."""
+        return self.optimization.step(optimizer, clip_norm=clip_norm, clip_value=clip_value)
+
+    def log(self, metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """Metrics of this batch, averaged by sample over batches and ranks until they are reported."""
+        self.journal.log({**metrics, **named} if metrics and named else metrics or named, num_samples=self._num_samples)
+
+    # -- state
+
+    @property
+    def position(self) -> Position:
+        """How far the run has come."""
+        return self.feed.position
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The table of epochs."""
+        return self.journal.table.to_pandas()
+
+    def save(self) -> str | None:
+        """Save everything, every rank together; returns once the state is copied, and writes in the background."""
+        self.optimization.sync_buffers()
+        models = self.optimization.model_states()
+        shared = {
+            "position": self.position.state_dict(),
+            "optimization": self.optimization.state_dict(),
+            "journal": self.journal.state_dict(),
+            "stateful": {name: holder.state_dict() for name, holder in self._stateful.items()},
+        }
+        own = {
+            "feed": self.feed.rank_state(),
+            "sums": self.journal.rank_state(),
+            "gradients": self.optimization.gradients(),
+        }
+        self.saved_at = self.position.batches
+        state = RunState(models=models, shared=shared, ranks=self.strategy.gather(own))
+        metrics = self.journal.metrics_at(self.position)
+        return self.archive.save(state, batches=self.position.batches, metrics=metrics, score=self.goal.score(metrics))
+
+    def restore(self, resume: Checkpoint | Path | str | None = None) -> Checkpoint | None:
+        """Go on from a checkpoint (by default the one given at the start); call it when everything is added."""
+        checkpoint = self.archive.find(resume or self._resume)
+        self._resume = None
+        if checkpoint is None:
+            return None
+        state = checkpoint.read()
+        self.optimization.load(state.models, state.shared["optimization"])
+        self.journal.load_state_dict(state.shared["journal"])
+        for name, holder in self._stateful.items():
+            if name in state.shared["stateful"]:
+                holder.load_state_dict(state.shared["stateful"][name])
+        self._restore_rank(state)
+        return checkpoint
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self.strategy.barrier()
+
+    def close(self) -> None:
+        """Finish writing, flush the loggers, part from the other ranks."""
+        try:
+            self.archive.close()
+        finally:
+            self.journal.close()
+            self.strategy.teardown()
+
+    def __enter__(self) -> Traveler:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- for the Trainer, and for loops with needs of their own
+
+    def report(self, *, extra: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Reduce and tell the training metrics since the last report; every rank together.
+
+        `extra` are metrics that are reduced already.
+        """
+        wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
+        rate = self.optimization.learning_rate()
+        return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate, extra=extra)
+
+    def validation_batches(self, data: Any) -> Iterator[Any]:
+        """The batches of `validate`, without its end."""
+        loader = as_loader(data, world=self.world, seed=self.seed)
+        self.begin_validation()
+        with self._bar("validation", loader.num_batches) as bar, torch.no_grad():
+            for portion in self.feed.validation(loader):
+                self._num_samples = portion.num_samples
+                yield portion.data
+                bar.update()
+
+    def begin_validation(self) -> None:
+        """Evaluation mode, and what is logged belongs to a validation."""
+        self.optimization.sync_buffers()
+        self.journal.begin_validation()
+        for model in self.optimization.models:
+            model.eval()
+
+    def end_validation(
+        self, *, how: Mapping[str, Reduction] | None = None, extra: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Reduce and tell what was logged; back to training mode."""
+        metrics = self.journal.end_validation(self.position, how=how, extra=extra)
+        self._train_mode()
+        return metrics
+
+    # -- inside
+
+    def _check(self) -> None:
+        """Between two batches: report, save, and stop if any rank was asked to."""
+        batches = self.position.batches
+        if batches % self._report_period == 0:
+            self.report()
+        if self._checkpoints.is_due(batches):
+            self.save()
+        if self.world.is_distributed and batches % _BATCHES_BETWEEN_AGREEMENTS:
+            return
+        if self.strategy.any(self.stop.is_set):
+            self._stop()
+
+    def _stop(self) -> None:
+        """Save, wait until it is on storage, and leave the loop with the reason of whoever asked."""
+        self.stop.request(next(reason for reason in self.strategy.gather(self.stop.reason) if reason))
+        if self.archive.is_open:
+            if self.saved_at != self.position.batches:
+                self.save()
+            self.archive.wait()
+        raise Stopped(self.stop.reason)
+
+    def _next_check(self) -> float:
+        """The next batch after which there may be something to do besides training."""
+        batches = self.position.batches
+        schedules = [Schedule(self._report_period), self._checkpoints]
+        if self.world.is_distributed:
+            schedules.append(Schedule(_BATCHES_BETWEEN_AGREEMENTS))
+        return min(schedule.next_after(batches) for schedule in schedules)
+
+    def _end_epoch(self) -> None:
+        self.report()
+        self.position.end_epoch()
+        self.optimization.end_epoch(self.position.epoch)
+        self.journal.end_epoch(self.position.epoch - 1)
+
+    def _train_mode(self) -> None:
+        for model in self.optimization.models:
+            model.train()
+
+    def _bar(self, label: str, total: int | None, *, start: int = 0) -> AbstractContextManager[Any]:
+        return open_bar(label, total=total, start=start, is_shown=self._show_progress)
+
+    def _restore_rank(self, state: RunState) -> None:
+        """Take back what was this rank's own; on another number of ranks the leader takes over what others held."""
+        rank, size, saved = self.world.rank, self.world.size, len(state.ranks)
+        known = state.ranks[rank] if rank < saved else None
+        self.feed.load(state.shared["position"], known["feed"] if known else None)
+        if size == saved:
+            self.journal.load_rank_states([state.ranks[rank]["sums"]])
+            self.optimization.load_gradients(state.ranks[rank]["gradients"])
+        elif self.world.is_leader:
+            self.journal.load_rank_states([one["sums"] for one in state.ranks])
+            self.optimization.load_gradients(_summed([one["gradients"] for one in state.ranks], scale=size / saved))
+
+
+def _choose_strategy(strategy: str | Strategy | None, world: World) -> Strategy:
+    if isinstance(strategy, Strategy):
+        return strategy
+    return open_strategy(strategy or ("ddp" if world.is_distributed else "solo"), world)
+
+
+def _summed(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:
+    """One rank's gradients that average to the same over another number of ranks."""
+    places = {place for one in gradients for place in one}
+    return {p: torch.stack([one[p] for one in gradients if p in one]).sum(0) * scale for p in places}
+
+
+def _be_deterministic() -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False

@@ -1,0 +1,221 @@
+"""Trial and TrialContext: the declarative face. A Trial says what is trained and what to do with a batch.
+
+How long, on how many processes, and where it is recorded are settings of whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from trek.errors import ConfigError
+from trek.train.callbacks import Callback
+from trek.train.optimization import StepUnit
+from trek.train.reducers import FunctionReducer, NamedReducer, Reducer
+
+if TYPE_CHECKING:
+    from trek.train.traveler import Traveler
+
+
+class TrialContext:
+    """What a Trial may know: its hyperparameters, its place in the world, and the Traveler for steps of its own."""
+
+    def __init__(
+        self,
+        traveler: Traveler,
+        *,
+        hparams: Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        experiment_config: Mapping[str, Any] | None = None,
+        experiment_id: int = 0,
+        trial_id: int = 0,
+    ) -> None:
+        self.traveler = traveler
+        self.distributed = DistributedContext(traveler)
+        self.reducers: list[NamedReducer] = []
+        self._hparams = dict(hparams)
+        self._data = dict(data or {})
+        self._config = dict(experiment_config or {})
+        self._experiment_id = experiment_id
+        self._trial_id = trial_id
+
+    def get_hparam(self, name: str) -> Any:
+        """One hyperparameter; nested ones by a dotted name."""
+        value: Any = self._hparams
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                known = ", ".join(sorted(self._hparams)) or "none"
+                raise ConfigError(
+                    f"hyperparameter {name!r} is asked for but not set. Add it to `hyperparameters`; set are: {known}."
+                )
+            value = value[part]
+        return value
+
+    def get_hparams(self) -> dict[str, Any]:
+        """All hyperparameters."""
+        return dict(self._hparams)
+
+    def get_data_config(self) -> dict[str, Any]:
+        """The `data` section of the config."""
+        return dict(self._data)
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        """The whole config of the experiment; empty outside of one."""
+        return dict(self._config)
+
+    def get_global_batch_size(self) -> int:
+        """Records of one batch over all processes, from `global_batch_size`."""
+        size = self.get_hparam("global_batch_size")
+        slots = self.traveler.world.size
+        if isinstance(size, bool) or not isinstance(size, int) or size < slots:
+            raise ConfigError(
+                f"global_batch_size must be a whole number of at least one record per process, got {size!r} for "
+                f"{slots} process(es). Raise global_batch_size or use fewer processes."
+            )
+        return size
+
+    def get_per_slot_batch_size(self) -> int:
+        """Records of one batch on this process."""
+        return self.get_global_batch_size() // self.traveler.world.size
+
+    def get_trial_seed(self) -> int:
+        """The seed everything was seeded with."""
+        return self.traveler.seed
+
+    def get_experiment_id(self) -> int:
+        """Id of the experiment; 0 outside of one."""
+        return self._experiment_id
+
+    def get_trial_id(self) -> int:
+        """Id of the trial; 0 outside of an experiment."""
+        return self._trial_id
+
+    def get_stop_requested(self) -> bool:
+        """Whether somebody asked the trial to end."""
+        return self.traveler.stop.is_set
+
+    def set_stop_requested(self, stop_requested: bool = True) -> None:
+        """Ask the trial to end after this batch."""
+        if stop_requested:
+            self.traveler.stop.request("user")
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches and models are."""
+        return self.traveler.world.device
+
+    # -- manual steps: several models and optimizers, driven by `train_batch` itself
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Place and wrap a model; train what comes back."""
+        return self.traveler.add_model(model)
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Let `step_optimizer` move this optimizer."""
+        return self.traveler.add_optimizer(optimizer)
+
+    def wrap_lr_scheduler(self, scheduler: Any, step_mode: StepUnit, *, frequency: int = 1) -> Any:
+        """Step a scheduler per "step", "batch" or "epoch"; with "manual" it is only saved and restored."""
+        return self.traveler.add_scheduler(scheduler, per=step_mode, every=frequency)
+
+    def wrap_reducer(
+        self,
+        reducer: Reducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        *,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> Reducer:
+        """Reduce a metric your own way: a Reducer, or a function of all values that were passed to `update`."""
+        wrapped = reducer if isinstance(reducer, Reducer) else FunctionReducer(reducer)
+        self.reducers.append(NamedReducer(wrapped, name, for_training, for_validation))
+        return wrapped
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backward through a mean loss."""
+        self.traveler.backward(loss)
+
+    def step_optimizer(self, optimizer: torch.optim.Optimizer, *, clip_norm: float | None = None) -> bool:
+        """Sync gradients, step, clear gradients; whether it stepped."""
+        return self.traveler.step(optimizer, clip_norm=clip_norm)
+
+
+class DistributedContext:
+    """The Trial's place in the world."""
+
+    def __init__(self, traveler: Traveler) -> None:
+        self._world = traveler.world
+
+    def get_rank(self) -> int:
+        """0 to size - 1."""
+        return self._world.rank
+
+    def get_local_rank(self) -> int:
+        """The rank on this machine."""
+        return self._world.local_rank
+
+    def get_size(self) -> int:
+        """Processes in all."""
+        return self._world.size
+
+    def get_num_agents(self) -> int:
+        """Machines."""
+        return self._world.num_nodes
+
+
+class Trial:
+    """Subclass and fill in.
+
+    Simple: `build_model`, `optimizer` and a `train_batch` that returns the loss, or a dict with "loss" and other
+    metrics; backward and steps are done for you. Manual: leave `build_model` out, wrap models and optimizers in
+    `__init__` through the context, and call `backward` and `step_optimizer` in `train_batch`.
+
+    `train_batch` may take any of `batch`, `model`, `epoch_idx`, `batch_idx`; `evaluate_batch` any of `batch`, `model`,
+    `batch_idx`.
+    """
+
+    def __init__(self, context: TrialContext) -> None:
+        self.context = context
+
+    def build_training_data_loader(self) -> Any:
+        """A trek.DataLoader, a torch DataLoader, or any iterable of batches."""
+        raise NotImplementedError
+
+    def build_validation_data_loader(self) -> Any:
+        """Data to validate on, of the same kinds."""
+        raise NotImplementedError
+
+    def build_model(self) -> nn.Module:
+        """The model."""
+        raise NotImplementedError
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer of `model`'s parameters."""
+        raise NotImplementedError
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        """A torch scheduler, stepped per epoch; `(scheduler, "step")` for another rhythm; None for none."""
+        return None
+
+    def build_callbacks(self) -> Mapping[str, Callback]:
+        """Callbacks by name."""
+        return {}
+
+    def evaluation_reducer(self) -> Any:
+        """How validation metrics are reduced: "avg" (by sample), "sum", "max", "min", or a dict by name."""
+        return "avg"
+
+    train_batch: Any
+    evaluate_batch: Any
+    evaluate_full_dataset: Any
+
+
+def reset_parameters(model: nn.Module) -> None:
+    """Call `reset_parameters` on every module that has it."""
+    for module in model.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
