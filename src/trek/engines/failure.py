@@ -12,7 +12,7 @@ MAX_LINES = 15
 _TRACEBACK = "Traceback (most recent call last):"
 _MAX_TRACEBACK_LINES = 12
 _MAX_LAST_LINES = 5
-_HINTS = {
+_HINTS: dict[int, str] = {
     signal.SIGKILL: "Something outside killed it; where memory is short, that is the kernel.",
     signal.SIGSEGV: "Native code crashed; set PYTHONFAULTHANDLER=1 to see where.",
     signal.SIGBUS: "Shared memory or disk may be full: see /dev/shm.",
@@ -20,17 +20,17 @@ _HINTS = {
 
 
 def describe_failure(failed: Exit, *, num_workers: int) -> str:
-    """At most 15 lines about the first failing rank, its exception last but for the one line that names the rank."""
+    """At most 15 lines about the first failing rank: its traceback or last words, then one line that says it all."""
     shown = find_exception(failed.last_lines) or list(failed.last_lines[-_MAX_LAST_LINES:])
-    lines = [*shown, _headline(failed), *_aftermath(failed, num_workers)]
+    lines = [*shown, f"trek: error: {_headline(failed, num_workers)}"]
     assert len(lines) <= MAX_LINES
     return "\n".join(lines)
 
 
 def to_error(failed: Exit, *, num_workers: int) -> RankFailed:
-    """The same as an exception: the headline as its message, the user's traceback beside it."""
+    """The same as an exception: the one line as its message, the user's traceback beside it."""
     return RankFailed(
-        " ".join([_headline(failed), *_aftermath(failed, num_workers)]),
+        _headline(failed, num_workers),
         rank=failed.rank,
         process_exit_code=failed.code,
         traceback_text="\n".join(find_exception(failed.last_lines)),
@@ -58,21 +58,17 @@ def exit_status(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _headline(failed: Exit) -> str:
-    return f"rank {failed.rank} on {failed.host} (pid {failed.pid}) {_how(failed.code)}."
+def _headline(failed: Exit, num_workers: int) -> str:
+    who = f"rank {failed.rank} of {num_workers} on {failed.host} (pid {failed.pid})"
+    if failed.code < 0:
+        return f"{who} was killed by {_signal_name(-failed.code)}.{_hint(-failed.code)}"
+    exception = find_exception(failed.last_lines)[-1:]
+    return f"{who} exited with code {failed.code}{''.join(f': {line.strip()}' for line in exception)}"
 
 
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
-def _aftermath(failed: Exit, num_workers: int) -> list[str]:
-    hint = _HINTS.get(signal.Signals(-failed.code)) if -failed.code in set(signal.Signals) else None
-    others = num_workers - 1
-    stopped = f"The other {others} were stopped." if others > 1 else "The other one was stopped." if others else None
-    return [line for line in (hint, stopped) if line]
+def _hint(number: int) -> str:
+    return f" {_HINTS[number]}" if number in _HINTS else ""

@@ -70,14 +70,17 @@ class LocalGang(Gang):
     def wait(self, timeout_s: float | None = None) -> list[Exit] | None:
         """Exits in the order they happened, once every member has ended; None when the time ran out first."""
         with self._changed:
-            is_over = self._changed.wait_for(lambda: not self._unfinished, timeout_s)
+            self._changed.wait_for(lambda: not self._unfinished or self._callback_error is not None, timeout_s)
             self._raise_callback_error()
-            return list(self._exits) if is_over else None
+            return None if self._unfinished else list(self._exits)
 
     def wait_first_failure(self, timeout_s: float | None = None) -> Exit | None:
         """The first non-zero Exit that nobody asked for; None when all ended well or the time ran out."""
         with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or not self._unfinished, timeout_s)
+            self._changed.wait_for(
+                lambda: self._failure is not None or self._callback_error is not None or not self._unfinished,
+                timeout_s,
+            )
             self._raise_callback_error()
             return self._failure
 
@@ -95,11 +98,12 @@ class LocalGang(Gang):
             self._ask_to_stop(self._open, grace_s=grace_s)
         if self._is_own_thread():
             return
-        self._thread.join(grace_s + _KILL_MARGIN_S)
+        # Not Thread.join: a signal handler that raises in it would make the thread count as ended.
         with self._changed:
+            self._changed.wait_for(lambda: self._has_ended, grace_s + _KILL_MARGIN_S)
             for member in self._open:
                 member.kill()
-        self._thread.join()
+            self._changed.wait_for(lambda: self._has_ended)
 
     def resize(self, num_workers: int) -> None:
         """Start members with the next free ranks, or stop those with the highest ranks and wait for their end."""
@@ -148,6 +152,7 @@ class LocalGang(Gang):
             if self._has_ended:
                 os.close(self._wake_read)
                 os.close(self._wake_write)
+                self._changed.notify_all()
             return not self._has_ended
 
     def _register(self, selector: selectors.BaseSelector) -> None:
@@ -182,10 +187,12 @@ class LocalGang(Gang):
             self._changed.notify_all()
 
     def _call(self, callback: Callable[[OutputLine], None] | Callable[[Exit], None] | None, news: object) -> None:
-        """A callback that raises is heard of in the next `wait`; the members are looked after all the same."""
+        """A callback that raises is heard of by who waits; the members are looked after all the same."""
         if callback is None:
             return
         try:
             callback(news)  # type: ignore[arg-type]
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            self._callback_error = self._callback_error or error
+            with self._changed:
+                self._callback_error = self._callback_error or error
+                self._changed.notify_all()
