@@ -41,15 +41,17 @@ def file_server() -> Iterator[FileServer]:
             wanted = self.headers.get("Range")
             state.requests.append((self.path, wanted))
             if state.status:
-                return self.send_error(state.status.pop(0))
-            if self.path not in state.files:
-                return self.send_error(404)
-            self._send(state.files[self.path], wanted)
+                self.send_error(state.status.pop(0))
+            elif self.path not in state.files:
+                self.send_error(404)
+            else:
+                self._send(state.files[self.path], wanted)
 
         def _send(self, content: bytes, wanted: str | None) -> None:
             start = int(re.match(r"bytes=(\d+)-", wanted)[1]) if wanted and state.knows_ranges else 0
             if start >= len(content):
-                return self.send_error(416)
+                self.send_error(416)
+                return
             self.send_response(206 if start else 200)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
@@ -59,7 +61,7 @@ def file_server() -> Iterator[FileServer]:
             self.wfile.write(content[start:stop])
             self.close_connection = True
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

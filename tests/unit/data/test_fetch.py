@@ -148,7 +148,9 @@ def test_a_mirror_without_the_file_is_passed_over(
     assert file_server.requests
 
 
-def test_a_full_disk_is_a_storage_error(small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_is_a_storage_error(
+    small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def no_space(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,0 +1,274 @@
+"""Tables: operations are lazy, batch-wise and typed; mistakes name the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import trek
+from trek.data import Table
+from trek.errors import InputError, TrainingError
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table.of({"x": np.arange(10), "image": np.arange(40, dtype=np.uint8).reshape(10, 2, 2)})
+
+
+def test_a_table_of_arrays_shares_their_memory() -> None:
+    images = np.zeros((4, 2, 2), np.uint8)
+    assert Table.of({"image": images}).to_torch()["image"].data_ptr() == images.ctypes.data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"a": [1, 2], "b": ["x", "y"]},
+        [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}],
+        pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}),
+        pa.table({"a": [1, 2], "b": ["x", "y"]}),
+        pa.record_batch({"a": [1, 2], "b": ["x", "y"]}),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_rows_come_from_many_kinds_of_memory(data: Any) -> None:
+    table = Table.of(data)
+    assert table.to_numpy()["a"].tolist() == [1, 2]
+    assert table.to_numpy()["b"].tolist() == ["x", "y"]
+
+
+def test_nothing_runs_before_an_action(table: Table) -> None:
+    calls = []
+    mapped = table.map(lambda batch: calls.append(1) or batch)
+    assert calls == []
+    mapped.to_arrow()
+    assert calls == [1]
+
+
+def test_map_sees_arrays_of_a_batch(table: Table) -> None:
+    mapped = table.map(lambda batch: {"y": batch["x"] * 2, "pixels": batch["image"].astype(np.float32).sum((1, 2))})
+    assert mapped.to_numpy()["y"].tolist() == list(range(0, 20, 2))
+    assert mapped.schema.field("pixels").type == pa.float32()
+
+
+def test_map_by_rows_sees_one_row(table: Table) -> None:
+    mapped = table.map(lambda row: {"y": row["x"] + 1, "corner": row["image"][0, 0]}, rows=True)
+    assert mapped.to_numpy()["y"].tolist() == list(range(1, 11))
+    assert mapped.to_numpy()["corner"].tolist() == list(range(0, 40, 4))
+
+
+def test_map_in_arrow_sees_a_record_batch(table: Table) -> None:
+    assert table.map(lambda batch: batch.slice(0, 3), arrow=True).num_rows == 3
+
+
+def test_filter_by_expression_and_by_function(table: Table) -> None:
+    assert table.filter(trek.col("x") < 3).to_numpy()["x"].tolist() == [0, 1, 2]
+    assert table.filter(lambda batch: batch["x"] % 5 == 0).to_numpy()["x"].tolist() == [0, 5]
+    np.testing.assert_array_equal(table.filter(trek.col("x") == 9).to_numpy()["image"], [[[36, 37], [38, 39]]])
+
+
+def test_flat_map_gives_any_number_of_rows(table: Table) -> None:
+    doubled = table.flat_map(lambda row: [{"x": row["x"]}] * (row["x"] % 3))
+    assert doubled.to_numpy()["x"].tolist() == [1, 2, 2, 4, 5, 5, 7, 8, 8]
+
+
+def test_columns_are_chosen_left_out_renamed_and_computed(table: Table) -> None:
+    assert table.select("image", "x").columns == ["image", "x"]
+    assert table.drop("image").columns == ["x"]
+    assert table.rename({"x": "index"}).columns == ["index", "image"]
+    assert table.with_columns(half=trek.col("x") / 2).to_numpy()["half"][:3].tolist() == [0, 0.5, 1]
+
+
+def test_partition_keeps_order_and_evens_out(table: Table) -> None:
+    parts = table.filter(trek.col("x") != 4).partition(4)
+    assert parts.num_partitions == 4
+    assert parts.to_numpy()["x"].tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    sizes = parts.compute(lambda batches, context: {"n": [sum(len(b["x"]) for b in batches)]}).to_numpy()["n"]
+    assert sorted(sizes.tolist()) == [2, 2, 2, 3]
+
+
+def test_more_partitions_than_rows_leaves_some_empty() -> None:
+    table = Table.of({"x": [1, 2]}).partition(5).map(lambda batch: {"y": batch["x"]})
+    assert table.to_numpy()["y"].tolist() == [1, 2]
+
+
+def test_compute_knows_where_it_runs(table: Table) -> None:
+    def where(batches: Any, context: Any) -> Any:
+        yield {"index": [context.index], "of": [context.parallelism], "rows": [sum(len(b["x"]) for b in batches)]}
+
+    columns = table.partition(3).compute(where).to_numpy()
+    assert columns["index"].tolist() == [0, 1, 2]
+    assert columns["of"].tolist() == [3, 3, 3]
+    assert columns["rows"].sum() == 10
+
+
+def test_compute_reads_a_side_input(table: Table) -> None:
+    centres = Table.of({"c": [100, 200]})
+
+    def shift(batches: Any, context: Any) -> Any:
+        for batch in batches:
+            yield {"x": batch["x"] + context.inputs["centres"]["c"].sum()}
+
+    assert table.compute(shift, centres=centres).to_numpy()["x"][0] == 300
+
+
+def test_union_puts_rows_behind_each_other(table: Table) -> None:
+    both = table.union(table)
+    assert (both.num_rows, both.num_partitions) == (20, 2)
+    with pytest.raises(InputError, match="equal columns"):
+        table.union(table.drop("x"))
+
+
+def test_rows_count_without_being_computed_where_they_can(table: Table) -> None:
+    assert len(table.select("x")) == 10
+    assert len(table.filter(trek.col("x") < 4)) == 4
+
+
+def test_explain_prints_the_plan_from_the_end(table: Table) -> None:
+    text = table.filter(trek.col("x") < 3).partition(2).explain()
+    assert text.splitlines() == [
+        "partition into 2  [2 partitions]",
+        "  filter (col('x') < 3)  [1 partition]",
+        "    memory  [1 partition, 10 rows]",
+    ]
+
+
+def test_show_prints_the_first_rows(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    table.show(2)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["0", "uint8[2,", "2]", "mean", "1.5"]
+
+
+def test_describe_gives_figures_for_numbers_tensors_and_texts() -> None:
+    table = Table.of({"n": [1.0, 3.0, None], "t": ["a", "b", "a"], "i": np.array([[0, 2], [4, 6], [8, 10]])})
+    figures = table.partition(2).describe()
+    assert figures.loc["n", ["count", "missing", "min", "max", "mean", "std"]].tolist() == [3, 1, 1, 3, 2, 1]
+    assert figures.loc["t", "distinct"] == 2
+    assert figures.loc["i", ["min", "max", "mean"]].tolist() == [0, 10, 5]
+
+
+def test_pandas_gets_tensors_as_cells(table: Table) -> None:
+    frame = table.to_pandas()
+    assert frame["x"].tolist() == list(range(10))
+    assert frame["image"][1].tolist() == [[4, 5], [6, 7]]
+
+
+def test_a_failing_function_names_the_place_and_keeps_its_own_traceback() -> None:
+    def broken(batch: Any) -> Any:
+        raise ZeroDivisionError("no")
+
+    with pytest.raises(TrainingError, match=r"map broken, rows 0 to 4 of partition 1: ZeroDivisionError: no") as caught:
+        Table.of({"x": np.arange(10)}, num_partitions=2).filter(trek.col("x") > 4).map(broken).to_arrow()
+    assert "in broken" in caught.value.traceback_text
+    assert "steps.py" not in caught.value.traceback_text
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda batch: {"a": batch["x"], "b": batch["x"][:2]}, "different lengths"),
+        (lambda batch: [1, 2], "gave a list"),
+        (lambda batch: {"a": [np.zeros(1), np.zeros(2)]}, "'a' is ragged: row 1"),
+        (lambda batch: {"a": [1, "x"]}, "'a' holds values of different types"),
+    ],
+)
+def test_wrong_results_of_a_function_are_one_error(function: Any, message: str, table: Table) -> None:
+    with pytest.raises(InputError, match=f"rows 0 to 9 of partition 0: .*{message}"):
+        table.map(function).to_arrow()
+
+
+def test_a_type_that_changes_between_batches_names_column_and_rows() -> None:
+    def wobbling(batch: Any) -> Any:
+        return {"y": batch["x"].astype(np.int64 if batch["x"][0] == 0 else np.float64)}
+
+    with pytest.raises(InputError, match=r"rows 8192 to 9999 of partition 0: column 'y' is double, .* int64"):
+        Table.of({"x": np.arange(10_000)}).map(wobbling).to_arrow()
+
+
+def test_rows_with_other_keys_are_refused(table: Table) -> None:
+    with pytest.raises(InputError, match="row 1 has columns"):
+        table.map(lambda row: {"a": 1} if row["x"] == 0 else {"b": 1}, rows=True).to_arrow()
+
+
+@pytest.mark.parametrize("operation", ["select", "drop"])
+def test_an_unknown_column_is_refused_when_named(operation: str, table: Table) -> None:
+    with pytest.raises(InputError, match=r"'y' does not exist\. There are: x, image"):
+        getattr(table, operation)("y")
+
+
+def test_an_unknown_column_in_a_filter_is_refused_when_named(table: Table) -> None:
+    with pytest.raises(InputError, match="'y' does not exist"):
+        table.filter(trek.col("y") < 1)
+
+
+def test_columns_of_different_length_are_refused() -> None:
+    with pytest.raises(InputError, match="different lengths"):
+        Table.of({"a": [1], "b": [1, 2]})
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot make a Table of int"):
+        Table.of(3)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl", "arrow", "npz"])
+def test_files_and_folders_of_each_format_are_read(suffix: str, tmp_path: Path) -> None:
+    for number in range(2):
+        write_file(tmp_path / f"part-{number}.{suffix}", pa.table({"a": [number, 10 + number], "b": [0.5, 1.5]}))
+    table = trek.data.open(tmp_path)
+    assert table.num_partitions == 2
+    assert table.to_numpy()["a"].tolist() == [0, 10, 1, 11]
+    assert trek.data.open(tmp_path / f"part-1.{suffix}").to_numpy()["a"].tolist() == [1, 11]
+
+
+def test_an_fsspec_url_is_read(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.csv", pa.table({"a": [1, 2]}))
+    assert trek.data.open(f"file://{tmp_path}/a.csv").num_rows == 2
+
+
+def test_idx_files_are_read(shared_data: Path) -> None:
+    table = trek.data.open(shared_data / "mnist" / "t10k-labels-idx1-ubyte.gz")
+    assert table.to_numpy()["value"][:3].tolist() == [7, 2, 1]
+
+
+def test_shards_whose_columns_differ_name_the_file(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.parquet", pa.table({"a": [1]}))
+    write_file(tmp_path / "b.parquet", pa.table({"a": ["x"]}))
+    with pytest.raises(InputError, match=r"b\.parquet, rows 0 to 0: column 'a' is string, but before it was int64"):
+        trek.data.open(tmp_path).to_arrow()
+
+
+def test_a_missing_path_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        trek.data.open(tmp_path / "nothing.csv")
+
+
+def test_a_name_that_is_nothing_offers_the_data_sets() -> None:
+    with pytest.raises(InputError, match="Did you mean 'mnist'"):
+        trek.data.open("mnis")
+
+
+def test_a_folder_of_mixed_files_is_refused(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.parquet", pa.table({"a": [1]}))
+    write_file(tmp_path / "b.csv", pa.table({"a": [1]}))
+    with pytest.raises(InputError, match=r"holds \.csv, \.parquet"):
+        trek.data.open(tmp_path)
+
+
+def write_file(path: Path, table: pa.Table) -> None:
+
+    if path.suffix == ".parquet":
+        pa.parquet.write_table(table, path)
+    elif path.suffix == ".csv":
+        pa.csv.write_csv(table, path)
+    elif path.suffix == ".jsonl":
+        table.to_pandas().to_json(path, orient="records", lines=True)
+    elif path.suffix == ".arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        np.savez(path, **{name: table.column(name).to_numpy() for name in table.column_names})
