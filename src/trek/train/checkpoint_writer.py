@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from trek._version import __version__
-from trek.train.checkpoints import FORMAT, RunState, checksum, model_file
+from trek.train.checkpoints import FORMAT, Checkpoint, RunState, checksum, model_file
 from trek.train.keeping import KeepPolicy, Kept, ranked
 from trek.train.loggers.base import CheckpointRow
 from trek.train.storage import MANIFEST, Storage, storage_error
@@ -76,8 +76,7 @@ class CheckpointWriter:
     @property
     def last(self) -> str | None:
         """Name of the newest checkpoint on storage."""
-        newest = max(self._kept, key=lambda c: c.batches, default=None)
-        return newest.name if newest else None
+        return self._kept[-1].name if self._kept else None
 
     @property
     def best(self) -> str | None:
@@ -86,9 +85,9 @@ class CheckpointWriter:
         return best[0].name if best else self.last
 
     def _adopt_existing(self) -> None:
-        for name in self._storage.names():
-            manifest = json.loads((self._storage.fetch(name) / MANIFEST).read_text())
-            self._remember(name, manifest["uuid"], manifest["batches"], manifest["score"])
+        found = [Checkpoint(self._storage.fetch(name)) for name in self._storage.names()]
+        for one in sorted(found, key=lambda checkpoint: checkpoint.manifest["time_s"]):
+            self._remember(one.path.name, one.uuid, one.batches, one.manifest["score"])
 
     def _remember(self, name: str, identity: str, batches: int, score: float | None) -> None:
         self._kept.append(Kept(name, batches, score))

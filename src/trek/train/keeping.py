@@ -33,13 +33,12 @@ class KeepPolicy:
             )
 
     def expired(self, kept: Sequence[Kept]) -> list[str]:
-        """Names that may go."""
-        by_age = sorted(kept, key=lambda c: c.batches)
-        stays = {c.name for c in by_age[-self.last :]}
+        """Names that may go, of checkpoints in the order they were written."""
+        stays = {c.name for c in kept[-self.last :]}
         stays |= {c.name for c in ranked(kept)[: self.best]}
         if self.every:
             stays |= {c.name for c in kept if c.batches % self.every == 0}
-        return [c.name for c in by_age if c.name not in stays]
+        return [c.name for c in kept if c.name not in stays]
 
 
 def ranked(kept: Sequence[Kept]) -> list[Kept]:

@@ -1,0 +1,150 @@
+"""`trek.fit`: train a Trial from Python, here or on several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from trek.errors import ConfigError
+from trek.train.checkpoints import Checkpoint
+from trek.train.folders import new_run_folder
+from trek.train.goal import Goal
+from trek.train.job import run_job
+from trek.train.length import Length
+from trek.train.loggers.jsonl import JSONLLogger, read_rows
+from trek.train.result import Result, flat_row
+from trek.train.session import Outcome, SessionSettings, train_trial
+from trek.train.trainer import check_trial_class
+from trek.train.trial import Trial
+from trek.world import World
+
+
+def fit(
+    trial_class: type[Trial],
+    *,
+    hparams: Mapping[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+    max_length: Length,
+    validation_period: Length | None = None,
+    checkpoint_period: Length | None = None,
+    workers: int = 1,
+    strategy: str | None = None,
+    engine: str = "local",
+    seed: int = 0,
+    precision: str = "fp32",
+    resume: Checkpoint | Path | str | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> Result:
+    """Train `trial_class` and return its metrics and checkpoints.
+
+    One worker trains in this process; several are started on `engine` and keep together by `strategy` ("ddp" unless
+    said otherwise). The global batch, and so the numbers, stay the same: `hparams["global_batch_size"]` is shared out.
+    `resume` goes on from a checkpoint, or from the "latest" of the last run with the same `name`. Further `settings`
+    are those of SessionSettings: accumulate, clip_norm, metric, keep_best, …
+    """
+    check_trial_class(trial_class)
+    chosen = _settings(
+        max_length=max_length,
+        validation_period=validation_period,
+        checkpoint_period=checkpoint_period,
+        strategy=_check_strategy(strategy, workers),
+        seed=seed,
+        precision=precision,
+        **settings,
+    )
+    folder = new_run_folder(name or trial_class.__name__.lower(), is_resumed=resume == "latest")
+    job = _Fit(trial_class, dict(hparams or {}), dict(data or {}), chosen, folder, _resume(resume))
+    said = job(World()) if workers == 1 else run_job(job, num_workers=workers, engine=engine, folder=folder)
+    return _result(said, job)
+
+
+class _Fit:
+    """One fit as a function of the World, so that it can travel to other processes."""
+
+    def __init__(
+        self,
+        trial_class: type[Trial],
+        hparams: dict[str, Any],
+        data: dict[str, Any],
+        settings: SessionSettings,
+        folder: Path,
+        resume: Path | Literal["latest"] | None,
+    ) -> None:
+        self.trial_class = trial_class
+        self.hparams = hparams
+        self.data = data
+        self.settings = settings
+        self.folder = folder
+        self.resume = resume
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    def __call__(self, world: World) -> dict[str, Any]:
+        outcome = train_trial(
+            self.trial_class,
+            hparams=self.hparams,
+            data=self.data,
+            settings=self.settings,
+            world=world,
+            checkpoint_dir=self.folder / "checkpoints",
+            loggers=[JSONLLogger(self.metrics_path)],
+            resume=self.resume,
+            name=self.folder.name,
+        )
+        return _said(outcome)
+
+
+def _said(outcome: Outcome) -> dict[str, Any]:
+    paths = {"checkpoint": outcome.checkpoint, "best_checkpoint": outcome.best_checkpoint}
+    return {
+        "stop_reason": outcome.stop_reason,
+        "epochs": outcome.epochs,
+        **{key: str(path) if path else None for key, path in paths.items()},
+    }
+
+
+def _result(said: Mapping[str, Any], job: _Fit) -> Result:
+    # A run that went on from a checkpoint told some rows twice; the later ones are those of the run that counts.
+    rows = {(row["group"], row["batches"]): flat_row(row) for row in read_rows(job.metrics_path)}
+    last, best = (Checkpoint(said[key]) if said[key] else None for key in ("checkpoint", "best_checkpoint"))
+    return Result(
+        path=job.folder,
+        metrics=list(rows.values()),
+        epochs=list(said["epochs"]),
+        stop_reason=said["stop_reason"],
+        checkpoint=last,
+        best_checkpoint=best,
+        goal=Goal(job.settings.metric, job.settings.smaller_is_better),
+    )
+
+
+def _settings(**chosen: Any) -> SessionSettings:
+    try:
+        return SessionSettings(**chosen)
+    except TypeError:
+        unknown = sorted(set(chosen) - set(SessionSettings.__dataclass_fields__))
+        known = ", ".join(sorted(SessionSettings.__dataclass_fields__))
+        raise ConfigError(f"fit has no setting {', '.join(unknown)}. Settings are: {known}.") from None
+
+
+def _check_strategy(strategy: str | None, workers: int) -> str | None:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}.")
+    if strategy == "solo" and workers > 1:
+        raise ConfigError(
+            f"strategy 'solo' trains one replica, but {workers} workers were asked for. "
+            "Use strategy='ddp', or workers=1."
+        )
+    return strategy
+
+
+def _resume(resume: Checkpoint | Path | str | None) -> Path | Literal["latest"] | None:
+    if resume is None:
+        return None
+    if resume == "latest":
+        return "latest"
+    return resume.path if isinstance(resume, Checkpoint) else Checkpoint(resume).path

@@ -1,0 +1,94 @@
+"""A function run once in every process of a gang, on an Engine, with the leader's return value brought back.
+
+The function travels by cloudpickle, from this program to processes it starts itself, through a folder that only its
+owner can read. What comes back is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trek.engines import OutputLine, open_engine
+from trek.engines.base import Exit, GangSpec
+from trek.engines.failure import to_error
+from trek.errors import InputError, InvalidHP, OutsideError, RankFailed
+from trek.train.rank_outcome import RankOutcome, read_outcomes
+from trek.train.stopping import StopRequest, stop_on_signals
+from trek.world import World
+
+PAYLOAD = "job.pkl"
+RETURNED = "returned.json"
+
+
+def run_job(function: Callable[[World], Any], *, num_workers: int, engine: str, folder: Path) -> Any:
+    """Call `function(world)` on `num_workers` processes; what the leader's call returned, which must be JSON-able.
+
+    Output of the leader is passed through as it is, that of other ranks with their rank before it. The first failure
+    ends all, and is raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
+    """
+    _write_payload(function, folder)
+    stop = StopRequest()
+    command = [sys.executable, "-m", "trek.train.worker", str(folder)]
+    with stop_on_signals(stop):
+        gang = open_engine(engine).start(GangSpec(command=command, num_workers=num_workers), on_line=_print_line)
+        try:
+            failed = _watch(gang, stop)
+        finally:
+            gang.stop(grace_s=30.0 if stop.is_set else 2.0)
+    if failed is not None:
+        raise _error(failed, folder, num_workers=num_workers)
+    return json.loads((folder / RETURNED).read_text())
+
+
+def _write_payload(function: Callable[[World], Any], folder: Path) -> None:
+    import cloudpickle
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        # The path goes first: what follows may need it to be loaded at all.
+        cloudpickle.dump(sys.path, file)
+        cloudpickle.dump(function, file)
+
+
+def _watch(gang: Any, stop: StopRequest) -> Exit | None:
+    """The first failure, or None when all ended well; a stop request is passed on to the members."""
+    while True:
+        failed: Exit | None = gang.wait_first_failure(timeout_s=0.2)
+        if failed is not None or gang.wait(timeout_s=0) is not None:
+            return failed
+        if stop.is_set:
+            gang.stop(grace_s=30.0)
+            return None
+
+
+def _print_line(line: OutputLine) -> None:
+    stream = sys.stdout if line.stream == "stdout" else sys.stderr
+    prefix = "" if line.rank == 0 else f"[rank {line.rank}] "
+    print(f"{prefix}{line.text}", file=stream, flush=True)
+
+
+def _error(failed: Exit, folder: Path, *, num_workers: int) -> BaseException:
+    said = next((outcome for outcome in read_outcomes(folder) if outcome.rank == failed.rank), None)
+    if said is None:
+        return to_error(failed, num_workers=num_workers)
+    return _as_exception(said, failed, num_workers=num_workers)
+
+
+def _as_exception(said: RankOutcome, failed: Exit, *, num_workers: int) -> BaseException:
+    if said.kind == "input":
+        return InputError(said.message)
+    if said.kind == "outside":
+        return OutsideError(said.message)
+    if said.kind == "rejected":
+        return InvalidHP(said.message)
+    return RankFailed(
+        f"rank {failed.rank} of {num_workers} failed: {said.message}",
+        rank=failed.rank,
+        process_exit_code=failed.code,
+        traceback_text=said.traceback,
+    )

@@ -1,0 +1,47 @@
+"""A file with one JSON object per report: the record every run keeps beside its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from trek.train.loggers.base import Logger, MetricRow
+
+
+class JSONLLogger(Logger):
+    """Appends every MetricRow to `path`, one line each, flushed as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
+        """Open the file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("a")
+
+    def log_metrics(self, row: MetricRow) -> None:
+        """Write one line."""
+        assert self._file is not None
+        self._file.write(json.dumps({**asdict(row), "metrics": dict(row.metrics)}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Every row of a file that a JSONLLogger wrote; a line cut short by a crash is left out."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows

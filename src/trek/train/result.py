@@ -1,0 +1,54 @@
+"""Result: what a finished run gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trek.train.checkpoints import Checkpoint
+from trek.train.goal import Goal
+from trek.train.stopping import Reason
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Result:
+    """Metrics and checkpoints of one run."""
+
+    path: Path
+    """The run's folder: metrics, checkpoints."""
+    metrics: list[dict[str, Any]]
+    """One flat row per report: group, batches, epoch, and the metrics by name."""
+    epochs: list[dict[str, Any]]
+    """One row per epoch."""
+    stop_reason: Reason = ""
+    checkpoint: Checkpoint | None = None
+    """The last one."""
+    best_checkpoint: Checkpoint | None = None
+    goal: Goal = field(default_factory=Goal)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The validation row with the best metric; None when nothing was validated."""
+        rows = [row for row in self.metrics if row["group"] == "validation"]
+        scored = [(score, i) for i, row in enumerate(rows) if (score := self.goal.score(_values(row))) is not None]
+        return rows[min(scored)[1]] if scored else None
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The metrics as a DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.metrics)
+
+
+def flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A MetricRow's fields with the metrics beside them."""
+    return {"group": row["group"], "batches": row["batches"], "epoch": row["epoch"], **row["metrics"]}
+
+
+def _values(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if name not in ("group", "batches", "epoch")}

@@ -1,0 +1,82 @@
+"""`trek.run`: send an explicit training loop to one process, one GPU, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trek.engines import open_engine
+from trek.errors import InputError
+from trek.train.folders import new_run_folder
+from trek.train.job import run_job
+from trek.train.stopping import Stopped, StopRequest, stop_on_signals
+from trek.world import World
+
+
+def run(
+    train_fn: Callable[..., Any],
+    *args: Any,
+    workers: int | None = None,
+    engine: str = "local",
+    name: str | None = None,
+    **settings: Any,
+) -> Any:
+    """Call `train_fn(traveler, *args)` on `workers` processes and return what the leader's call returned.
+
+    Without `workers`, every GPU there is gets a process; without a GPU, one process on the CPU. `settings` are those of
+    the Traveler. What comes back from several processes must be JSON-able; a DataFrame comes back as one.
+    """
+    if not callable(train_fn):
+        raise InputError(f"run needs a function to call with a Traveler, got {type(train_fn).__name__}.")
+    num_workers = workers if workers is not None else _default_workers()
+    if num_workers < 1:
+        raise InputError(f"workers must be at least 1, got {num_workers}.")
+    own_name: str = getattr(train_fn, "__name__", "run").strip("<>")
+    folder = new_run_folder(name or own_name, is_resumed=settings.get("resume") == "latest")
+    settings.setdefault("checkpoint_dir", folder / "checkpoints")
+    job = _Run(train_fn, args, settings)
+    world = World.from_env()
+    if num_workers == 1 or world.is_distributed:  # already one of many: torchrun, mpirun or srun started us
+        return job.call(world)
+    return _unpacked(run_job(job, num_workers=num_workers, engine=engine, folder=folder))
+
+
+class _Run:
+    """One loop as a function of the World, so that it can travel to other processes."""
+
+    def __init__(self, train_fn: Callable[..., Any], args: tuple[Any, ...], settings: dict[str, Any]) -> None:
+        self._train_fn = train_fn
+        self._args = args
+        self._settings = settings
+
+    def __call__(self, world: World) -> Any:
+        return _packed(self.call(world))
+
+    def call(self, world: World) -> Any:
+        from trek.train.traveler import Traveler
+
+        stop = StopRequest()
+        with stop_on_signals(stop), Traveler(world=world, stop=stop, **self._settings) as traveler:
+            try:
+                return self._train_fn(traveler, *self._args)
+            except Stopped:
+                return None
+
+
+def _default_workers() -> int:
+    import torch
+
+    return open_engine("local").slots() if torch.cuda.is_available() else 1
+
+
+def _packed(value: Any) -> Any:
+    """JSON-able, with DataFrames as their columns."""
+    import pandas as pd
+
+    return {"$dataframe": value.to_dict(orient="list")} if isinstance(value, pd.DataFrame) else value
+
+
+def _unpacked(value: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(value["$dataframe"]) if isinstance(value, dict) and set(value) == {"$dataframe"} else value

@@ -1,0 +1,38 @@
+"""`python -m trek.train.worker FOLDER`: what each process of a job runs. See `trek.train.job`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+from trek.train.job import PAYLOAD, RETURNED
+from trek.train.rank_outcome import RankOutcome
+from trek.world import World
+
+
+def main(folder: Path) -> int:
+    """Run the job's function on this rank; the exit code."""
+    world = World.from_env()
+    try:
+        returned = _load(folder)(world)
+        if world.is_leader:
+            (folder / RETURNED).write_text(json.dumps(returned))
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raised is reported, and ends this process
+        outcome = RankOutcome.of_error(world.rank, error)
+        outcome.write(folder)
+        print(outcome.traceback or outcome.message, file=sys.stderr, flush=True)
+        return outcome.exit_code or 1
+    return 0
+
+
+def _load(folder: Path) -> Any:
+    with (folder / PAYLOAD).open("rb") as file:
+        sys.path[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
+        return pickle.load(file)  # noqa: S301
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
