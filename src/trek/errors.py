@@ -3,7 +3,9 @@
     TrekError                         3
     ├── InputError (ValueError)       2   the caller's mistake: what, the value, the remedy
     │   ├── ConfigError               2   a configuration file or setting
-    │   └── EntrypointError           2   `module:Class` that cannot be loaded or is not a Trial
+    │   ├── EntrypointError           2   `module:Class` that cannot be loaded or is not a Trial
+    │   ├── NotFound                  2   an id or name that nothing has
+    │   └── NotAllowed                2   a login is missing, wrong, or may not do this
     ├── TrainingError                 1   the user's own code failed; carries its traceback
     │   └── RankFailed                1   a process of a gang died or raised
     └── OutsideError                  3   the world around us failed
@@ -37,6 +39,14 @@ class ConfigError(InputError):
 
 class EntrypointError(InputError):
     """An entrypoint cannot be imported or is not a Trial."""
+
+
+class NotFound(InputError):
+    """Nothing has the id or name asked for."""
+
+
+class NotAllowed(InputError):
+    """The login is missing, wrong, or may not do this."""
 
 
 class TrainingError(TrekError):

@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "world": _GROUND,
     "engines": _GROUND | {"world"},
     "search": _GROUND,
-    "client": _GROUND,
+    "client": _GROUND | {"world"},
     "data": _LOW,
     "strategies": _PARALLEL,
     "elastic": _PARALLEL,

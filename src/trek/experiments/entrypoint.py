@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import EntrypointError, InvalidHP, TrainingError, TrekError
-from trek.experiments.user_traceback import format_user_traceback
-
-REQUIRED = ("train_batch", "build_training_data_loader", "build_validation_data_loader")
+from trek.train.user_traceback import format_user_traceback
 
 
 def check_entrypoint(entrypoint: str, folder: Path) -> None:
@@ -47,7 +45,11 @@ def load_entrypoint(entrypoint: str, folder: Path) -> type[Any]:
     module = _import(entrypoint, module_name)
     if not hasattr(module, name):
         raise EntrypointError(f"entrypoint {entrypoint!r}: module {module_name!r} has no {name!r}.")
-    return _check_trial(entrypoint, getattr(module, name))
+    found: type[Any] = getattr(module, name)
+    from trek.train.trainer import check_trial_class  # loads torch, which checking a folder does without
+
+    check_trial_class(found)
+    return found
 
 
 def _import(entrypoint: str, module_name: str) -> Any:
@@ -70,17 +72,6 @@ def _users_error(module_name: str, error: BaseException) -> TrainingError:
         f"importing {module_name!r} failed: {type(error).__name__}: {error}",
         traceback_text=format_user_traceback(error),
     )
-
-
-def _check_trial(entrypoint: str, found: Any) -> type[Any]:
-    from trek.train.trial import Trial
-
-    if not isinstance(found, type) or not issubclass(found, Trial):
-        raise EntrypointError(f"entrypoint {entrypoint!r} is no Trial: it is {found!r}. Derive it from trek.Trial.")
-    lacking = [name for name in REQUIRED if getattr(found, name, None) is getattr(Trial, name, None)]
-    if lacking:
-        raise EntrypointError(f"entrypoint {entrypoint!r}: the class has no {', '.join(lacking)}. Define it.")
-    return found
 
 
 def _module_path(module: str, folder: Path) -> Path | None:

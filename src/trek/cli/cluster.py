@@ -1,0 +1,88 @@
+"""`trek cluster …`: see the control plane, and stop the one of this machine."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli import render
+from trek.cli.render import json_option
+
+if TYPE_CHECKING:
+    from trek.client.client import Client
+
+STOP_TIMEOUT_S = 60.0
+
+
+@click.group()
+def cluster() -> None:
+    """See the control plane of this machine, and stop it."""
+
+
+@cluster.command()
+@json_option
+@click.pass_obj
+def info(obj: dict[str, Any], *, as_json: bool) -> None:
+    """Show the control plane: slots, running trials. Starts none."""
+    client = _running(obj)
+    if client is None:
+        click.echo("null" if as_json else "No control plane runs here; commands start one when they need it.")
+        return
+    with client:
+        found = client.cluster()
+        if as_json:
+            render.show_json(found)
+            return
+        click.echo(f"Control plane {found.version} at {client.url}, process {found.pid}")
+        click.echo(f"Slots: {found.slots}, {found.free_slots} free")
+        click.echo(f"Trials: {found.running_trials} running, {found.queued_trials} queued")
+
+
+@cluster.command()
+@click.option("--kill", is_flag=True, help="End running experiments first; otherwise they go on at the next start.")
+@click.pass_obj
+def stop(obj: dict[str, Any], *, kill: bool) -> None:
+    """Stop the control plane of this machine; running trials save and are continued at its next start."""
+    from trek.errors import OutsideError
+
+    client = _running(obj)
+    if client is None:
+        click.echo("No control plane runs here.")
+        return
+    import psutil
+
+    with client:
+        process = psutil.Process(client.cluster().pid) if not obj["master"] else None
+        client.stop_cluster(kill=kill)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while _is_alive(process, client):
+            if time.monotonic() > deadline:
+                raise OutsideError(f"the control plane did not stop within {STOP_TIMEOUT_S:.0f} s.")
+            time.sleep(0.05)
+    click.echo("Stopped.")
+
+
+def _is_alive(process: Any, client: Client) -> bool:
+    from trek.errors import MasterUnreachable
+
+    if process is not None:
+        return bool(process.is_running() and process.status() != "zombie")
+    try:
+        client.cluster()
+    except MasterUnreachable:
+        return False
+    return True
+
+
+def _running(obj: dict[str, Any]) -> Client | None:
+    from trek.client.client import Client
+    from trek.client.embedded import running_address
+    from trek.client.opening import open_client
+    from trek.world import trek_home
+
+    if obj["master"]:
+        return open_client(obj["master"])
+    address = running_address(trek_home())
+    return Client(address) if address is not None else None

@@ -1,0 +1,205 @@
+"""`trek experiment …`: create, list, describe, follow and end experiments."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli import render
+from trek.cli.render import json_option
+
+if TYPE_CHECKING:
+    from trek.client.client import Client
+    from trek.client.models import ExperimentDetails
+
+KILL_TIMEOUT_S = 60.0
+
+
+@click.group()
+def experiment() -> None:
+    """Create, list, describe, follow and end experiments."""
+
+
+@experiment.command()
+@click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@click.option("--follow/--no-follow", "is_followed", default=True, help="Show logs and progress until the end.")
+@click.option("--detach-on-interrupt", is_flag=True, help="Ctrl-C leaves the experiment running instead of ending it.")
+@json_option
+@click.pass_obj
+def create(
+    obj: dict[str, Any],
+    config_file: Path,
+    folder: Path,
+    *,
+    overrides: tuple[str, ...],
+    is_followed: bool,
+    detach_on_interrupt: bool,
+    as_json: bool,
+) -> None:
+    """Create an experiment from the YAML file CONFIG and the model folder DIR, and follow it."""
+    from trek.experiments.config import ExperimentConfig
+    from trek.experiments.entrypoint import check_entrypoint
+    from trek.experiments.package import pack
+
+    config = ExperimentConfig.read(config_file, overrides=overrides)
+    package = pack(folder)
+    check_entrypoint(config.entrypoint, folder)
+    click.echo(f"Preparing files ({folder}): {package.num_files} files, {render.size(package.num_bytes)}", err=as_json)
+    with _client(obj) as client:
+        client.upload_archive(package.data, sha256=package.sha256)
+        created = client.create_experiment(config=config.normal_form(), archive=package.sha256)
+        for warning in created.warnings:
+            click.echo(f"trek: warning: {warning}", err=True)
+        click.echo(f"Created experiment {created.id}", err=as_json)
+        if is_followed:
+            _follow(client, created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
+        elif as_json:
+            render.show_json(created)
+
+
+@experiment.command("list")
+@json_option
+@click.pass_obj
+def list_(obj: dict[str, Any], *, as_json: bool) -> None:
+    """List experiments, the newest first."""
+    with _client(obj) as client:
+        found = client.experiments()
+    if as_json:
+        render.show_json(found)
+        return
+    rows = [
+        {
+            "id": one.id,
+            "name": one.name,
+            "state": one.state,
+            "progress": render.percent(one.progress),
+            "trials": one.num_trials,
+            "best": render.number(one.best_metric),
+            "best trial": one.best_trial,
+            "created": render.ago(one.created_s),
+        }
+        for one in found
+    ]
+    render.show_table(rows, empty="No experiments yet. Create one with `trek experiment create CONFIG DIR`.")
+
+
+@experiment.command()
+@click.argument("experiment_id", type=int)
+@json_option
+@click.pass_obj
+def describe(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
+    """Show an experiment: state, trials, config."""
+    with _client(obj) as client:
+        details = client.experiment(experiment_id)
+    if as_json:
+        render.show_json(details)
+    else:
+        _describe(details)
+
+
+@experiment.command()
+@click.argument("experiment_id", type=int)
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the experiment has ended.")
+@click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
+@json_option
+@click.pass_obj
+def logs(obj: dict[str, Any], experiment_id: int, *, is_followed: bool, tail: int | None, as_json: bool) -> None:
+    """Print what an experiment's trials wrote."""
+    from trek.cli.lines import print_lines
+
+    with _client(obj) as client:
+        details = client.experiment(experiment_id)
+        print_lines(
+            lambda **query: client.experiment_logs(experiment_id, **query),
+            state=lambda: client.experiment(experiment_id).state,
+            details=details,
+            is_followed=is_followed,
+            tail=tail,
+            as_json=as_json,
+        )
+
+
+@experiment.command()
+@click.argument("experiment_id", type=int)
+@json_option
+@click.pass_obj
+def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
+    """End an experiment and wait until it has."""
+    with _client(obj) as client:
+        details = _kill(client, experiment_id)
+    if as_json:
+        render.show_json(details)
+    else:
+        click.echo(f"Experiment {experiment_id} is {details.state}.")
+
+
+def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as_json: bool) -> None:
+    from trek.cli.follow import follow, raise_for_end, show_end
+
+    hint = "leaves it running" if detach_on_interrupt else "ends it; with --detach-on-interrupt it would go on"
+    click.echo(f"Following experiment {experiment_id} (Ctrl-C {hint})", err=True)
+    try:
+        details = follow(client, experiment_id, to_stderr=as_json)
+    except KeyboardInterrupt:
+        if detach_on_interrupt:
+            click.echo(f"Left running; follow it with `trek experiment logs -f {experiment_id}`.", err=True)
+        else:
+            click.echo(f"Ending experiment {experiment_id} …", err=True)
+            _kill(client, experiment_id)
+        sys.exit(130)
+    if as_json:
+        render.show_json(details)
+    elif details.state in ("completed", "paused"):
+        show_end(client, details)
+    raise_for_end(details)
+
+
+def _kill(client: Client, experiment_id: int) -> ExperimentDetails:
+    from trek.client.models import ENDED
+
+    details = client.kill_experiment(experiment_id)
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while details.state not in ENDED and time.monotonic() < deadline:
+        time.sleep(0.1)
+        details = client.experiment(experiment_id)
+    return details
+
+
+def _describe(details: ExperimentDetails) -> None:
+    import yaml
+
+    click.echo(f"Experiment {details.id}: {details.name}")
+    click.echo(f"State: {details.state}, {render.percent(details.progress)}")
+    if details.error:
+        click.echo(f"Error: {details.error}")
+    if details.best_trial is not None:
+        click.echo(f"Best {details.metric}: {render.number(details.best_metric)} (trial {details.best_trial})")
+    click.echo()
+    rows = [
+        {
+            "trial": one.id,
+            "state": one.state,
+            "progress": render.percent(one.progress),
+            "batches": one.batches,
+            "restarts": one.restarts,
+            details.metric: render.number(one.best_metric),
+            "hyperparameters": render.hparams(one.hparams),
+            "note": one.waiting or one.error.partition("\n")[0],
+        }
+        for one in details.trials
+    ]
+    render.show_table(rows, empty="No trials.")
+    click.echo()
+    click.echo(yaml.safe_dump(details.config, sort_keys=False).rstrip())
+
+
+def _client(obj: dict[str, Any]) -> Client:
+    from trek.client.opening import open_client
+
+    return open_client(obj["master"])

@@ -1,0 +1,150 @@
+"""Following an experiment in the terminal: its logs, its progress, its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from trek.cli import render
+from trek.client.models import ENDED
+from trek.errors import InputError, OutsideError, TrainingError
+
+if TYPE_CHECKING:
+    from trek.client.client import Client
+    from trek.client.models import ExperimentDetails, LogLine
+
+POLL_S = 0.25
+
+
+def follow(client: Client, experiment_id: int, *, to_stderr: bool = False) -> ExperimentDetails:
+    """Print logs and progress until the experiment has ended or is paused; returns how it stands then."""
+    with _Screen(to_stderr=to_stderr) as screen:
+        cursor = 0
+        while True:
+            # Asked before the lines: what an experiment wrote before it ended is then among them.
+            details = client.experiment(experiment_id)
+            for line in _lines(lambda after: client.experiment_logs(experiment_id, after=after, limit=5000), cursor):
+                screen.print(prefix(details, line) + line.text)
+                cursor = line.id
+            screen.update(details)
+            if details.state in (*ENDED, "paused"):
+                return details
+            time.sleep(POLL_S)
+
+
+def _lines(fetch: Callable[[int], list[LogLine]], cursor: int) -> list[LogLine]:
+    found: list[LogLine] = []
+    while batch := fetch(found[-1].id if found else cursor):
+        found += batch
+    return found
+
+
+def prefix(details: ExperimentDetails, line: LogLine) -> str:
+    """Who wrote a line, where there is more than one who could have."""
+    parts = []
+    if details.num_trials > 1 or details.searcher != "single":
+        parts.append(f"trial {line.trial_id}")
+    if details.config["resources"]["slots_per_trial"] > 1:
+        parts.append(f"rank {line.rank}")
+    return f"[{' '.join(parts)}] " if parts else ""
+
+
+def raise_for_end(details: ExperimentDetails) -> None:
+    """The exit code of an experiment: nothing for completed and paused, else the error it ended with."""
+    if details.state == "killed":
+        raise TrainingError(f"experiment {details.id} was killed.")
+    if details.state != "errored":
+        return
+    trial = next((t for t in details.trials if t.error == details.error), None)
+    text = trial.traceback if trial is not None else ""
+    is_shown = sys.stdout.isatty() and sys.stderr.isatty()  # the log above ends with it
+    message = f"experiment {details.id}, trial {trial.id if trial else '-'}: {details.error}"
+    if details.failure == "input":
+        raise InputError(message)
+    if details.failure == "outside":
+        raise OutsideError(message)
+    raise TrainingError(message, traceback_text="" if is_shown else text)
+
+
+def show_end(client: Client, details: ExperimentDetails) -> None:
+    """The result: the best trial, its metrics and checkpoint."""
+    best = next((t for t in details.trials if t.id == details.best_trial), None)
+    click.echo(f"Experiment {details.id} {details.state}.")
+    if best is None:
+        return
+    if details.num_trials > 1:
+        click.echo(f"Best trial: {best.id} with {render.hparams(best.hparams)}")
+    click.echo(f"Best {details.metric}: {render.number(details.best_metric)}")
+    if best.latest_metrics:
+        shown = "  ".join(f"{name} {render.number(value)}" for name, value in best.latest_metrics.items())
+        click.echo(f"Last validation: {shown}")
+    if best.checkpoint:
+        checkpoint = client.checkpoint(best.checkpoint)
+        click.echo(f"Checkpoint: {checkpoint.uuid} ({checkpoint.path})")
+
+
+class _Screen:
+    """Lines, and under them one that shows progress where there is a terminal."""
+
+    def __init__(self, *, to_stderr: bool) -> None:
+        self._to_stderr = to_stderr
+        self._progress: Any = None
+        self._told: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        stream = sys.stderr if self._to_stderr else sys.stdout
+        if stream.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            self._progress = Progress(*columns, console=Console(file=stream), transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task("queued", total=1.0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def print(self, text: str) -> None:
+        """One line of a log, as it is."""
+        if self._progress is not None:
+            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            click.echo(text, err=self._to_stderr)
+
+    def update(self, details: ExperimentDetails) -> None:
+        """Where the experiment stands."""
+        for trial in details.trials:
+            if trial.latest_metrics and self._told.get(trial.id) != trial.batches:
+                self._told[trial.id] = trial.batches
+                shown = "  ".join(f"{name} {render.number(value)}" for name, value in trial.latest_metrics.items())
+                if self._progress is None:
+                    self.print(f"trial {trial.id}: {trial.batches} batches, {render.percent(trial.progress)}: {shown}")
+        if self._progress is not None:
+            self._progress.update(self._task, completed=details.progress, description=_headline(details))
+
+
+def _headline(details: ExperimentDetails) -> str:
+    running = sum(trial.state == "running" for trial in details.trials)
+    waiting = next((trial.waiting for trial in details.trials if trial.waiting), "")
+    best = f", best {details.metric} {render.number(details.best_metric)}" if details.best_metric is not None else ""
+    if running == 0 and waiting:
+        return f"experiment {details.id} waits: {waiting}"
+    ended = sum(trial.state in ENDED for trial in details.trials)
+    trials = f", {running} running, {ended} ended" if details.searcher != "single" else ""
+    return f"experiment {details.id} {details.state}{trials}{best}"

@@ -1,0 +1,72 @@
+"""How commands print: JSON for programs, aligned columns for people."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def show_json(value: BaseModel | Sequence[BaseModel]) -> None:
+    """One object, or an array of objects."""
+    items = [item.model_dump(mode="json") for item in value] if isinstance(value, Sequence) else None
+    click.echo(json.dumps(value.model_dump(mode="json") if not isinstance(value, Sequence) else items, indent=2))
+
+
+def show_table(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
+    """Aligned columns under their names; `empty` where there is nothing to show."""
+    if not rows:
+        click.echo(empty)
+        return
+    names = list(rows[0])
+    cells = [[_cell(row[name]) for name in names] for row in rows]
+    widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(names)]
+    for line in [[name.upper() for name in names], *cells]:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def number(value: float | None) -> str:
+    """A metric, short."""
+    return "-" if value is None else f"{value:.6g}"
+
+
+def percent(fraction: float) -> str:
+    """A share."""
+    return f"{100 * fraction:.0f}%"
+
+
+def ago(time_s: float | None) -> str:
+    """How long since."""
+    if time_s is None:
+        return "-"
+    seconds = max(time.time() - time_s, 0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit} ago"
+    return f"{seconds:.0f}s ago"
+
+
+def size(num_bytes: int) -> str:
+    """Bytes, readable."""
+    if num_bytes < 1000:
+        return f"{num_bytes} B"
+    return f"{num_bytes / 1000:.1f} KB" if num_bytes < 1_000_000 else f"{num_bytes / 1_000_000:.1f} MB"
+
+
+def hparams(values: Mapping[str, Any]) -> str:
+    """Hyperparameters on one line."""
+    return " ".join(f"{key}={_cell(value)}" for key, value in values.items())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

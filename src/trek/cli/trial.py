@@ -1,0 +1,88 @@
+"""`trek trial …`: describe trials, their metrics and logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli import render
+from trek.cli.render import json_option
+
+if TYPE_CHECKING:
+    from trek.client.client import Client
+
+
+@click.group()
+def trial() -> None:
+    """Describe trials, their metrics and logs."""
+
+
+@trial.command()
+@click.argument("trial_id", type=int)
+@json_option
+@click.pass_obj
+def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
+    """Show a trial."""
+    with _client(obj) as client:
+        found = client.trial(trial_id)
+    if as_json:
+        render.show_json(found)
+        return
+    for name, value in found.model_dump().items():
+        if value not in (None, "", {}, []):
+            text = render.hparams(value) if isinstance(value, dict) else value
+            click.echo(f"{name}: {text}")
+
+
+@trial.command()
+@click.argument("trial_id", type=int)
+@click.option("--group", help="Only this group, such as training or validation.")
+@json_option
+@click.pass_obj
+def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, as_json: bool) -> None:
+    """Show a trial's metrics."""
+    with _client(obj) as client:
+        points = client.trial_metrics(trial_id, group=group)
+    if as_json:
+        render.show_json(points)
+        return
+    names = sorted({name for point in points for name in point.metrics})
+    rows = [
+        {
+            "batches": point.batches,
+            "epoch": f"{point.epoch:.2f}",
+            "group": point.group,
+            **{name: point.metrics.get(name) for name in names},
+        }
+        for point in points
+    ]
+    render.show_table(rows, empty="No metrics yet.")
+
+
+@trial.command()
+@click.argument("trial_id", type=int)
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the trial has ended.")
+@click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
+@json_option
+@click.pass_obj
+def logs(obj: dict[str, Any], trial_id: int, *, is_followed: bool, tail: int | None, as_json: bool) -> None:
+    """Print what a trial wrote."""
+    from trek.cli.lines import print_lines
+
+    with _client(obj) as client:
+        details = client.experiment(client.trial(trial_id).experiment_id)
+        print_lines(
+            lambda **query: client.trial_logs(trial_id, **query),
+            state=lambda: client.trial(trial_id).state,
+            details=details,
+            is_followed=is_followed,
+            tail=tail,
+            as_json=as_json,
+        )
+
+
+def _client(obj: dict[str, Any]) -> Client:
+    from trek.client.opening import open_client
+
+    return open_client(obj["master"])

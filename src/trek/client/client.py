@@ -1,0 +1,178 @@
+"""Client: the REST API of a control plane as typed calls. Used by the command line, by trials, and by scripts.
+
+Contracts: a Client may be used from several threads. Every call raises a TrekError of the kind the control plane named,
+or MasterUnreachable when there is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter
+
+from trek import errors
+from trek.client import models
+from trek.errors import MasterUnreachable, TrekError
+
+T = TypeVar("T", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a control plane listens, and what opens its door."""
+
+    url: str
+    token: str = ""
+
+
+class Client:
+    """A control plane at an address. `relocate` finds the address anew when nobody answers any more."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 30.0,
+        relocate: Callable[[], Address | None] | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._address = address
+        self._relocate = relocate
+        self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._address.url
+
+    # experiments
+
+    def upload_archive(self, data: bytes, *, sha256: str) -> None:
+        """Send the archive of a model folder, unless the control plane has it."""
+        if self._send("GET", f"/archives/{sha256}/exists").json() is not True:
+            self._send("PUT", f"/archives/{sha256}", content=data)
+
+    def archive(self, sha256: str) -> bytes:
+        """The archive of a model folder."""
+        return self._send("GET", f"/archives/{sha256}").content
+
+    def create_experiment(self, *, config: dict[str, Any], archive: str) -> models.ExperimentDetails:
+        """Create an experiment of a config and an uploaded archive."""
+        request = models.CreateExperiment(config=config, archive=archive)
+        return self._one(models.ExperimentDetails, "POST", "/experiments", body=request)
+
+    def experiments(self) -> list[models.Experiment]:
+        """All experiments, the newest first."""
+        return self._many(models.Experiment, "/experiments")
+
+    def experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """One experiment with its trials."""
+        return self._one(models.ExperimentDetails, "GET", f"/experiments/{experiment_id}")
+
+    def kill_experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """End an experiment."""
+        return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/kill")
+
+    def experiment_logs(self, experiment_id: int, **query: Any) -> list[models.LogLine]:
+        """Lines of all trials; `after` is the id of the last line seen, `limit` and `tail` how many."""
+        return self._many(models.LogLine, f"/experiments/{experiment_id}/logs", query=query)
+
+    # trials
+
+    def trial(self, trial_id: int) -> models.Trial:
+        """One trial."""
+        return self._one(models.Trial, "GET", f"/trials/{trial_id}")
+
+    def trial_metrics(self, trial_id: int, *, group: str | None = None) -> list[models.MetricPoint]:
+        """A trial's reports, in order."""
+        return self._many(models.MetricPoint, f"/trials/{trial_id}/metrics", query={"group": group})
+
+    def trial_logs(self, trial_id: int, **query: Any) -> list[models.LogLine]:
+        """Lines of one trial; `after` is the id of the last line seen, `limit` and `tail` how many."""
+        return self._many(models.LogLine, f"/trials/{trial_id}/logs", query=query)
+
+    def assignment(self, trial_id: int, *, run: int) -> models.Assignment:
+        """What a process of a trial needs to train."""
+        return self._one(models.Assignment, "GET", f"/trials/{trial_id}/assignment", query={"run": run})
+
+    def report(self, trial_id: int, report: models.Report) -> models.ReportReply:
+        """Tell metrics, checkpoints and progress; learn whether to stop."""
+        return self._one(models.ReportReply, "POST", f"/trials/{trial_id}/reports", body=report)
+
+    # checkpoints
+
+    def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
+        """Checkpoints that are still there, the newest first."""
+        query = {"experiment_id": experiment_id, "trial_id": trial_id}
+        return self._many(models.Checkpoint, "/checkpoints", query=query)
+
+    def checkpoint(self, uuid: str) -> models.Checkpoint:
+        """One checkpoint, by its uuid or the beginning of it."""
+        return self._one(models.Checkpoint, "GET", f"/checkpoints/{uuid}")
+
+    # cluster
+
+    def cluster(self) -> models.ClusterInfo:
+        """The control plane and what it runs."""
+        return self._one(models.ClusterInfo, "GET", "/cluster")
+
+    def stop_cluster(self, *, kill: bool = False) -> None:
+        """Ask the control plane to end. Experiments go on when it starts again, unless `kill` ends them first."""
+        self._send("POST", "/cluster/stop", query={"kill": kill})
+
+    def _one(self, model: type[T], method: str, path: str, *, query: Any = None, body: BaseModel | None = None) -> T:
+        content = body.model_dump_json().encode() if body is not None else None
+        return model.model_validate_json(self._send(method, path, query=query, content=content).content)
+
+    def _many(self, model: type[T], path: str, *, query: Any = None) -> list[T]:
+        return TypeAdapter(list[model]).validate_json(self._send("GET", path, query=query).content)  # type: ignore[valid-type]
+
+    def _send(self, method: str, path: str, *, query: Any = None, content: bytes | None = None) -> httpx.Response:
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        try:
+            return self._attempt(method, path, params=params, content=content)
+        except MasterUnreachable:
+            moved = self._relocate() if self._relocate is not None else None
+            if moved is None:
+                raise
+            self._address = moved
+            return self._attempt(method, path, params=params, content=content)
+
+    def _attempt(self, method: str, path: str, *, params: Any, content: bytes | None) -> httpx.Response:
+        address = self._address
+        headers = {"authorization": f"Bearer {address.token}"} if address.token else {}
+        if content is not None:
+            headers["content-type"] = "application/octet-stream" if method == "PUT" else "application/json"
+        try:
+            response = self._http.request(
+                method, f"{address.url}/api/v1{path}", params=params, content=content, headers=headers
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise MasterUnreachable(f"no answer from the control plane at {address.url}: {error}.") from error
+        if response.status_code >= 400:
+            raise _error_of(response)
+        return response
+
+
+def _error_of(response: httpx.Response) -> TrekError:
+    try:
+        body = models.ErrorBody.model_validate(response.json())
+    except ValueError:
+        return MasterUnreachable(f"{response.url} answered {response.status_code}, not as a Trek master would.")
+    kind = getattr(errors, body.kind, None)
+    if isinstance(kind, type) and issubclass(kind, TrekError) and not issubclass(kind, errors.RankFailed):
+        return kind(body.message)
+    return errors.OutsideError(body.message)

@@ -1,0 +1,100 @@
+"""The control plane of this machine's own home: found where it runs, started where it does not.
+
+It is a process of its own, in a session of its own, so that it outlives the command that started it and hears none of
+the terminal's signals. It ends by itself when it has had nothing to do for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import httpx
+from filelock import FileLock
+
+from trek.client.client import Address, Client
+from trek.errors import MasterUnreachable, StorageError
+from trek.world import trek_home
+
+START_TIMEOUT_S = 60.0
+
+
+def open_embedded(home: Path | None = None) -> Client:
+    """A client of the control plane of `home`, started now if need be, and again whenever it has gone."""
+    folder = home or trek_home()
+    return Client(ensure_running(folder), relocate=lambda: ensure_running(folder))
+
+
+def running_address(home: Path) -> Address | None:
+    """Where the control plane of `home` listens; None when it does not run."""
+    address = read_address(home / "control.json")
+    return address if address is not None and _answers(address) else None
+
+
+def read_address(path: Path) -> Address | None:
+    """What the address file says, whether or not somebody still listens there."""
+    try:
+        told = json.loads(path.read_text())
+        return Address(url=told["url"], token=told["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def ensure_running(home: Path) -> Address:
+    """Find the control plane of `home` or start it; only one of several starters does."""
+    address = running_address(home)
+    if address is not None:
+        return address
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / "control.start.lock"):
+            return running_address(home) or _start(home)
+    except OSError as error:
+        raise StorageError(f"cannot write to the folder {str(home)!r}: {error.strerror}. Set TREK_HOME.") from error
+
+
+def _start(home: Path) -> Address:
+    log = home / "control.log"
+    began = log.stat().st_size if log.exists() else 0
+    pid = _spawn([sys.executable, "-m", "trek.master.daemon", "--home", str(home)], log=log)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        address = running_address(home)
+        if address is not None:
+            return address
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            break
+        time.sleep(0.02)
+    said = log.read_bytes()[began:].decode(errors="replace").strip().splitlines()
+    raise MasterUnreachable(f"the control plane did not start: {said[-1] if said else 'it said nothing'} (see {log}).")
+
+
+def _spawn(command: list[str], *, log: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        command[0],
+        command,
+        {**os.environ, "PYTHONUNBUFFERED": "1"},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _answers(address: Address) -> bool:
+    try:
+        reply = httpx.get(
+            f"{address.url}/api/v1/cluster",
+            headers={"authorization": f"Bearer {address.token}"},
+            timeout=5.0,
+            trust_env=False,
+        )
+    except httpx.HTTPError:
+        return False
+    return reply.status_code == 200

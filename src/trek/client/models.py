@@ -1,0 +1,184 @@
+"""The words of the REST API, as the client and the master both speak them. No behaviour, no torch.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
+ENDED: tuple[State, ...] = ("completed", "errored", "killed")
+Failure = Literal["", "user", "input", "outside", "rejected"]
+"""Whose fault an error was: the user's code, a mistake Trek can name, the world around, or InvalidHP."""
+
+
+class Model(BaseModel):
+    """Unknown fields are ignored, so that an older client reads a newer master."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Experiment(Model):
+    """One experiment, as lists show it."""
+
+    id: int
+    name: str
+    description: str = ""
+    state: State
+    progress: float
+    metric: str
+    smaller_is_better: bool
+    searcher: str
+    best_metric: float | None = None
+    best_trial: int | None = None
+    num_trials: int = 0
+    labels: list[str] = []
+    owner: str = ""
+    is_archived: bool = False
+    parent: int | None = None
+    error: str = ""
+    failure: Failure = ""
+    created_s: float
+    started_s: float | None = None
+    ended_s: float | None = None
+
+
+class Trial(Model):
+    """One trial."""
+
+    id: int
+    experiment_id: int
+    key: int
+    state: State
+    hparams: dict[str, Any]
+    seed: int
+    progress: float
+    batches: int
+    length: dict[str, int]
+    restarts: int = 0
+    run: int = 0
+    best_metric: float | None = None
+    latest_metrics: dict[str, float] = {}
+    checkpoint: str | None = None
+    waiting: str = ""
+    """Why a queued trial does not run yet."""
+    error: str = ""
+    traceback: str = ""
+    failure: Failure = ""
+    created_s: float
+    started_s: float | None = None
+    ended_s: float | None = None
+
+
+class ExperimentDetails(Experiment):
+    """One experiment, with all that belongs to it."""
+
+    config: dict[str, Any]
+    archive: str
+    """sha256 of the model folder's archive."""
+    trials: list[Trial] = []
+    warnings: list[str] = []
+
+
+class MetricPoint(Model):
+    """One report of one group of metrics."""
+
+    group: str
+    batches: int
+    epoch: float = 0.0
+    metrics: dict[str, float | None]
+    """None stands for a value that is no finite number."""
+    time_s: float
+    duration_s: float = 0.0
+
+
+class CheckpointReport(Model):
+    """A checkpoint that is whole and on storage, as a trial reports it."""
+
+    uuid: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
+    batches: int
+    path: str
+    num_bytes: int
+    metrics: dict[str, float | None] = {}
+    time_s: float
+
+
+class Checkpoint(CheckpointReport):
+    """A checkpoint, as lists show it."""
+
+    trial_id: int
+    experiment_id: int
+    is_deleted: bool = False
+
+
+class LogLine(Model):
+    """One line that one process of a trial wrote. `id` grows, and is the cursor to read on from."""
+
+    id: int
+    trial_id: int
+    rank: int
+    run: int
+    time_s: float
+    text: str
+
+
+class Assignment(Model):
+    """What a process of a trial needs to know to train."""
+
+    trial_id: int
+    experiment_id: int
+    run: int
+    config: dict[str, Any]
+    hparams: dict[str, Any]
+    seed: int
+    length: dict[str, int]
+    validation_period: dict[str, int] | None = None
+    archive: str
+    checkpoint_dir: str
+    resume: str | None = None
+    name: str
+
+
+class Report(Model):
+    """What a trial tells. Rows are named by trial, group and batches: sent twice, they count once."""
+
+    run: int
+    metrics: list[MetricPoint] = []
+    checkpoints: list[CheckpointReport] = []
+    deleted_checkpoints: list[str] = []
+    progress: float | None = None
+
+
+class ReportReply(Model):
+    """What a trial is told in return: why it should stop, or nothing."""
+
+    stop: Literal["", "killed", "preempted", "searcher"] = ""
+
+
+class CreateExperiment(Model):
+    """A new experiment; the archive is uploaded before."""
+
+    config: dict[str, Any]
+    archive: str
+
+
+class ClusterInfo(Model):
+    """The control plane and what it runs."""
+
+    version: str
+    pid: int
+    slots: int
+    free_slots: int
+    running_trials: int
+    queued_trials: int
+    active_experiments: int
+
+
+class ErrorBody(Model):
+    """Why a request failed: the name of the exception, and its sentence."""
+
+    kind: str
+    message: str

@@ -1,0 +1,39 @@
+"""Where the control plane keeps its files under its home. Only paths; nothing is made here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trek.experiments.config import CheckpointStorage
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders of one control plane."""
+
+    home: Path
+
+    @property
+    def archives(self) -> Path:
+        """Archives of model folders, named by sha256."""
+        return self.home / "archives"
+
+    @property
+    def address_file(self) -> Path:
+        """Where the control plane that runs now can be reached."""
+        return self.home / "control.json"
+
+    def trial(self, trial_id: int) -> Path:
+        """All that belongs to one trial."""
+        return self.home / "trials" / str(trial_id)
+
+    def run(self, trial_id: int, run: int) -> Path:
+        """One start of a trial's gang: logs, outcomes, code."""
+        return self.trial(trial_id) / f"run_{run}"
+
+    def checkpoints(self, experiment_id: int, trial_id: int, storage: CheckpointStorage) -> Path:
+        """Where a trial's checkpoints go."""
+        if storage.path:
+            return Path(storage.path).expanduser() / f"experiment_{experiment_id}" / f"trial_{trial_id}"
+        return self.trial(trial_id) / "checkpoints"

@@ -1,0 +1,150 @@
+"""The life of a trial's runs in the store: one begins, one ends, and what follows for trial and experiment.
+
+Every function changes rows in the caller's transaction and touches nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from trek.client.models import ENDED
+from trek.control.endings import Ending, Next, Standing, decide, failure_of
+from trek.control.scheduler import DEFAULT_PRIORITY, Request
+from trek.control.searching import advance, conclude
+from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
+from trek.experiments.config import ExperimentConfig
+
+
+def requests(session: Session) -> list[Request]:
+    """Trials that want slots, of experiments that may run."""
+    rows = session.execute(
+        select(TrialRow, ExperimentRow)
+        .join(ExperimentRow, TrialRow.experiment_id == ExperimentRow.id)
+        .where(TrialRow.state == "queued", ExperimentRow.wanted == "run")
+        .order_by(TrialRow.id)
+    ).all()
+    return [_request(trial, experiment) for trial, experiment in rows]
+
+
+def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int]) -> None:
+    """The trial gets `slots` and its next run begins."""
+    trial.move("running")
+    trial.run += 1
+    trial.slots = list(slots)
+    trial.waiting = ""
+    trial.start_batches = newest_checkpoint_batches(session, trial.id)
+    trial.started_s = trial.started_s or time.time()
+    experiment = session.get_one(ExperimentRow, trial.experiment_id)
+    if experiment.state != "running":
+        experiment.move("running")
+    experiment.started_s = experiment.started_s or time.time()
+
+
+def end_run(session: Session, trial: TrialRow, ending: Ending, *, is_shutting_down: bool = False) -> Next:
+    """The gang is gone: move the trial, tell the Searcher, and end the experiment if this was its last."""
+    experiment = session.get_one(ExperimentRow, trial.experiment_id)
+    next_ = decide(ending, _standing(session, trial, experiment))
+    if is_shutting_down and next_ == "restart":
+        next_ = "queued"
+    trial.slots = []
+    if next_ in ("errored", "restart", "rejected"):
+        trial.error, trial.traceback, trial.failure = ending.message, ending.traceback, failure_of(ending)
+    if next_ == "restart":
+        trial.restarts += 1
+    _move(session, experiment, trial, next_)
+    if trial.state in ENDED:
+        trial.ended_s = time.time()
+    if trial.state == "completed":
+        trial.error = trial.traceback = trial.failure = ""
+        trial.progress = 1.0
+    settle(session, experiment)
+    return next_
+
+
+def settle(session: Session, experiment: ExperimentRow) -> None:
+    """Bring the experiment's own state after that of its trials."""
+    session.flush()
+    conclude(session, experiment)
+    if experiment.wanted == "pause" and experiment.state in ("queued", "running"):
+        running = select(func.count()).where(TrialRow.experiment_id == experiment.id, TrialRow.state == "running")
+        if not session.scalar(running):
+            experiment.move("paused")
+
+
+def ask(session: Session, experiment: ExperimentRow, wanted: str) -> None:
+    """Pass the user's wish (run, pause, kill) on to the trials; those that run are told by their supervisor."""
+    experiment.wanted = wanted
+    for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)):
+        if trial.state == "running" and trial.wanted != "kill":
+            trial.wanted = "stop" if trial.wanted == "stop" and wanted != "kill" else wanted
+        elif trial.state not in ENDED and wanted == "kill":
+            trial.move("killed")
+            trial.ended_s = time.time()
+        elif trial.state not in ENDED:
+            trial.wanted = "run"
+    settle(session, experiment)
+
+
+def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
+    """Batches of the trial's newest checkpoint that is still there; 0 without one."""
+    newest = select(func.max(CheckpointTable.batches)).where(
+        CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted
+    )
+    return session.scalar(newest) or 0
+
+
+def _request(trial: TrialRow, experiment: ExperimentRow) -> Request:
+    resources = experiment.config["resources"]
+    return Request(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        slots=resources["slots_per_trial"],
+        priority=resources.get("priority") or DEFAULT_PRIORITY,
+        weight=resources["weight"],
+        max_slots=resources.get("max_slots"),
+        max_trials=experiment.config["searcher"].get("max_concurrent_trials", 0),
+        waited_s=time.time() - trial.created_s,
+    )
+
+
+def _standing(session: Session, trial: TrialRow, experiment: ExperimentRow) -> Standing:
+    return Standing(
+        wanted=trial.wanted,
+        restarts=trial.restarts,
+        max_restarts=ExperimentConfig.parse(experiment.config).max_restarts,
+        has_new_checkpoint=newest_checkpoint_batches(session, trial.id) > trial.start_batches,
+        retries_cancelled=trial.retries_cancelled,
+    )
+
+
+def _move(session: Session, experiment: ExperimentRow, trial: TrialRow, next_: Next) -> None:
+    if next_ == "killed":
+        trial.move("killed")
+        if experiment.wanted != "kill":
+            advance(session, experiment, lambda searcher: searcher.failed(trial.key))
+    elif next_ == "reached":
+        trial.move("paused")  # until the Searcher extends or closes it
+        trial.progress = 1.0
+        searcher = advance(session, experiment, lambda searcher: searcher.reached(trial.key))
+        if trial.state == "paused" and trial.key in searcher.trials.ended:
+            trial.move("completed")
+    elif next_ == "completed":
+        trial.move("completed")
+        advance(session, experiment, lambda searcher: searcher.reached(trial.key))
+    elif next_ == "paused":
+        # The experiment is what is paused; the trial waits in the queue for it to be activated.
+        trial.move("queued")
+        trial.wanted = "run"
+    elif next_ in ("queued", "restart"):
+        trial.move("queued")
+        trial.wanted = "run"
+    elif next_ == "rejected":
+        trial.move("errored")
+        advance(session, experiment, lambda searcher: searcher.rejected(trial.key))
+    else:
+        trial.move("errored")
+        advance(session, experiment, lambda searcher: searcher.failed(trial.key))

@@ -1,0 +1,256 @@
+"""What can be asked of the control plane. Routes and tests call these; none of them knows HTTP."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from trek.client import models
+from trek.client.models import ENDED
+from trek.control import views
+from trek.control.archives import Archives
+from trek.control.ingest import take_report
+from trek.control.layout import Layout
+from trek.control.runs import ask
+from trek.control.searching import advance, load_searcher
+from trek.control.store import Store
+from trek.control.supervisor import Supervisor
+from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
+from trek.errors import ConfigError, InputError, NotFound
+from trek.experiments.config import ExperimentConfig
+
+
+class Services:
+    """The control plane's verbs."""
+
+    def __init__(self, store: Store, *, layout: Layout, supervisor: Supervisor) -> None:
+        self._store = store
+        self._layout = layout
+        self._supervisor = supervisor
+        self.archives = Archives(store, folder=layout.archives)
+
+    # experiments
+
+    def create_experiment(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
+        """Check everything, then store the experiment and its first trials in one transaction."""
+        config = ExperimentConfig.parse(request.config)
+        self._check_slots(config)
+        if not self.archives.has(request.archive):
+            raise InputError(f"the archive {request.archive!r} was not uploaded. Upload it before the experiment.")
+        with self._store.writing() as session:
+            row = ExperimentRow(
+                name=config.name,
+                description=config.description,
+                owner=owner,
+                state="queued",
+                search_finished=False,
+                config=config.normal_form(),
+                archive=request.archive,
+                labels=config.labels,
+                warnings=config.warnings(),
+                created_s=time.time(),
+            )
+            session.add(row)
+            session.flush()
+            advance(session, row, lambda searcher: searcher.start())
+        self._supervisor.wake()
+        return self.experiment(row.id)
+
+    def experiments(self) -> list[models.Experiment]:
+        """All experiments, the newest first."""
+        with self._store.reading() as session:
+            rows = session.scalars(select(ExperimentRow).order_by(ExperimentRow.id.desc())).all()
+            counts: dict[int, int] = dict(
+                session.execute(select(TrialRow.experiment_id, func.count()).group_by(TrialRow.experiment_id)).all()
+            )
+        return [views.experiment(row, num_trials=counts.get(row.id, 0)) for row in rows]
+
+    def experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """One experiment with its trials."""
+        with self._store.reading() as session:
+            row = _experiment(session, experiment_id)
+            trials = session.scalars(
+                select(TrialRow).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.id)
+            ).all()
+        return views.experiment_details(row, list(trials))
+
+    def kill_experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """End an experiment; one that ended already stays as it is."""
+        with self._store.writing() as session:
+            row = _experiment(session, experiment_id)
+            if row.state not in ENDED:
+                ask(session, row, "kill")
+        self._supervisor.wake()
+        return self.experiment(experiment_id)
+
+    # trials
+
+    def trial(self, trial_id: int) -> models.Trial:
+        """One trial."""
+        with self._store.reading() as session:
+            trial = _trial(session, trial_id)
+            experiment = _experiment(session, trial.experiment_id)
+        return views.trial(trial, unit=views.unit_of(experiment))
+
+    def metrics(self, trial_id: int, *, group: str | None = None) -> list[models.MetricPoint]:
+        """A trial's reports, in order."""
+        with self._store.reading() as session:
+            _trial(session, trial_id)
+            query = select(MetricTable).where(MetricTable.trial_id == trial_id)
+            if group is not None:
+                query = query.where(MetricTable.group == group)
+            rows = session.scalars(query.order_by(MetricTable.batches, MetricTable.group)).all()
+        return [views.metric(row) for row in rows]
+
+    def logs(
+        self,
+        *,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        tail: int | None = None,
+    ) -> list[models.LogLine]:
+        """Lines after the cursor `after`, oldest first; with `tail` the last so many."""
+        with self._store.reading() as session:
+            query = select(LogTable).where(LogTable.id > after)
+            if trial_id is not None:
+                _trial(session, trial_id)
+                query = query.where(LogTable.trial_id == trial_id)
+            if experiment_id is not None:
+                _experiment(session, experiment_id)
+                owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)
+                query = query.where(LogTable.trial_id.in_(owned))
+            if tail is not None:
+                rows = session.scalars(query.order_by(LogTable.id.desc()).limit(tail)).all()[::-1]
+            else:
+                rows = session.scalars(query.order_by(LogTable.id).limit(limit)).all()
+        return [views.log_line(row) for row in rows]
+
+    def assignment(self, trial_id: int, *, run: int) -> models.Assignment:
+        """What the processes of a trial's run need; refused to a run that was replaced."""
+        with self._store.reading() as session:
+            trial = _trial(session, trial_id)
+            experiment = _experiment(session, trial.experiment_id)
+            if trial.run != run or trial.state != "running":
+                raise InputError(f"run {run} of trial {trial_id} is over; the trial is {trial.state}.")
+            resume = self._resume_path(session, trial)
+        config = ExperimentConfig.parse(experiment.config)
+        folder = self._layout.checkpoints(experiment.id, trial.id, config.checkpoint_storage)
+        return models.Assignment(
+            trial_id=trial.id,
+            experiment_id=experiment.id,
+            run=run,
+            config=experiment.config,
+            hparams=trial.hparams,
+            seed=trial.seed,
+            length={config.searcher.max_length.unit: trial.length},
+            validation_period=_validation_period(config, experiment),
+            archive=experiment.archive,
+            checkpoint_dir=str(folder),
+            resume=resume,
+            name=f"{experiment.name}/{trial.id}",
+        )
+
+    def report(self, trial_id: int, report: models.Report) -> models.ReportReply:
+        """Take in what a trial tells."""
+        is_empty = not (report.metrics or report.checkpoints or report.deleted_checkpoints or report.progress)
+        with self._store.reading() if is_empty else self._store.writing() as session:
+            reply = take_report(session, _trial(session, trial_id), report)
+        if report.metrics:
+            self._supervisor.wake()
+        return reply
+
+    # checkpoints
+
+    def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
+        """Checkpoints that are still there, the newest first."""
+        with self._store.reading() as session:
+            query = select(CheckpointTable, TrialRow.experiment_id).join(TrialRow).where(~CheckpointTable.is_deleted)
+            if experiment_id is not None:
+                _experiment(session, experiment_id)
+                query = query.where(TrialRow.experiment_id == experiment_id)
+            if trial_id is not None:
+                _trial(session, trial_id)
+                query = query.where(CheckpointTable.trial_id == trial_id)
+            rows = session.execute(query.order_by(CheckpointTable.time_s.desc())).all()
+        return [views.checkpoint(row, experiment_id=owner) for row, owner in rows]
+
+    def checkpoint(self, uuid: str) -> models.Checkpoint:
+        """One checkpoint; `uuid` may be shortened as long as it names one."""
+        with self._store.reading() as session:
+            query = select(CheckpointTable, TrialRow.experiment_id).join(TrialRow)
+            rows = session.execute(query.where(CheckpointTable.uuid.startswith(uuid, autoescape=True)).limit(2)).all()
+        if len(rows) != 1:
+            problem = "names more than one checkpoint. Give more of it" if rows else "does not exist"
+            raise NotFound(f"checkpoint {uuid!r} {problem}.")
+        return views.checkpoint(rows[0][0], experiment_id=rows[0][1])
+
+    # cluster
+
+    def cluster(self, *, version: str, pid: int) -> models.ClusterInfo:
+        """The control plane and what it runs."""
+        with self._store.reading() as session:
+            states: dict[str, int] = dict(
+                session.execute(select(TrialRow.state, func.count()).group_by(TrialRow.state)).all()
+            )
+        return models.ClusterInfo(
+            version=version,
+            pid=pid,
+            slots=self._supervisor.slots,
+            free_slots=self._supervisor.free_slots,
+            running_trials=states.get("running", 0),
+            queued_trials=states.get("queued", 0),
+            active_experiments=self.num_active(),
+        )
+
+    def num_active(self) -> int:
+        """Experiments that run or wait to."""
+        with self._store.reading() as session:
+            query = select(func.count()).select_from(ExperimentRow)
+            return session.scalar(query.where(ExperimentRow.state.in_(["queued", "running"]))) or 0
+
+    def _check_slots(self, config: ExperimentConfig) -> None:
+        wanted, have = config.resources.slots_per_trial, self._supervisor.slots
+        if wanted > have and self._supervisor.has_gpus:
+            raise ConfigError(
+                f"resources.slots_per_trial is {wanted}, and this machine has {have} GPUs. Lower slots_per_trial."
+            )
+
+    def _resume_path(self, session: Session, trial: TrialRow) -> str | None:
+        source = trial
+        if trial.checkpoint is None and trial.parent_key is not None:
+            source = session.scalars(
+                select(TrialRow).where(TrialRow.experiment_id == trial.experiment_id, TrialRow.key == trial.parent_key)
+            ).one()
+        if source.checkpoint is None:
+            return None
+        return session.get_one(CheckpointTable, source.checkpoint).path
+
+
+def _experiment(session: Session, experiment_id: int) -> ExperimentRow:
+    row = session.get(ExperimentRow, experiment_id)
+    if row is None:
+        raise NotFound(f"experiment {experiment_id} does not exist. See `trek experiment list`.")
+    return row
+
+
+def _trial(session: Session, trial_id: int) -> TrialRow:
+    row = session.get(TrialRow, trial_id)
+    if row is None:
+        raise NotFound(f"trial {trial_id} does not exist. See `trek experiment describe`.")
+    return row
+
+
+def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:
+    """The config's, but never longer than the Searcher's first rung, which has to be judged."""
+    own = config.min_validation_period
+    rung = load_searcher(experiment).first_rung
+    unit = config.searcher.max_length.unit
+    if rung is None or (own is not None and own.unit == unit and own.count <= rung):
+        period: dict[str, Any] | None = own.model_dump() if own is not None else None
+        return period
+    return {unit: rung}

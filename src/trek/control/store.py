@@ -1,0 +1,122 @@
+"""The database: opening it, bringing its tables up to date, and transactions. What is in it is `tables`' matter.
+
+SQLite by default, PostgreSQL by URL. There is one writer at a time in one process, so that a transaction never waits on
+another of our own; readers do not wait at all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.orm import Session
+
+from trek.errors import InputError, StorageError
+
+BUSY_TIMEOUT_S = 30
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+class Store:
+    """An open database. Safe to use from several threads."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._write_lock = threading.RLock()
+        self._engine = _open(url)
+        try:
+            _migrate(self._engine)
+        except (OperationalError, sqlite3.Error) as error:
+            self._engine.dispose()
+            raise _storage_error(url, error) from error
+
+    @classmethod
+    def at(cls, folder: Path) -> Store:
+        """The SQLite database in `folder`, which is made where it is missing."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make the folder {str(folder)!r}: {error.strerror}.") from error
+        return cls(f"sqlite:///{folder / 'control.db'}")
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A transaction that is committed when the block ends well, and leaves nothing behind otherwise."""
+        with self._write_lock, self._session(begin="IMMEDIATE") as session, session.begin():
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A consistent view; what is changed through it is not kept."""
+        with self._session(begin="DEFERRED") as session:
+            yield session
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _session(self, *, begin: str) -> Iterator[Session]:
+        engine = self._engine.execution_options(sqlite_begin=begin)
+        try:
+            with Session(engine, expire_on_commit=False) as session:
+                yield session
+        except OperationalError as error:
+            raise _storage_error(self.url, error) from error
+
+
+def _open(url: str) -> Engine:
+    if url.startswith("postgresql://"):
+        url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+    try:
+        engine = create_engine(url, pool_size=16, max_overflow=32, pool_pre_ping=not url.startswith("sqlite"))
+    except Exception as error:
+        raise InputError(f"the database URL {_masked(url)!r} cannot be used: {error}.") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    # The driver's own BEGIN comes too late to keep a read and the write that follows it together.
+    connection.isolation_level = None
+    for pragma in (
+        f"busy_timeout = {BUSY_TIMEOUT_S * 1000}",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    mode = connection.get_execution_options().get("sqlite_begin", "IMMEDIATE")
+    connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def _migrate(engine: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _storage_error(url: str, error: DatabaseError | sqlite3.Error) -> StorageError:
+    cause = getattr(error, "orig", None) or error
+    return StorageError(f"the database {_masked(url)!r} cannot be used: {cause}. Check its folder, disk and address.")
+
+
+def _masked(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    return f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}" if at else url

@@ -1,0 +1,152 @@
+"""The tables of the control plane. Their history is in `migrations`; behaviour is elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from trek.client.models import State
+from trek.control.states import check_move
+
+# SQLite numbers rows by itself only for INTEGER keys.
+_BIG_ID = BigInteger().with_variant(Integer, "sqlite")
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+
+class ExperimentRow(Base):
+    """A config, its searcher's snapshot, and where it stands."""
+
+    __tablename__ = "experiments"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    description: Mapped[str] = mapped_column(Text, default="")
+    owner: Mapped[str] = mapped_column(String(100), default="")
+    state: Mapped[str] = mapped_column(String(20), default="queued", index=True)
+    wanted: Mapped[str] = mapped_column(String(20), default="run")
+    """run, pause or kill: what the user asked for; the supervisor makes it so."""
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    archive: Mapped[str] = mapped_column(String(64))
+    labels: Mapped[list[str]] = mapped_column(JSON, default=list)
+    is_archived: Mapped[bool] = mapped_column(default=False)
+    parent: Mapped[int | None] = mapped_column(Integer)
+    snapshot: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    search_finished: Mapped[bool] = mapped_column(default=False)
+    expected_length: Mapped[int] = mapped_column(BigInteger, default=0)
+    progress: Mapped[float] = mapped_column(Float, default=0.0)
+    best_metric: Mapped[float | None] = mapped_column(Float)
+    best_trial: Mapped[int | None] = mapped_column(Integer)
+    error: Mapped[str] = mapped_column(Text, default="")
+    failure: Mapped[str] = mapped_column(String(20), default="")
+    warnings: Mapped[list[str]] = mapped_column(JSON, default=list)
+    created_s: Mapped[float] = mapped_column(Float)
+    started_s: Mapped[float | None] = mapped_column(Float)
+    ended_s: Mapped[float | None] = mapped_column(Float)
+
+    def move(self, state: State) -> None:
+        """Change the state along the table of moves."""
+        check_move("experiment", cast(State, self.state), state)
+        self.state = state
+
+
+class TrialRow(Base):
+    """One trial. `key` is the searcher's name for it, `run` counts how often its gang was started."""
+
+    __tablename__ = "trials"
+    __table_args__ = (UniqueConstraint("experiment_id", "key"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id", ondelete="CASCADE"), index=True)
+    key: Mapped[int] = mapped_column(Integer)
+    parent_key: Mapped[int | None] = mapped_column(Integer)
+    state: Mapped[str] = mapped_column(String(20), default="queued", index=True)
+    wanted: Mapped[str] = mapped_column(String(20), default="run")
+    """run, pause, stop or kill."""
+    hparams: Mapped[dict[str, Any]] = mapped_column(JSON)
+    seed: Mapped[int] = mapped_column(BigInteger)
+    length: Mapped[int] = mapped_column(BigInteger)
+    """How far to train, in the unit of the searcher."""
+    run: Mapped[int] = mapped_column(Integer, default=0)
+    restarts: Mapped[int] = mapped_column(Integer, default=0)
+    progress: Mapped[float] = mapped_column(Float, default=0.0)
+    batches: Mapped[int] = mapped_column(BigInteger, default=0)
+    start_batches: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Batches of the checkpoint the present run started from."""
+    best_metric: Mapped[float | None] = mapped_column(Float)
+    latest_metrics: Mapped[dict[str, float]] = mapped_column(JSON, default=dict)
+    checkpoint: Mapped[str | None] = mapped_column(String(100))
+    slots: Mapped[list[int]] = mapped_column(JSON, default=list)
+    waiting: Mapped[str] = mapped_column(Text, default="")
+    retries_cancelled: Mapped[str] = mapped_column(Text, default="")
+    error: Mapped[str] = mapped_column(Text, default="")
+    traceback: Mapped[str] = mapped_column(Text, default="")
+    failure: Mapped[str] = mapped_column(String(20), default="")
+    created_s: Mapped[float] = mapped_column(Float)
+    started_s: Mapped[float | None] = mapped_column(Float)
+    ended_s: Mapped[float | None] = mapped_column(Float)
+
+    def move(self, state: State) -> None:
+        """Change the state along the table of moves."""
+        check_move("trial", cast(State, self.state), state)
+        self.state = state
+
+
+class MetricTable(Base):
+    """Reports by trial, group and batches: a row reported again replaces itself."""
+
+    __tablename__ = "metrics"
+
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"), primary_key=True)
+    group: Mapped[str] = mapped_column(String(100), primary_key=True)
+    batches: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    epoch: Mapped[float] = mapped_column(Float, default=0.0)
+    metrics: Mapped[dict[str, float | None]] = mapped_column(JSON)
+    time_s: Mapped[float] = mapped_column(Float)
+    duration_s: Mapped[float] = mapped_column(Float, default=0.0)
+
+
+class LogTable(Base):
+    """Lines by where they stand in the file they were written to, so that none is taken in twice."""
+
+    __tablename__ = "logs"
+    __table_args__ = (UniqueConstraint("trial_id", "run", "rank", "position"), Index("logs_trial", "trial_id", "id"))
+
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"))
+    run: Mapped[int] = mapped_column(Integer)
+    rank: Mapped[int] = mapped_column(Integer)
+    position: Mapped[int] = mapped_column(BigInteger)
+    """The byte after the line in its file: where reading goes on."""
+    time_s: Mapped[float] = mapped_column(Float)
+    text: Mapped[str] = mapped_column(Text)
+
+
+class CheckpointTable(Base):
+    """Checkpoints of trials, deleted ones included."""
+
+    __tablename__ = "checkpoints"
+
+    uuid: Mapped[str] = mapped_column(String(100), primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"), index=True)
+    batches: Mapped[int] = mapped_column(BigInteger)
+    path: Mapped[str] = mapped_column(Text)
+    num_bytes: Mapped[int] = mapped_column(BigInteger)
+    metrics: Mapped[dict[str, float | None]] = mapped_column(JSON, default=dict)
+    time_s: Mapped[float] = mapped_column(Float)
+    is_deleted: Mapped[bool] = mapped_column(default=False)
+
+
+class ArchiveTable(Base):
+    """Archives of model folders; the bytes are files named by their sha256."""
+
+    __tablename__ = "archives"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    num_bytes: Mapped[int] = mapped_column(BigInteger)
+    num_files: Mapped[int] = mapped_column(Integer)
+    created_s: Mapped[float] = mapped_column(Float)

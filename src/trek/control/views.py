@@ -1,0 +1,118 @@
+"""Rows of the store as the models that leave the control plane."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from trek.client import models
+from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
+from trek.experiments.config import ExperimentConfig
+
+
+def experiment(row: ExperimentRow, *, num_trials: int) -> models.Experiment:
+    """As lists show it."""
+    return models.Experiment(**_experiment_fields(row), num_trials=num_trials)  # type: ignore[arg-type]
+
+
+def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.ExperimentDetails:
+    """With config and trials."""
+    unit = unit_of(row)
+    return models.ExperimentDetails(
+        **_experiment_fields(row),  # type: ignore[arg-type]
+        num_trials=len(trials),
+        config=row.config,
+        archive=row.archive,
+        trials=[trial(one, unit=unit) for one in trials],
+        warnings=row.warnings,
+    )
+
+
+def trial(row: TrialRow, *, unit: str) -> models.Trial:
+    """One trial, its length in the unit of its experiment."""
+    return models.Trial(
+        id=row.id,
+        experiment_id=row.experiment_id,
+        key=row.key,
+        state=cast(models.State, row.state),
+        hparams=row.hparams,
+        seed=row.seed,
+        progress=row.progress,
+        batches=row.batches,
+        length={unit: row.length},
+        restarts=row.restarts,
+        run=row.run,
+        best_metric=row.best_metric,
+        latest_metrics=row.latest_metrics,
+        checkpoint=row.checkpoint,
+        waiting=row.waiting if row.state == "queued" else "",
+        error=row.error,
+        traceback=row.traceback,
+        failure=cast(models.Failure, row.failure),
+        created_s=row.created_s,
+        started_s=row.started_s,
+        ended_s=row.ended_s,
+    )
+
+
+def metric(row: MetricTable) -> models.MetricPoint:
+    """One report."""
+    return models.MetricPoint(
+        group=row.group,
+        batches=row.batches,
+        epoch=row.epoch,
+        metrics=row.metrics,
+        time_s=row.time_s,
+        duration_s=row.duration_s,
+    )
+
+
+def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.Checkpoint:
+    """One checkpoint."""
+    return models.Checkpoint(
+        uuid=row.uuid,
+        trial_id=row.trial_id,
+        experiment_id=experiment_id,
+        batches=row.batches,
+        path=row.path,
+        num_bytes=row.num_bytes,
+        metrics=row.metrics,
+        time_s=row.time_s,
+        is_deleted=row.is_deleted,
+    )
+
+
+def log_line(row: LogTable) -> models.LogLine:
+    """One line."""
+    return models.LogLine(
+        id=row.id, trial_id=row.trial_id, rank=row.rank, run=row.run, time_s=row.time_s, text=row.text
+    )
+
+
+def unit_of(row: ExperimentRow) -> str:
+    """The unit in which the experiment's trials are measured."""
+    return ExperimentConfig.parse(row.config).searcher.max_length.unit
+
+
+def _experiment_fields(row: ExperimentRow) -> dict[str, object]:
+    searcher = row.config["searcher"]
+    return {
+        "id": row.id,
+        "name": row.name,
+        "description": row.description,
+        "state": row.state,
+        "progress": row.progress,
+        "metric": searcher["metric"],
+        "smaller_is_better": searcher["smaller_is_better"],
+        "searcher": searcher["name"],
+        "best_metric": row.best_metric,
+        "best_trial": row.best_trial,
+        "labels": row.labels,
+        "owner": row.owner,
+        "is_archived": row.is_archived,
+        "parent": row.parent,
+        "error": row.error,
+        "failure": row.failure,
+        "created_s": row.created_s,
+        "started_s": row.started_s,
+        "ended_s": row.ended_s,
+    }

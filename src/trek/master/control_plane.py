@@ -1,0 +1,195 @@
+"""A whole control plane in this process: store, supervisor, services, HTTP, from start to orderly end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from filelock import FileLock, Timeout
+
+from trek._version import __version__
+from trek.client.models import ENDED
+from trek.control.layout import Layout
+from trek.control.services import Services
+from trek.control.store import Store
+from trek.control.supervisor import Supervisor
+from trek.engines.local import LocalEngine, _count_gpus
+from trek.errors import InputError, OutsideError, PortInUse, StorageError
+from trek.master.app import make_app
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MasterSettings:
+    """How to run. Port 0 takes any free one; `idle_s` None never ends by itself."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    database: str | None = None
+    token: str | None = None
+    """Without one, a token is made that only the owner of the home can read."""
+    idle_s: float | None = None
+    slots: int | None = None
+    patience_s: float = 0.0
+    """How long to wait for a control plane of the same home that is just ending."""
+
+
+class ControlPlane:
+    """See the module. `serve` blocks until `stop` is called, by anyone, or until idle for too long."""
+
+    def __init__(self, settings: MasterSettings, *, on_ready: Callable[[str], None] = lambda url: None) -> None:
+        self._settings = settings
+        self._on_ready = on_ready
+        self._layout = Layout(settings.home)
+        self._token = settings.token or secrets.token_urlsafe(32)
+        self._last_request_s = time.monotonic()
+        self._server: uvicorn.Server | None = None
+        self._kill = False
+        self._is_stopping = False
+        self._has_ended = threading.Event()
+
+    def serve(self) -> None:
+        """Run. One control plane at a time may own a home."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        with (
+            _own(self._settings.home, patience_s=self._settings.patience_s),
+            contextlib.closing(self._open_store()) as store,
+        ):
+            listener = _listen(self._settings.host, self._settings.port)
+            with listener:
+                self._url = f"http://{_shown_host(self._settings.host)}:{listener.getsockname()[1]}"
+                self._run(store, listener)
+
+    def stop(self, kill: bool = False) -> None:
+        """End soon; with `kill` end all experiments first."""
+        self._kill = self._kill or kill
+        self._is_stopping = True
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def _open_store(self) -> Store:
+        return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
+
+    def _run(self, store: Store, listener: socket.socket) -> None:
+        engine = LocalEngine()
+        supervisor = Supervisor(
+            store,
+            layout=self._layout,
+            engine=engine,
+            slots=self._settings.slots or engine.slots(),
+            environment=self._environment,
+            has_gpus=_count_gpus(os.environ) > 0,
+        )
+        services = Services(store, layout=self._layout, supervisor=supervisor)
+        app = make_app(services, token=self._token, stop=self.stop, on_request=self._notice)
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
+        self._server = uvicorn.Server(config)
+        with _address_file(self._layout.address_file, url=self._url, token=self._token):
+            supervisor.start()
+            watcher = threading.Thread(target=self._watch, args=(services,), name="trek-idle")
+            watcher.start()
+            try:
+                self._on_ready(self._url)
+                if not self._is_stopping:
+                    self._server.run(sockets=[listener])
+            finally:
+                # Nobody should be sent to a door that is closing; whoever comes now starts the next control plane.
+                self._layout.address_file.unlink(missing_ok=True)
+                self._has_ended.set()
+                watcher.join()
+                self._wind_down(services, supervisor)
+
+    def _wind_down(self, services: Services, supervisor: Supervisor) -> None:
+        if self._kill:
+            for experiment in services.experiments():
+                if experiment.state not in ENDED:
+                    services.kill_experiment(experiment.id)
+        supervisor.stop(grace_s=2.0 if self._kill else 20.0)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "TREK_MASTER": self._url,
+            "TREK_TOKEN": self._token,
+            "TREK_ADDRESS_FILE": str(self._layout.address_file),
+        }
+
+    def _notice(self) -> None:
+        self._last_request_s = time.monotonic()
+
+    def _watch(self, services: Services) -> None:
+        """End when nothing is active and nobody has asked anything for a while."""
+        idle_s = self._settings.idle_s
+        while not self._has_ended.wait(0.5):
+            quiet_s = time.monotonic() - self._last_request_s
+            if idle_s is not None and quiet_s > idle_s and services.num_active() == 0:
+                _LOG.info("nothing to do for %.0f s: ending", quiet_s)
+                self.stop()
+                return
+
+
+@contextlib.contextmanager
+def _own(home: Path, *, patience_s: float) -> Iterator[None]:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(home / "control.lock")
+        lock.acquire(timeout=patience_s, poll_interval=0.05)
+    except Timeout:
+        raise InputError(
+            f"a control plane already runs on {str(home)!r}. Use it, stop it with `trek cluster stop`, "
+            "or set another TREK_HOME."
+        ) from None
+    except OSError as error:
+        raise StorageError(f"cannot write to the folder {str(home)!r}: {error.strerror}. Set TREK_HOME.") from error
+    with lock:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno in (98, 48):
+            raise PortInUse(f"port {port} on {host} is in use by another program. Choose another --port.") from error
+        raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}. Check --host and --port.") from error
+    return listener
+
+
+def _shown_host(host: str) -> str:
+    """An address that a client on this machine can use."""
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is compared, not bound
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+@contextlib.contextmanager
+def _address_file(path: Path, *, url: str, token: str) -> Iterator[None]:
+    """Tell where we are, to the owner of the home alone; untell it before the door closes."""
+    partial = path.with_suffix(".new")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({"url": url, "token": token, "pid": os.getpid(), "version": __version__}, file)
+    partial.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

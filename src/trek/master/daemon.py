@@ -1,0 +1,39 @@
+"""`python -m trek.master.daemon`: the control plane that commands start for themselves, in the background."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from trek.errors import TrekError
+from trek.master.control_plane import ControlPlane, MasterSettings
+
+IDLE_S = 30.0
+PATIENCE_S = 30.0
+
+
+@click.command()
+@click.option("--home", type=click.Path(path_type=Path), required=True)
+def main(home: Path) -> None:
+    """Serve the home's control plane until there is nothing left to do."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    slots = os.environ.get("TREK_SLOTS")
+    settings = MasterSettings(
+        home=home,
+        idle_s=float(os.environ.get("TREK_IDLE_S") or IDLE_S),
+        slots=int(slots) if slots else None,
+        patience_s=PATIENCE_S,
+    )
+    try:
+        ControlPlane(settings).serve()
+    except TrekError as error:
+        click.echo(f"trek: error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
