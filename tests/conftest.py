@@ -91,7 +91,9 @@ def _listening_ports() -> set[int]:
 
 def _changed_variables(before: dict[str, str]) -> list[str]:
     ignored = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK"}
-    names = {n for n in before.keys() | os.environ.keys() if before.get(n) != os.environ.get(n)} - ignored
+    changed = {n for n in before.keys() | os.environ.keys() if before.get(n) != os.environ.get(n)} - ignored
+    # torch sets these itself when its compiler is first touched.
+    names = {n for n in changed if not n.startswith(("TORCHINDUCTOR", "TRITON"))}
     for name in names:
         if name in before:
             os.environ[name] = before[name]

@@ -51,7 +51,7 @@ class Feed:
         batches = loader.batches(0)
         if loader.num_batches is None and self._strategy.world.is_distributed:
             batches = agreed(batches, self._strategy)
-        for portion in portions(batches, strategy=self._strategy, accumulate=1):
+        for portion in portions(batches, strategy=self._strategy):
             portion.data = to_device(portion.data, self._device)
             yield portion
 
@@ -70,10 +70,12 @@ class Feed:
         batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=at_start)
         if loader.num_batches is None and self._strategy.world.is_distributed:
             batches = agreed(batches, self._strategy)
+        records = loader.records(position.epoch) if self._accumulate > 1 else None
         return portions(
             batches,
             strategy=self._strategy,
             accumulate=self._accumulate,
+            records=records[position.epoch_batch :] if records is not None else None,
             taken=position.group_batches,
             taken_records=position.group_records,
         )

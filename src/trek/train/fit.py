@@ -56,8 +56,9 @@ def fit(
     )
     folder = new_run_folder(name or trial_class.__name__.lower(), is_resumed=resume == "latest")
     job = _Fit(trial_class, dict(hparams or {}), dict(data or {}), chosen, folder, _resume(resume))
-    said = job(World()) if workers == 1 else run_job(job, num_workers=workers, engine=engine, folder=folder)
-    return _result(said, job)
+    if workers == 1:
+        return _result(job(World()), job)
+    return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine, folder=folder), job)
 
 
 class _Fit:

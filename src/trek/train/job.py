@@ -10,7 +10,9 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from trek.engines import OutputLine, open_engine
@@ -25,13 +27,16 @@ PAYLOAD = "job.pkl"
 RETURNED = "returned.json"
 
 
-def run_job(function: Callable[[World], Any], *, num_workers: int, engine: str, folder: Path) -> Any:
+def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str, folder: Path) -> Any:
     """Call `function(world)` on `num_workers` processes; what the leader's call returned, which must be JSON-able.
+
+    `origin` is the user's function or class inside `function`: if its module cannot be imported by name (a notebook, a
+    file loaded from elsewhere), its code travels along.
 
     Output of the leader is passed through as it is, that of other ranks with their rank before it. The first failure
     ends all, and is raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
-    _write_payload(function, folder)
+    _write_payload(function, folder, module=sys.modules.get(getattr(origin, "__module__", "")))
     stop = StopRequest()
     command = [sys.executable, "-m", "trek.train.worker", str(folder)]
     with stop_on_signals(stop):
@@ -45,14 +50,29 @@ def run_job(function: Callable[[World], Any], *, num_workers: int, engine: str, 
     return json.loads((folder / RETURNED).read_text())
 
 
-def _write_payload(function: Callable[[World], Any], folder: Path) -> None:
+def _write_payload(function: Callable[[World], Any], folder: Path, *, module: ModuleType | None) -> None:
     import cloudpickle
 
     folder.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        # The path goes first: what follows may need it to be loaded at all.
-        cloudpickle.dump(sys.path, file)
-        cloudpickle.dump(function, file)
+    by_value = module is not None and not _is_importable(module.__name__)
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        with os.fdopen(os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            # The path goes first: what follows may need it to be loaded at all.
+            cloudpickle.dump(sys.path, file)
+            cloudpickle.dump(function, file)
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_importable(name: str) -> bool:
+    """Whether a process with this one's path could import `name`, as far as the path tells."""
+    try:
+        return name == "__main__" or PathFinder.find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _watch(gang: Any, stop: StopRequest) -> Exit | None:

@@ -31,22 +31,35 @@ class Portion:
 
 
 def portions(
-    batches: Iterator[Batch], *, strategy: Strategy, accumulate: int, taken: int = 0, taken_records: int = 0
+    batches: Iterator[Batch],
+    *,
+    strategy: Strategy,
+    accumulate: int = 1,
+    records: list[int] | None = None,
+    taken: int = 0,
+    taken_records: int = 0,
 ) -> Iterator[Portion]:
     """Weigh each batch by its samples among all of its group: `accumulate` batches, fewer at the end of the data.
 
-    `taken` batches with `taken_records` of the first group were handed out before a resume.
+    `records` are the global sizes of the coming batches; without them a group is read together to learn them. `taken`
+    batches with `taken_records` of the first group were handed out before a resume.
     """
     if accumulate == 1:  # the common case, without a group around every batch
         for batch in batches:
             weight = strategy.loss_weight(batch.num_samples, _known(batch))
             yield Portion(batch.data, batch.num_samples, _known(batch), weight, True)
         return
-    while group := list(islice(batches, accumulate - taken)):
-        total = taken_records + sum(_known(batch) for batch in group)
-        for index, batch in enumerate(group, start=1):
+    sizes = iter(records) if records is not None else None
+    while True:
+        count = accumulate - taken
+        group = list(islice(batches, count)) if sizes is None else None
+        coming = [_known(batch) for batch in group] if group is not None else list(islice(sizes or (), count))
+        if not coming:
+            return
+        total = taken_records + sum(coming)
+        for index, batch in enumerate(group if group is not None else islice(batches, len(coming)), start=1):
             weight = strategy.loss_weight(batch.num_samples, total)
-            yield Portion(batch.data, batch.num_samples, _known(batch), weight, index == len(group))
+            yield Portion(batch.data, batch.num_samples, _known(batch), weight, index == len(coming))
         taken = taken_records = 0
 
 

@@ -38,7 +38,7 @@ def run(
     world = World.from_env()
     if num_workers == 1 or world.is_distributed:  # already one of many: torchrun, mpirun or srun started us
         return job.call(world)
-    return _unpacked(run_job(job, num_workers=num_workers, engine=engine, folder=folder))
+    return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine, folder=folder))
 
 
 class _Run:

@@ -14,11 +14,11 @@ from trek.errors import EntrypointError, InputError
 from trek.train.callbacks import Callback
 from trek.train.checkpoints import Checkpoint
 from trek.train.feed import to_device
-from trek.train.length import Length
+from trek.train.length import Length, epochs
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.metrics import Reduction
 from trek.train.reducers import reduce_all
-from trek.train.schedule import Schedule, to_batches
+from trek.train.schedule import Schedule
 from trek.train.stopping import Stopped
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
@@ -47,10 +47,9 @@ class Trainer:
         self.loader = self._bind(self.trial.build_training_data_loader())
         self.validation_loader = self.trial.build_validation_data_loader()
         self.callbacks = dict(self.trial.build_callbacks() or {})
-        self.max_batches = to_batches(max_length, self.loader, records_per_epoch=records_per_epoch)
-        self._validations = self._schedule(validation_period, records_per_epoch)
+        self._length = self._schedule(max_length, records_per_epoch)
+        self._validations = self._schedule(validation_period or epochs(1), records_per_epoch)
         self._checkpoints = self._schedule(checkpoint_period, records_per_epoch)
-        self._validates_epochs = validation_period is None
         self._initial_validation = initial_validation
         self._train_batch = _by_name(self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx"))
         self._validated_at = -1
@@ -68,7 +67,7 @@ class Trainer:
             self._call("on_training_start")
             if self._initial_validation and self.traveler.position.batches == 0:
                 self.validate()
-            while self.traveler.position.batches < self.max_batches:
+            while not self._length.is_reached(self.traveler.position):
                 self._train_epoch()
             self._finish()
         except Stopped:
@@ -105,15 +104,15 @@ class Trainer:
         if position.epoch_batch == 0:
             self._call("on_training_epoch_start", epoch)
         next_due = self._next_due()
-        for batch in traveler.train(self.loader, until=self.max_batches):
+        for batch in traveler.train(self.loader, until=self._length.batches):
             self._train_one(batch)
             # What is due at the end of an epoch waits until the epoch is counted.
             if position.batches >= next_due and position.epoch_batch != num_batches:
-                self._do_what_is_due(at_epoch_end=False)
+                self._do_what_is_due()
                 next_due = self._next_due()
         if position.epoch > epoch:
             self._call("on_training_epoch_end", epoch)
-            self._do_what_is_due(at_epoch_end=True)
+            self._do_what_is_due()
 
     def _train_one(self, batch: Any) -> None:
         position = self.traveler.position
@@ -134,16 +133,16 @@ class Trainer:
         self.traveler.log(metrics)
 
     def _next_due(self) -> float:
-        batches = self.traveler.position.batches
-        return min(self._validations.next_after(batches), self._checkpoints.next_after(batches))
+        position = self.traveler.position
+        return min(self._validations.next_batch(position), self._checkpoints.next_batch(position))
 
-    def _do_what_is_due(self, *, at_epoch_end: bool) -> None:
+    def _do_what_is_due(self) -> None:
         """Training metrics, validation, checkpoint, progress: in that order."""
-        batches = self.traveler.position.batches
-        if self._validations.is_due(batches) or (at_epoch_end and self._validates_epochs):
+        position = self.traveler.position
+        if self._validations.is_due(position):
             self._report()
             self._validate_and_keep_best()
-        if self._checkpoints.is_due(batches) and self.traveler.saved_at != batches:
+        if self._checkpoints.is_due(position) and self.traveler.saved_at != position.batches:
             self.traveler.save()
         self._tell_progress()
 
@@ -170,7 +169,8 @@ class Trainer:
         self.traveler.report(extra=reduce_all(reducers, self.traveler.strategy))
 
     def _tell_progress(self) -> None:
-        self.traveler.journal.tell_progress(self.traveler.position.batches / self.max_batches)
+        done = self._length.progress(self.traveler.position, epoch_batches=self.loader.num_batches)
+        self.traveler.journal.tell_progress(done)
 
     # -- validation
 

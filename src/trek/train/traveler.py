@@ -314,7 +314,7 @@ class Traveler:
         batches = self.position.batches
         if batches % self._report_period == 0:
             self.report()
-        if self._checkpoints.is_due(batches):
+        if self._checkpoints.is_due(self.position):
             self.save()
         if self.world.is_distributed and batches % _BATCHES_BETWEEN_AGREEMENTS:
             return
@@ -332,17 +332,18 @@ class Traveler:
 
     def _next_check(self) -> float:
         """The next batch after which there may be something to do besides training."""
-        batches = self.position.batches
-        schedules = [Schedule(self._report_period), self._checkpoints]
+        schedules = [Schedule(batches=self._report_period), self._checkpoints]
         if self.world.is_distributed:
-            schedules.append(Schedule(_BATCHES_BETWEEN_AGREEMENTS))
-        return min(schedule.next_after(batches) for schedule in schedules)
+            schedules.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS))
+        return min(schedule.next_batch(self.position) for schedule in schedules)
 
     def _end_epoch(self) -> None:
         self.report()
         self.position.end_epoch()
         self.optimization.end_epoch(self.position.epoch)
         self.journal.end_epoch(self.position.epoch - 1)
+        if self._checkpoints.epochs is not None and self._checkpoints.is_due(self.position):
+            self.save()
 
     def _train_mode(self) -> None:
         for model in self.optimization.models:

@@ -44,6 +44,10 @@ class Loader(ABC):
         drawn random numbers, and this is the moment to put the generators back.
         """
 
+    def records(self, epoch: int) -> list[int] | None:
+        """Records of each global batch of `epoch`; None when only reading can tell."""
+        return None
+
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing
         """End background workers; the loader can be iterated again afterwards."""
 

@@ -76,6 +76,10 @@ class MappedLoader(Loader):
         for planned, data in zip(plan, reading, strict=True):
             yield Batch(data, planned.num_samples, planned.global_samples)
 
+    def records(self, epoch: int) -> list[int]:
+        """What is planned."""
+        return [planned.global_samples for planned in self._plan(epoch)]
+
     def _read(self, plan: Sequence[PlannedBatch], *, epoch: int, start: int) -> Iterator[Any]:
         rows = [planned.rows for planned in plan]
         if self._reading.get("num_workers", 0) == 0:

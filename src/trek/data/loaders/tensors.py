@@ -60,6 +60,10 @@ class TensorLoader(Loader):
         if num_full < last and start <= num_full:
             yield self._tail(epoch)
 
+    def records(self, epoch: int) -> list[int]:
+        """What the order gives."""
+        return [self._order.num_records(batch) for batch in range(self._order.num_batches)]
+
     def _share_size(self, batch: int) -> int:
         records = self._order.num_records(batch)
         return len(range(self._world.rank, records, self._world.size))

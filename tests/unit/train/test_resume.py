@@ -1,0 +1,125 @@
+"""Stop anywhere, resume: the same run to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import trek
+from trek.errors import CheckpointError
+from trek.testing.trials import PointsTrial
+from trek.train.result import Result
+
+HPARAMS = {"global_batch_size": 8, "rows": 45, "dropout": 0.3, "momentum": 0.9}
+NUM_BATCHES = 12  # two epochs of six, the sixth short
+
+
+def fit(*, name: str, resume: str | None = None, hparams: dict[str, Any] | None = None, **settings: Any) -> Result:
+    return trek.fit(
+        PointsTrial,
+        hparams={**HPARAMS, **(hparams or {})},
+        max_length=trek.epochs(2),
+        validation_period=trek.batches(5),
+        name=name,
+        resume=resume,
+        report_period=3,
+        show_progress=False,
+        **settings,
+    )
+
+
+def told(result: Result) -> list[dict[str, Any]]:
+    """What the run reported, but for how fast it was."""
+    return sorted(
+        (row for row in result.metrics if row["group"] != "system"), key=lambda row: (row["batches"], row["group"])
+    )
+
+
+def assert_same_run(resumed: Result, whole: Result) -> None:
+    assert resumed.checkpoint is not None
+    assert whole.checkpoint is not None
+    expected = whole.checkpoint.state_dict()
+    for name, weights in resumed.checkpoint.state_dict().items():
+        assert torch.equal(weights, expected[name]), name
+    assert told(resumed) == told(whole)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    stop_at=st.integers(1, NUM_BATCHES - 1),
+    data=st.sampled_from(["tensors", "mapped", "stream"]),
+    accumulate=st.integers(1, 4),
+    precision=st.sampled_from(["fp32", "bf16", "fp16"]),
+)
+def test_a_run_that_stopped_at_any_batch_goes_on_as_if_it_never_had(
+    stop_at: int, data: str, accumulate: int, precision: str
+) -> None:
+    name = f"stop-{stop_at}-{data}-{accumulate}-{precision}"
+    options: dict[str, Any] = {"accumulate": accumulate, "precision": precision}
+    whole = fit(name=f"whole-{name}", hparams={"data": data}, **options)
+    stopped = fit(name=name, hparams={"data": data, "stop_at": stop_at}, **options)
+    assert stopped.stop_reason == "user"
+    assert stopped.checkpoint is not None
+    assert stopped.checkpoint.batches == stop_at
+    assert_same_run(fit(name=name, resume="latest", hparams={"data": data}, **options), whole)
+
+
+def test_worker_processes_of_a_loader_change_nothing_about_a_resume() -> None:
+    hparams = {"data": "mapped", "num_workers": 2}
+    whole = fit(name="whole", hparams=hparams)
+    fit(name="part", hparams={**hparams, "stop_at": 4})
+    assert_same_run(fit(name="part", resume="latest", hparams=hparams), whole)
+
+
+def test_random_transforms_do_not_depend_on_the_number_of_loader_workers() -> None:
+    one = fit(name="one", hparams={"data": "mapped", "num_workers": 1})
+    two = fit(name="two", hparams={"data": "mapped", "num_workers": 2})
+    assert_same_run(one, two)
+
+
+def test_a_run_stopped_twice_is_still_the_same_run() -> None:
+    whole = fit(name="whole")
+    fit(name="part", hparams={"stop_at": 3})
+    fit(name="part", resume="latest", hparams={"stop_at": 9})
+    assert_same_run(fit(name="part", resume="latest"), whole)
+
+
+def test_a_resume_from_an_earlier_checkpoint_is_exact_too() -> None:
+    whole = fit(name="whole", checkpoint_period=trek.batches(5), keep_last=9)
+    folder = whole.path / "checkpoints"
+    early = trek.Checkpoint(sorted(folder.iterdir())[0])
+    assert early.batches == 5
+    again = trek.fit(
+        PointsTrial,
+        hparams=HPARAMS,
+        max_length=trek.epochs(2),
+        validation_period=trek.batches(5),
+        resume=early,
+        report_period=3,
+        show_progress=False,
+    )
+    assert again.checkpoint is not None
+    assert whole.checkpoint is not None
+    for name, weights in whole.checkpoint.state_dict().items():
+        assert torch.equal(weights, again.checkpoint.state_dict()[name])
+
+
+def test_a_finished_run_that_is_resumed_trains_nothing_more() -> None:
+    whole = fit(name="whole")
+    again = fit(name="whole", resume="latest")
+    assert_same_run(again, whole)
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_a_reason() -> None:
+    fit(name="whole", hparams={"stop_at": 2})
+
+    class Wider(PointsTrial):
+        def build_model(self) -> torch.nn.Module:
+            return torch.nn.Linear(6, 2)
+
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        trek.fit(Wider, hparams=HPARAMS, max_length=trek.epochs(1), name="whole", resume="latest", show_progress=False)
