@@ -1,0 +1,57 @@
+"""Flow: a graph of steps from data to model to service, run in order, in parallel, and only where something changed.
+
+    import trek
+
+    flow = trek.Flow("mnist")
+    lr = flow.param("lr", 0.1, help="learning rate")
+
+    raw = flow.step(download, retries=3, timeout_s=600)       # a plain function; its result is a value to pass on
+    train, test = flow.step(prepare, raw, outputs=2)          # it returns a tuple of two
+    model = flow.step(fit, train, test, lr=lr)                # keyword arguments go to the function
+    flow.script("finetune.py", "--model", model.path, workers=2)            # any script as N processes
+    flow.command("evaluate", ["python", "evaluate.py", model.path], after=[model])
+
+    if __name__ == "__main__":
+        run = flow.run(params={"lr": 0.2})                    # or: trek flow run flow.py --param lr=0.2
+        print(run[model], run.path(model))
+
+A step function is called in another process with the values of its arguments: what an earlier step returned, a
+parameter, or anything written there. It may return plain data (None, numbers, text, lists, dicts, tuples), a `Path` to
+a file or folder, a NumPy array, a torch tensor, a dict of either, an Arrow or Trek `Table`, or a `Checkpoint`. Files
+that it makes belong into `trek.flow.scratch()`, a folder of its own that vanishes with the attempt; a returned `Path`
+in there is moved to where later steps find it, whole or not at all. A `Path` elsewhere stays where it is, and the step
+runs again when what lies there has changed.
+
+A step is not run again while its code, the project functions it calls, its arguments and the contents of its inputs
+are the same and its outputs are still as they were. This package holds no executor of its own beyond the loop: work
+runs in processes of `trek.engines`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trek.flow.flow import Flow
+    from trek.flow.graph import Output, Param
+    from trek.flow.performing import scratch
+    from trek.flow.run import Run
+
+_HOMES = {
+    "Flow": "trek.flow.flow",
+    "Output": "trek.flow.graph",
+    "Param": "trek.flow.graph",
+    "Run": "trek.flow.run",
+    "scratch": "trek.flow.performing",
+}
+
+__all__ = ["Flow", "Output", "Param", "Run", "scratch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trek.flow' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

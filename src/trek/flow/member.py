@@ -1,0 +1,32 @@
+"""One rank of a step that several processes perform together: reads the request beside it, rank 0 writes the answer.
+
+The request is a pickle that the runner wrote for the processes it starts, in its own folder; nothing else is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+
+from trek.flow.performing import perform
+from trek.world import World
+
+REQUEST, ANSWER = "request.pkl", "answer.json"
+
+
+def main(attempt: Path) -> int:
+    """Perform the request; 1 if the function failed, whose traceback is then on stderr."""
+    request = pickle.loads((attempt / REQUEST).read_bytes())  # noqa: S301 - see the module's docstring
+    sys.path[:] = request["sys_path"]
+    function, args, kwargs = pickle.loads(request["call"])  # noqa: S301
+    is_keeper = World.from_env().is_leader
+    answer = perform(function, args, kwargs, num_outputs=request["num_outputs"], attempt=attempt, is_keeper=is_keeper)
+    if is_keeper:
+        (attempt / ANSWER).write_text(json.dumps(answer))
+    return 1 if "error" in answer else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

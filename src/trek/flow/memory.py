@@ -1,0 +1,68 @@
+"""Hand-over in memory: outputs that are files in shared memory while the run lasts, mapped by whoever takes them.
+
+An output whose every taker asked for `handover="memory"` goes there and not to disk. It is freed when its last taker is
+done. Should this process be killed, a janitor process that holds the other end of a pipe removes all of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trek.flow import janitor
+from trek.flow.graph import FunctionWork, Step
+
+_ROOTS = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - where Linux keeps shared memory
+
+
+class SharedMemory:
+    """The part of one run's outputs that stays in memory. `folder` exists only where some step needs it."""
+
+    def __init__(self, steps: Sequence[Step], *, run: str) -> None:
+        takers: dict[Step, list[Step]] = {}
+        for step in steps:
+            for giver in {output.step for output in step.inputs()}:
+                takers.setdefault(giver, []).append(step)
+        self._takers = {giver: set(those) for giver, those in takers.items() if _fits(giver, those)}
+        self._numbers = {giver: number for number, giver in enumerate(self._takers)}
+        root = next(root for root in _ROOTS if root.is_dir())
+        self.folder = root / f"trek-flow-{run}"
+        self._janitor = _start_janitor(self.folder) if self._takers else None
+
+    def holds(self, step: Step) -> bool:
+        """Whether the step's outputs live here."""
+        return step in self._numbers
+
+    def objects(self, step: Step) -> Path:
+        """Where the step's outputs live."""
+        return self.folder / "objects" / str(self._numbers[step])
+
+    def release_inputs(self, step: Step) -> None:
+        """A taker is done: free what nobody else waits for."""
+        for giver in {output.step for output in step.inputs()} & self._takers.keys():
+            self._takers[giver].discard(step)
+            if not self._takers[giver]:
+                del self._takers[giver]
+                shutil.rmtree(self.objects(giver), ignore_errors=True)
+
+    def close(self) -> None:
+        """Free everything, and let the janitor go."""
+        if self._janitor is not None:
+            self._janitor.communicate(janitor.GOODBYE)
+            self._janitor = None
+
+
+def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", janitor.__file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return process
+
+
+def _fits(giver: Step, takers: Sequence[Step]) -> bool:
+    return isinstance(giver.work, FunctionWork) and all(taker.settings.handover == "memory" for taker in takers)

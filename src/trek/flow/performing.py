@@ -1,0 +1,127 @@
+"""Performing one step's function, in a worker or a member of a gang: load inputs, call, store outputs.
+
+Knows nothing of graphs, keys or retries. What the function prints goes into the step's log, at the level of file
+descriptors, so that what its own children print goes there too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trek.errors import InputError
+from trek.flow.artefacts import Stored, store_value
+
+_attempt: Path | None = None
+
+
+def scratch() -> Path:
+    """A folder of the running step's own, for files it makes. A returned `Path` in it is kept, the rest vanishes."""
+    if _attempt is None:
+        raise InputError("trek.flow.scratch() is for functions that a flow is running. Outside, use tempfile.")
+    folder = _attempt / "scratch"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def perform(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    num_outputs: int,
+    attempt: Path,
+    is_keeper: bool = True,
+) -> dict[str, Any]:
+    """Call the function; gives `{"outputs": […]}` or `{"error": …, "traceback": …}`, as JSON can hold it.
+
+    Only the keeper stores outputs: of several ranks that is the first.
+    """
+    global _attempt
+    _attempt = attempt
+    try:
+        result = function(*load_inputs(args), **load_inputs(dict(kwargs)))
+        values = _split(result, num_outputs) if is_keeper else []
+        stored = [store_value(value, attempt / f"output_{index}") for index, value in enumerate(values)]
+        return {"outputs": [one.to_json() for one in stored]}
+    except SystemExit as exit_:
+        return {"error": f"SystemExit: it left with code {exit_.code}", "traceback": ""}
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its traceback
+        return _failure(error)
+    finally:
+        _attempt = None
+
+
+def load_inputs(value: Any) -> Any:
+    """`value` with every stored artefact in it replaced by what it holds."""
+    if isinstance(value, Stored):
+        return value.load()
+    if type(value) is dict:
+        return {key: load_inputs(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(load_inputs(inner) for inner in value)
+    return value
+
+
+def _split(result: Any, num_outputs: int) -> list[Any]:
+    if num_outputs == 1:
+        return [result]
+    if not isinstance(result, tuple | list) or len(result) != num_outputs:
+        got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+        raise InputError(f"the step was defined with outputs={num_outputs} and returned {got}. Return a tuple.")
+    return list(result)
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """The user's frames alone: those of this file are cut off."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    is_ours = isinstance(error, InputError) and frames is None
+    print(error if is_ours else text, file=sys.stderr)
+    headline = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text}
+
+
+@contextlib.contextmanager
+def output_into(log: Path) -> Iterator[None]:
+    """Send stdout and stderr, of children too, into `log`; an empty log is removed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for fd, number in zip(saved, (1, 2), strict=True):
+            os.dup2(fd, number)
+            os.close(fd)
+        if os.fstat(target).st_size == 0:
+            log.unlink(missing_ok=True)
+        os.close(target)
+
+
+@contextlib.contextmanager
+def surroundings(*, env: Mapping[str, str], cwd: str | None) -> Iterator[None]:
+    """Variables and working directory for one step, put back afterwards."""
+    before, folder = dict(os.environ), Path.cwd()
+    os.environ.update(env)
+    if cwd is not None:
+        os.chdir(cwd)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+        os.chdir(folder)

@@ -1,0 +1,228 @@
+"""The pool: worker processes that perform function steps, kept between steps.
+
+Why processes: a step can be ended with all that it started when its time is over, a crash takes one step and not the
+run, and steps share no state by accident. Why they are kept: starting Python costs tens of milliseconds, and a step may
+take less than one. Every worker is a gang of one on the engine, so its agent ends it however the runner dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from trek.engines import Engine, Exit, Gang, GangSpec
+from trek.engines.failure import describe_failure
+from trek.errors import InputError
+from trek.flow.artefacts import Stored
+from trek.flow.graph import FunctionWork
+from trek.flow.tasks import Ended, Mailbox, Task
+
+_GRACE_S = 1.0
+
+
+class _Worker:
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.gang: Gang | None = None
+        self.connection: Connection | None = None
+        self.task: Task | None = None
+        self.known_functions: set[int] = set()
+        self.has_hung_up = False
+        self.is_doomed = False
+
+
+class Pool:
+    """Workers on demand, at most `size`. Used by the runner's thread; exits of workers arrive in the mailbox."""
+
+    def __init__(self, engine: Engine, *, size: int, mailbox: Mailbox) -> None:
+        self._engine = engine
+        self._size = size
+        self._mailbox = mailbox
+        self._workers: dict[str, _Worker] = {}
+        self._waiting: deque[Task] = deque()
+        self._blobs: dict[int, tuple[Callable[..., Any], bytes]] = {}
+        self._closing: list[threading.Thread] = []
+        self._folder = Path(tempfile.mkdtemp(prefix="trek-flow-"))
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._folder / "socket"))
+        self._listener.listen()
+
+    def submit(self, task: Task) -> None:
+        """Give the task to an idle worker, to a new one, or to the next that is free."""
+        self._waiting.append(task)
+        self._feed()
+
+    def waitables(self) -> list[Any]:
+        """What becomes readable when the pool needs attention."""
+        return [self._listener, *(worker.connection for worker in self._connected())]
+
+    def attend(self, ready: list[Any]) -> Iterator[Ended]:
+        """Take in new workers and the answers of busy ones."""
+        if self._listener in ready:
+            self._welcome()
+        for worker in self._connected():
+            if worker.connection in ready and (ended := self._hear(worker)) is not None:
+                yield ended
+        self._feed()
+
+    def cancel(self, task: Task) -> None:
+        """End the task's worker with all it started; nothing more is heard of the task."""
+        if task in self._waiting:
+            self._waiting.remove(task)
+        for worker in self._workers.values():
+            if worker.task is task:
+                self._dismiss(worker)
+                return
+
+    def close(self) -> None:
+        """End every worker."""
+        for worker in list(self._workers.values()):
+            self._dismiss(worker)
+        for thread in self._closing:
+            thread.join()
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _connected(self) -> list[_Worker]:
+        return [worker for worker in self._workers.values() if worker.connection is not None]
+
+    def _feed(self) -> None:
+        for worker in self._connected():
+            if self._waiting and worker.task is None:
+                self._send(worker, self._waiting.popleft())
+        starting = sum(worker.connection is None for worker in self._workers.values())
+        while len(self._workers) < self._size and starting < len(self._waiting):
+            self._start_worker()
+            starting += 1
+
+    def _start_worker(self) -> None:
+        worker = _Worker(secrets.token_hex(16))
+        self._workers[worker.token] = worker
+        spec = GangSpec(
+            [sys.executable, "-m", "trek.flow.worker"],
+            1,
+            env={"TREK_FLOW_SOCKET": str(self._folder / "socket"), "TREK_FLOW_TOKEN": worker.token},
+        )
+        worker.gang = self._engine.start(
+            spec, on_exit=lambda exit_: self._mailbox.call(functools.partial(self._lost, worker, exit_))
+        )
+
+    def _lost(self, worker: _Worker, exit_: Exit) -> Ended | None:
+        """A worker has ended. Unless it was dismissed, its task failed; one that never came up fails a waiting task."""
+        if worker.is_doomed:
+            return None
+        never_came = worker.connection is None and not worker.has_hung_up
+        task = worker.task or (self._waiting.popleft() if never_came and self._waiting else None)
+        self._dismiss(worker)
+        why = describe_failure(exit_, num_workers=1).splitlines()[-1].partition("(pid")[2].rstrip(".")
+        return Ended(task, error=f"its process (pid{why}") if task else None
+
+    def _welcome(self) -> None:
+        client, _ = self._listener.accept()
+        connection = Connection(client.detach())
+        worker = self._workers.get(connection.recv_bytes().decode())
+        if worker is None:
+            connection.close()
+            return
+        worker.connection = connection
+        connection.send_bytes(pickle.dumps({"sys_path": sys.path}))
+
+    def _send(self, worker: _Worker, task: Task) -> None:
+        assert worker.connection is not None
+        worker.task = task
+        try:
+            worker.connection.send_bytes(pickle.dumps(self._request(worker, task)))
+        except InputError as error:
+            worker.task = None
+            self._mailbox.put(Ended(task, error=str(error)))
+        except OSError:  # it died idle
+            worker.task = None
+            self._dismiss(worker)
+            self._waiting.appendleft(task)
+
+    def _request(self, worker: _Worker, task: Task) -> dict[str, Any]:
+        work = task.step.work
+        assert isinstance(work, FunctionWork)
+        args, kwargs, _ = task.values
+        settings = task.step.settings
+        request = {
+            "function_id": id(work.function),
+            "arguments": pack((args, kwargs), what=f"the arguments of step {task.step.name!r}"),
+            "num_outputs": task.step.num_outputs,
+            "attempt": str(task.attempt),
+            "log": str(task.log),
+            "env": dict(settings.env),
+            "cwd": str(settings.cwd) if settings.cwd else None,
+        }
+        if id(work.function) not in worker.known_functions:
+            request["function"] = self._blob(work.function, task.step.name)
+            worker.known_functions.add(id(work.function))
+        return request
+
+    def _blob(self, function: Callable[..., Any], name: str) -> bytes:
+        if id(function) not in self._blobs:  # the function is kept with it, so that its id stays its own
+            self._blobs[id(function)] = function, pack(function, what=f"the function of step {name!r}")
+        return self._blobs[id(function)][1]
+
+    def _hear(self, worker: _Worker) -> Ended | None:
+        assert worker.connection is not None
+        task = worker.task
+        try:
+            answer = pickle.loads(worker.connection.recv_bytes())  # noqa: S301 - from the worker that we started
+        except (EOFError, OSError):  # it died: `_lost` will hear how
+            worker.connection.close()
+            worker.connection, worker.has_hung_up = None, True
+            return None
+        worker.task = None
+        assert task is not None
+        return to_ended(task, answer)
+
+    def _dismiss(self, worker: _Worker) -> None:
+        """Let an idle worker leave by itself, which it does when its connection closes; stop any other."""
+        worker.is_doomed = True
+        self._workers.pop(worker.token, None)
+        is_idle = worker.task is None and worker.connection is not None
+        if worker.connection is not None:
+            worker.connection.close()
+        assert worker.gang is not None
+        thread = threading.Thread(target=_see_off, args=(worker.gang, 5.0 if is_idle else 0.0), name="trek-flow-retire")
+        thread.start()
+        self._closing.append(thread)
+
+
+def _see_off(gang: Gang, patience_s: float) -> None:
+    gang.wait(patience_s)
+    gang.stop(grace_s=_GRACE_S)
+
+
+def pack(value: Any, *, what: str) -> bytes:
+    """Pickle for a process of our own; by value what only this process knows, such as functions of a script."""
+    import cloudpickle
+
+    with contextlib.suppress(Exception):
+        if not callable(value):
+            return pickle.dumps(value)
+    try:
+        packed: bytes = cloudpickle.dumps(value)
+    except Exception as error:  # whatever the user's objects raise when they are packed
+        raise InputError(f"{what} cannot be sent to another process: {error}. Keep to data and functions.") from error
+    return packed
+
+
+def to_ended(task: Task, answer: dict[str, Any]) -> Ended:
+    """What a worker answered, as the loop knows it."""
+    if "error" in answer:
+        return Ended(task, error=answer["error"], traceback=answer["traceback"])
+    return Ended(task, outputs=tuple(Stored.from_json(one) for one in answer["outputs"]))

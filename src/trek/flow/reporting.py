@@ -1,0 +1,113 @@
+"""Telling people how a run goes, while it goes. The null reporter is the base; others add a face to it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from trek.flow.graph import Step
+from trek.flow.tasks import Ended
+
+_MANY_STEPS = 60
+_SIGNS = {"done": "✓", "cached": "=", "skipped": "-", "blocked": "!"}
+
+
+class Reporter:
+    """Says nothing."""
+
+    period_s: float | None = None
+    """How often `tick` wants to be called; None for never."""
+
+    def started(self, step: Step, *, number: int, reason: str) -> None:
+        """An attempt begins."""
+
+    def ended(self, step: Step, state: str, *, reason: str, seconds: float | None = None) -> None:
+        """A step is done, kept, skipped or blocked."""
+
+    def failed(self, step: Step, ended: Ended, *, retry_in_s: float | None) -> None:
+        """An attempt failed."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class LineReporter(Reporter):
+    """A line for each step that ended; with very many steps, only what is remarkable and how far it is."""
+
+    def __init__(self, num_steps: int, *, stream: TextIO | None = None) -> None:
+        self._num_steps = num_steps
+        self._num_ended = 0
+        self._stream = stream or sys.stderr
+        self._is_brief = num_steps > _MANY_STEPS
+
+    def ended(self, step: Step, state: str, *, reason: str, seconds: float | None = None) -> None:
+        """Print it."""
+        self._num_ended += 1
+        if not self._is_brief:
+            taken = "" if seconds is None else f" in {seconds:.1f} s"
+            self._print(f"{_SIGNS[state]} {step.name}: {state}{taken} ({reason})")
+        elif self._num_ended % max(self._num_steps // 10, 1) == 0:
+            self._print(f"{self._num_ended} of {self._num_steps} steps ended")
+
+    def failed(self, step: Step, ended: Ended, *, retry_in_s: float | None) -> None:
+        """Print it."""
+        then = "" if retry_in_s is None else f"; again in {retry_in_s:.1f} s"
+        self._print(f"✗ {step.name}: {ended.error}{then}")
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class LiveReporter(LineReporter):
+    """The same on a terminal, with a last line that shows what is running now and for how long."""
+
+    period_s = 0.2
+
+    def __init__(self, num_steps: int, *, stream: TextIO | None = None) -> None:
+        super().__init__(num_steps, stream=stream)
+        self._running: dict[Step, float] = {}
+        self._drawn_at = 0.0
+
+    def started(self, step: Step, *, number: int, reason: str) -> None:
+        """Show it as running."""
+        self._running[step] = time.monotonic()
+
+    def ended(self, step: Step, state: str, *, reason: str, seconds: float | None = None) -> None:
+        """Print it above the last line."""
+        self._running.pop(step, None)
+        super().ended(step, state, reason=reason, seconds=seconds)
+
+    def failed(self, step: Step, ended: Ended, *, retry_in_s: float | None) -> None:
+        """Print it above the last line."""
+        self._running.pop(step, None)
+        super().failed(step, ended, retry_in_s=retry_in_s)
+
+    def tick(self) -> None:
+        """Draw the last line anew."""
+        now = time.monotonic()
+        if now - self._drawn_at < self.period_s:
+            return
+        self._drawn_at = now
+        running = ", ".join(f"{step.name} {now - began:.0f} s" for step, began in list(self._running.items())[:4])
+        self._stream.write(f"\r\033[K[{self._num_ended}/{self._num_steps}] {running}"[:150])
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Take the last line away."""
+        self._stream.write("\r\033[K")
+        self._stream.flush()
+
+    def _print(self, text: str) -> None:
+        self._stream.write("\r\033[K")
+        super()._print(text)
+
+
+def choose_reporter(num_steps: int, *, show: bool) -> Reporter:
+    """A live one on a terminal, lines elsewhere, none when nothing shall be shown."""
+    if not show:
+        return Reporter()
+    return LiveReporter(num_steps) if sys.stderr.isatty() else LineReporter(num_steps)

@@ -1,0 +1,152 @@
+"""One run of a flow, from the first check to what it gave. `trek.flow.runner` does the work in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trek.engines import open_engine
+from trek.errors import InputError, TrainingError
+from trek.flow.artefacts import Stored
+from trek.flow.flow import Flow
+from trek.flow.graph import Output, Step, ancestors, descendants
+from trek.flow.reporting import choose_reporter
+from trek.flow.runner import Plan, Runner, graph_of, log_path, parse_params
+from trek.flow.store import FlowStore, StepRow
+from trek.flow.tasks import Ended
+from trek.world import trek_home
+
+_LOG_LINES = 10
+
+
+class Run:
+    """What a run gave: `run[output]` is its value, `run.path(output)` where it lies."""
+
+    def __init__(self, run: str, *, outputs: Mapping[Output, Stored], steps: list[StepRow], store_folder: Path) -> None:
+        self.id = run
+        self.steps = steps
+        self._outputs = outputs
+        self._store_folder = store_folder
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r}, {len(self.steps)} steps)"
+
+    def __getitem__(self, output: Output) -> Any:
+        return self._find(output).load()
+
+    def path(self, output: Output) -> Path:
+        """The file or folder that holds the output."""
+        store = FlowStore(self._store_folder.name, home=self._store_folder.parent.parent)
+        try:
+            return store.path_of(self._find(output))
+        finally:
+            store.close()
+
+    def states(self) -> dict[str, str]:
+        """State by name of step."""
+        return {step.name: step.state for step in self.steps}
+
+    def reasons(self) -> dict[str, str | None]:
+        """Why each step ran or did not, by its name."""
+        return {step.name: step.reason for step in self.steps}
+
+    def _find(self, output: Output) -> Stored:
+        if output not in self._outputs:
+            raise InputError(f"{output!r} was not made in this run: its step was skipped, or is not part of it.")
+        stored = self._outputs[output]
+        if stored.root is not None and not stored.root.exists():
+            raise InputError(f"{output!r} lived in shared memory and was freed with the run. Use handover='disk'.")
+        return stored
+
+
+def run_flow(
+    flow: Flow,
+    *,
+    params: Mapping[str, Any],
+    parallel: int | None,
+    force: bool,
+    from_step: str | None,
+    only: str | None,
+    resume: str | None,
+    show: bool,
+) -> Run:
+    """Run `flow`; raises `TrainingError` when a step failed, after everything that does not need it has run."""
+    engine = open_engine("local")
+    plan = make_plan(flow, parallel=parallel or engine.slots(), force=force, from_step=from_step, only=only)
+    store = FlowStore(flow.name, home=trek_home())
+    try:
+        previous: dict[str, StepRow] = {}
+        if resume is not None:
+            params, previous = _look_back(store, resume, params)
+        values = complete_params(flow, params)
+        names = [step.name for step in plan.steps]
+        run = store.begin_run(names, params=values, source=flow.source, graph=graph_of(plan.steps), resume=resume)
+        reporter = choose_reporter(len(plan.steps), show=show)
+        runner = Runner(plan, run=run, store=store, params=values, engine=engine, reporter=reporter, previous=previous)
+        _run_to_the_end(runner, run, store)
+        reporter.close()
+        if runner.failed:
+            raise _to_error(flow, runner.failed, store.run_folder(run))
+        return Run(run, outputs=runner.stored, steps=store.steps(run), store_folder=store.folder)
+    finally:
+        store.close()
+
+
+def make_plan(flow: Flow, *, parallel: int, force: bool, from_step: str | None, only: str | None) -> Plan:
+    """Which steps are run, which must be, and which may not."""
+    if not flow.steps:
+        raise InputError(f"flow {flow.name!r} has no steps. Add some with flow.step(function, …).")
+    if parallel < 1:
+        raise InputError(f"parallel is the number of slots, at least 1, got {parallel}.")
+    if from_step is not None and only is not None:
+        raise InputError("--from and --only exclude each other. Leave one out.")
+    if only is not None:
+        chosen = flow.find(only)
+        needed = ancestors([chosen])
+        steps = [step for step in flow.steps if step in needed]
+        return Plan(steps, frozenset({chosen}), frozenset(needed - {chosen}), parallel)
+    forced: set[Step] = set(flow.steps) if force else set()
+    if from_step is not None:
+        forced |= descendants([flow.find(from_step)], among=flow.steps)
+    return Plan(flow.steps, frozenset(forced), parallel=parallel)
+
+
+def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter's value: the given one, or its default."""
+    unknown = sorted(given.keys() - flow.params.keys())
+    if unknown:
+        known = ", ".join(flow.params) or "none"
+        raise InputError(f"flow {flow.name!r} has no parameter {unknown[0]!r}. It has: {known}.")
+    return {name: param.check(given[name]) if name in given else param.default for name, param in flow.params.items()}
+
+
+def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, StepRow]]:
+    row = store.find_run(run)
+    if row.is_alive:
+        raise InputError(f"run {run!r} is still going on in process {row.pid}. Wait for it, or end it first.")
+    return {**parse_params(row.params), **params}, {step.name: step for step in store.steps(run)}
+
+
+def _run_to_the_end(runner: Runner, run: str, store: FlowStore) -> None:
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        store.finish_run(run, "interrupted")
+        raise
+    except BaseException:
+        store.finish_run(run, "failed")
+        raise
+    store.finish_run(run, "failed" if runner.failed else "done")
+
+
+def _to_error(flow: Flow, failed: Mapping[Step, Ended], run_folder: Path) -> TrainingError:
+    step, ended = next(iter(failed.items()))
+    log = log_path(run_folder, step.name)
+    others = f" {len(failed) - 1} more failed." if len(failed) > 1 else ""
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
+    return TrainingError(
+        f"step {step.name!r} failed: {ended.error}.{others} "
+        f"When that is mended: trek flow resume {flow.name}. Its log: {log}",
+        traceback_text=ended.traceback or "\n".join(lines),
+    )

@@ -1,0 +1,317 @@
+"""The loop: decides what runs next, watches it, and takes down what came of it.
+
+One thread decides and writes records; work happens in processes. Nothing is remembered here that a killed run would
+miss: a step counts as done when its outputs are in place and the records say so, in one transaction.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import random
+import shutil
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from trek.engines import Engine
+from trek.errors import InputError
+from trek.flow.artefacts import Stored
+from trek.flow.gangs import Gangs, output_folder
+from trek.flow.graph import (
+    FunctionWork,
+    Output,
+    OutputFolder,
+    Param,
+    PathOf,
+    Reference,
+    Step,
+    order,
+    substitute,
+)
+from trek.flow.keys import Components, Keymaker, explain_change, make_key
+from trek.flow.memory import SharedMemory
+from trek.flow.pool import Pool
+from trek.flow.reporting import Reporter
+from trek.flow.store import FINISHED, FlowStore, StepRow
+from trek.flow.tasks import Ended, Mailbox, Task
+
+_MAX_BACKOFF_S = 60.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which steps a run is about, and how each is treated."""
+
+    steps: Sequence[Step]
+    forced: frozenset[Step] = frozenset()
+    must_be_kept: frozenset[Step] = frozenset()
+    """Steps that may not run, only give what they gave before."""
+    parallel: int = 1
+
+
+class Runner:
+    """Runs one plan once."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        run: str,
+        store: FlowStore,
+        params: Mapping[str, Any],
+        engine: Engine,
+        reporter: Reporter,
+        previous: Mapping[str, StepRow],
+    ) -> None:
+        self._plan, self._run, self._store, self._reporter, self._previous = plan, run, store, reporter, previous
+        self._params = params
+        self.stored: dict[Output, Stored] = {}
+        self.failed: dict[Step, Ended] = {}
+        self._skipped: set[Step] = set()
+        self._keys = Keymaker(params, self.stored)
+        self._sorter = order(plan.steps)
+        self._positions = {step: position for position, step in enumerate(plan.steps)}
+        self._memory = SharedMemory(plan.steps, run=run)
+        self._mailbox = Mailbox()
+        self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox)
+        self._gangs = Gangs(engine, mailbox=self._mailbox)
+        self._queue: deque[tuple[Step, int]] = deque()
+        self._delayed: list[tuple[float, int, Step, int]] = []
+        self._running: dict[Task, int] = {}
+        self._found: dict[Step, tuple[str, Components, str]] = {}
+        self._started: dict[Step, float] = {}
+        self._tie = itertools.count()
+        self._dice = random.Random()  # noqa: S311 - jitter; not the user's generator
+
+    def run(self) -> None:
+        """Run to the end. Failures are in `failed`; an interrupt ends everything and is raised on."""
+        try:
+            self._take_ready()
+            while self._running or self._queue or self._delayed:
+                self._dispatch()
+                self._await_news()
+                self._take_ready()
+            self._mark_blocked()
+        except BaseException:
+            for task in list(self._running):
+                self._store.update_step(self._run, task.step.name, state="interrupted", ended=time.time())
+            raise
+        finally:
+            self._pool.close()
+            self._gangs.close()
+            self._mailbox.close()
+            self._memory.close()
+
+    def _take_ready(self) -> None:
+        while ready := self._sorter.get_ready():
+            for step in ready:
+                self._consider(step)
+
+    def _consider(self, step: Step) -> None:
+        """Skip the step, find its result, or queue it."""
+        if not self._is_wanted(step):
+            self._finish_skipped(step)
+            return
+        components = self._keys.components(step)
+        key = make_key(components)
+        outputs, reason = self._find_kept(step, key, components)
+        self._found[step] = key, components, reason
+        if outputs is not None:
+            self._finish_kept(step, outputs, reason)
+        elif step in self._plan.must_be_kept:
+            raise InputError(f"step {step.name!r} must run before --only can use it: {reason}. Run the flow first.")
+        else:
+            self._queue.append((step, 1))
+
+    def _is_wanted(self, step: Step) -> bool:
+        if any(up in self._skipped for up in step.upstream()):
+            return False
+        return step.when is None or bool(substitute(step.when, self._value_of))
+
+    def _find_kept(self, step: Step, key: str, components: Components) -> tuple[list[Stored] | None, str]:
+        """Outputs that may stand for a run of the step, and why they may or may not."""
+        if step in self._plan.forced:
+            return None, "it was asked for"
+        if self._memory.holds(step):
+            return None, "its output lives in memory only"
+        row = self._previous.get(step.name)
+        if row and row.state in FINISHED and row.key == key and row.outputs:
+            outputs: list[Stored] | None = self._store.read(row.outputs)
+        else:
+            outputs = self._store.find_result(key) if step.settings.cache else None
+        if outputs is None:
+            why = explain_change(components, self._store.latest_components(step.name))
+            return None, why if step.settings.cache else "its result is not kept"
+        for stored in outputs:
+            if (change := stored.find_change()) is not None:
+                return None, change
+        return outputs, "nothing changed"
+
+    def _finish_skipped(self, step: Step) -> None:
+        self._skipped.add(step)
+        self._store.update_step(self._run, step.name, state="skipped", reason="its condition is not met")
+        self._reporter.ended(step, "skipped", reason="its condition is not met")
+        self._sorter.done(step)
+
+    def _finish_kept(self, step: Step, outputs: Sequence[Stored], reason: str) -> None:
+        key = self._found[step][0]
+        self._store.update_step(
+            self._run, step.name, state="cached", key=key, reason=reason, outputs=self._store.dump(outputs), error=None
+        )
+        self._reporter.ended(step, "cached", reason=reason)
+        self._hand_on(step, outputs)
+
+    def _hand_on(self, step: Step, outputs: Sequence[Stored]) -> None:
+        for index, stored in enumerate(outputs):
+            self.stored[Output(step, index)] = stored
+        self._memory.release_inputs(step)
+        self._sorter.done(step)
+
+    def _dispatch(self) -> None:
+        free = self._plan.parallel - sum(self._running.values())
+        while self._queue and (slots := self._slots(self._queue[0][0])) <= free:
+            step, number = self._queue.popleft()
+            self._start(step, number, slots)
+            free -= slots
+
+    def _slots(self, step: Step) -> int:
+        return min(step.settings.workers, self._plan.parallel)
+
+    def _start(self, step: Step, number: int, slots: int) -> None:
+        root = self._memory.folder if self._memory.holds(step) else self._store.run_folder(self._run)
+        attempt = root / "attempts" / f"{self._positions[step]}.{number}"
+        shutil.rmtree(attempt, ignore_errors=True)
+        values = substitute(step.values(), lambda reference: self._stand_in(reference, attempt))
+        log = log_path(self._store.run_folder(self._run), step.name)
+        now = time.time()
+        timeout_s = step.settings.timeout_s
+        task = Task(step, number, values, attempt, log, None if timeout_s is None else time.monotonic() + timeout_s)
+        key, _, reason = self._found[step]
+        self._started.setdefault(step, now)
+        self._store.update_step(
+            self._run, step.name, state="running", key=key, reason=reason, attempt=number, started=now, ended=None
+        )
+        self._running[task] = slots
+        self._reporter.started(step, number=number, reason=reason)
+        self._executor(step).submit(task)
+
+    def _executor(self, step: Step) -> Pool | Gangs:
+        return self._pool if isinstance(step.work, FunctionWork) and step.settings.workers == 1 else self._gangs
+
+    def _stand_in(self, reference: Reference, attempt: Path) -> Any:
+        """What a process is given in place of a reference; artefacts are loaded there, not here."""
+        if isinstance(reference, Output):
+            return self.stored[reference]
+        if isinstance(reference, PathOf):
+            return self._store.path_of(self.stored[reference.output])
+        if isinstance(reference, OutputFolder):
+            return output_folder(attempt)
+        return self._params[reference.name]
+
+    def _value_of(self, reference: Reference) -> Any:
+        if isinstance(reference, Param):
+            return self._params[reference.name]
+        assert isinstance(reference, Output)
+        return self.stored[reference].load()
+
+    def _await_news(self) -> None:
+        ready = wait([self._mailbox.fileno(), *self._pool.waitables()], self._patience_s())
+        for ended in self._pool.attend(list(ready)):
+            self._take_in(ended)
+        for ended in self._mailbox.take():
+            self._take_in(ended)
+        self._end_overdue()
+        now = time.monotonic()
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, step, number = heapq.heappop(self._delayed)
+            self._queue.append((step, number))
+        self._reporter.tick()
+
+    def _patience_s(self) -> float | None:
+        deadlines = [task.deadline for task in self._running if task.deadline is not None]
+        deadlines += [self._delayed[0][0]] if self._delayed else []
+        limit = self._reporter.period_s
+        if not deadlines:
+            return limit
+        left = max(min(deadlines) - time.monotonic(), 0.0)
+        return left if limit is None else min(left, limit)
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for task in [task for task in self._running if task.deadline is not None and task.deadline <= now]:
+            self._executor(task.step).cancel(task)
+            self._take_in(Ended(task, error=f"it was not done after {task.step.settings.timeout_s:g} s"))
+
+    def _take_in(self, ended: Ended) -> None:
+        if self._running.pop(ended.task, None) is None:
+            return  # its time was over before
+        if ended.error is None:
+            self._finish_done(ended)
+        else:
+            self._after_failure(ended)
+        if ended.task.attempt.exists():
+            shutil.rmtree(ended.task.attempt, ignore_errors=True)
+
+    def _finish_done(self, ended: Ended) -> None:
+        step = ended.task.step
+        in_memory = self._memory.holds(step)
+        objects = self._memory.objects(step) if in_memory else None
+        outputs = [self._store.adopt(stored, objects=objects) for stored in ended.outputs]
+        key, components, reason = self._found[step]
+        with self._store.transaction():
+            if step.settings.cache and not in_memory:
+                self._store.save_result(self._run, key, outputs)
+            self._store.save_components(step.name, components)
+            self._store.update_step(
+                self._run,
+                step.name,
+                state="done",
+                ended=time.time(),
+                outputs=None if in_memory else self._store.dump(outputs),
+            )
+        self._reporter.ended(step, "done", reason=reason, seconds=time.time() - self._started[step])
+        self._hand_on(step, outputs)
+
+    def _after_failure(self, ended: Ended) -> None:
+        task = ended.task
+        settings = task.step.settings
+        if task.number <= settings.retries:
+            pause_s = min(settings.backoff_s * 2 ** (task.number - 1), _MAX_BACKOFF_S) * self._dice.uniform(0.5, 1.5)
+            heapq.heappush(self._delayed, (time.monotonic() + pause_s, next(self._tie), task.step, task.number + 1))
+            self._reporter.failed(task.step, ended, retry_in_s=pause_s)
+            return
+        self.failed[task.step] = ended
+        self._store.update_step(self._run, task.step.name, state="failed", ended=time.time(), error=ended.error)
+        self._reporter.failed(task.step, ended, retry_in_s=None)
+
+    def _mark_blocked(self) -> None:
+        if not self.failed:
+            return
+        settled = {output.step for output in self.stored} | self._skipped | self.failed.keys()
+        for step in self._plan.steps:
+            if step not in settled:
+                self._store.update_step(self._run, step.name, state="blocked", reason="a step before it failed")
+                self._reporter.ended(step, "blocked", reason="a step before it failed")
+
+
+def log_path(run_folder: Path, name: str) -> Path:
+    """Where a step's output is kept; names that no file can have are spelled out."""
+    safe = "".join(char if char.isalnum() or char in "._-[]" else f"%{ord(char):x}" for char in name)
+    return run_folder / "logs" / f"{safe}.log"
+
+
+def graph_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The graph as plain data, for the records and for drawing."""
+    return [{"name": step.name, "after": [up.name for up in step.upstream()]} for step in steps]
+
+
+def parse_params(text: str) -> dict[str, Any]:
+    """Parameters from the records."""
+    params: dict[str, Any] = json.loads(text)
+    return params

@@ -1,0 +1,73 @@
+"""Tasks: attempts at steps, and the way their ends reach the runner's loop from other threads."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trek.flow.artefacts import Stored
+from trek.flow.graph import Step
+
+
+@dataclass(eq=False)
+class Task:
+    """One attempt at one step, with every reference replaced by what it stands for."""
+
+    step: Step
+    number: int
+    values: tuple[Any, ...]
+    """As `Step.values`, substituted."""
+    attempt: Path
+    log: Path
+    deadline: float | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a task ended; `error` is None when it went well."""
+
+    task: Task
+    outputs: tuple[Stored, ...] = ()
+    error: str | None = None
+    traceback: str = field(default="", repr=False)
+
+
+class Mailbox:
+    """Takes news from any thread to the loop's; its descriptor is readable when there is some."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[Callable[[], Ended | None]] = queue.SimpleQueue()
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+
+    def fileno(self) -> int:
+        """For `multiprocessing.connection.wait`."""
+        return self._read
+
+    def put(self, ended: Ended) -> None:
+        """Leave an end for the loop."""
+        self.call(lambda: ended)
+
+    def call(self, function: Callable[[], Ended | None]) -> None:
+        """Have the loop's thread call `function`, which may find that a task has ended."""
+        self._items.put(function)
+        os.write(self._write, b"\0")
+
+    def take(self) -> Iterator[Ended]:
+        """Every end that has been left."""
+        try:
+            os.read(self._read, 4096)
+        except BlockingIOError:
+            return
+        while not self._items.empty():
+            if (ended := self._items.get()()) is not None:
+                yield ended
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._read)
+        os.close(self._write)
