@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from trek.data.expressions import Expression, col
     from trek.data.opening import open  # noqa: A004
     from trek.data.order import Order
+    from trek.data.sharing import Handle
     from trek.data.table import Table
 
 _HOMES = {
     "Batches": "trek.data.batches",
     "Dataset": "trek.data.datasets",
     "Expression": "trek.data.expressions",
+    "Handle": "trek.data.sharing",
     "Order": "trek.data.order",
     "Table": "trek.data.table",
     "col": "trek.data.expressions",
@@ -34,6 +36,7 @@ __all__ = [
     "Batches",
     "Dataset",
     "Expression",
+    "Handle",
     "Order",
     "Table",
     "col",

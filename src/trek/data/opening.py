@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from trek.data.datasets import dataset_names, find_dataset
+from trek.data.sharing import Handle
 from trek.data.table import Table
 from trek.errors import InputError
 
 
-def open(name_or_url: str | Path, *, split: str | None = None) -> Table:  # noqa: A001
-    """A Table of a named data set (`split` is "train" unless given), a file, a folder, or a folder made by `persist`.
+def open(name_or_url: str | Path | Handle, *, split: str | None = None) -> Table:  # noqa: A001
+    """A Table of a named data set (`split` is "train" unless given), a file, a folder, what `persist` or `share` made.
 
     A name that is a data set's is that data set; write `./mnist` for a folder of that name.
     """
     text = str(name_or_url)
+    if Handle.is_handle(name_or_url):
+        return Handle.parse(text).open()
     if isinstance(name_or_url, str) and text.lower().replace("_", "-") in dataset_names():
         return _open_named(text, split=split or "train")
     if split is not None:

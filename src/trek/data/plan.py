@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from trek.data.execution.base import Executor
+from trek.data.execution.parallel import worker_id
 from trek.data.execution.parts import Readable
 from trek.data.fingerprint import fingerprint
 
@@ -73,6 +75,10 @@ class Source(Node):
         """All rows as one table, if they lie in memory as one already."""
         return None
 
+    def looking_ahead(self) -> AbstractContextManager[None]:
+        """A block in which reading has no lasting effect: for learning the columns of a stream."""
+        return nullcontext()
+
     def split(self, num_partitions: int) -> Source | None:
         """The same rows in as many equal partitions, if this source can do that without reading them."""
         return None
@@ -97,9 +103,13 @@ class Context:
     index: int
     parallelism: int
     name: str
-    worker_id: int = 0
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Side inputs by name, as given to `add_input`: columns as a dict of arrays."""
+    """Side inputs by name: columns as a dict of arrays."""
+
+    @property
+    def worker_id(self) -> int:
+        """The worker that runs the calling function, from 0."""
+        return worker_id()
 
 
 class Step(Node):
@@ -186,6 +196,14 @@ class Union(Node):
     def pieces(self, executor: Executor) -> list[Readable]:
         """One after the other."""
         return [piece for node in self.inputs for piece in node.pieces(executor)]
+
+
+def sources(node: Node) -> Iterator[Source]:
+    """Every source a plan reads from."""
+    if isinstance(node, Source):
+        yield node
+    for child in node.inputs:
+        yield from sources(child)
 
 
 def explain(node: Node, *, depth: int = 0) -> str:

@@ -183,6 +183,10 @@ class Compute(Step):
         """The function and the names of what it gets beside."""
         return (self.function, sorted(self.side_nodes))
 
+    def with_side_input(self, name: str, node: Node) -> Compute:
+        """The same with one more side input."""
+        return Compute(self.inputs[0], self.function, side_nodes={**self.side_nodes, name: node})
+
     def side_inputs(self, executor: Any) -> Mapping[str, Any]:
         """Every side input as a dict of arrays, computed once."""
         return {name: _columns_of(node, executor) for name, node in self.side_nodes.items()}

@@ -7,21 +7,29 @@ not write to them in place. The work itself is in `steps`, `exchanges`, `persist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from trek.data import steps, tensors
-from trek.data.exchanges import Repartition, pass_on
+from trek.data.aggregates import Words, parse_aggregates
+from trek.data.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate
 from trek.data.execution import current_executor
 from trek.data.expressions import Expression
-from trek.data.plan import Context, Node, Source, Union, count_rows, explain
+from trek.data.fingerprint import source_name
+from trek.data.joins import How, joined_names, require_join
+from trek.data.keyed import AggregateAll, CombineArrays, Join, KeyedGather, Reduce
+from trek.data.keys import require_keys
+from trek.data.plan import Context, Node, Source, Union, count_rows, explain, sources
 from trek.data.sources.memory import MemorySource, table_from
 from trek.errors import InputError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     import numpy as np
     import pandas as pd
     import torch
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
     from trek.data.batches import Batches
     from trek.data.order import Tail
     from trek.data.persist import Storage
+    from trek.data.sharing import Handle
+    from trek.data.windows import Windows
     from trek.world import World
 
 
@@ -43,6 +53,23 @@ class Table:
     def of(cls, data: Any, *, num_partitions: int = 1) -> Table:
         """Rows from memory: a dict of columns, a list of dicts, a pandas frame or an Arrow table. Nothing is copied."""
         return cls(MemorySource(table_from(data), num_partitions=_positive(num_partitions, "num_partitions")))
+
+    @classmethod
+    def generate(cls, function: Callable[[Context], Any], *, num_partitions: int = 1, rows: bool = False) -> Table:
+        """Rows a function makes: called for each partition with its context, it yields batches (dicts of arrays).
+
+        With `rows=True` it yields rows as dicts. It may also give an object with `has_next()` and `next()`.
+        """
+        from trek.data.sources.generated import GeneratedSource
+
+        return cls(GeneratedSource(function, num_partitions=_positive(num_partitions, "num_partitions"), rows=rows))
+
+    @classmethod
+    def stream(cls, batches: Iterable[Any], *, rows: bool = False) -> Table:
+        """Batches (dicts of arrays), or with `rows=True` rows, as they come from an iterable; it can be read once."""
+        from trek.data.sources.generated import StreamSource
+
+        return cls(StreamSource(batches, rows=rows))
 
     # -- operations: lazy ------------------------------------------------------------------------------------------
 
@@ -98,9 +125,92 @@ class Table:
         old: dict[str, str | Expression] = {name: name for name in self.columns}
         return Table(steps.Project(self._node, {**old, **columns}, verb="compute"))
 
-    def partition(self, num_partitions: int) -> Table:
-        """The same rows in the same order, in so many equal partitions."""
-        return Table(Repartition(self._node, _positive(num_partitions, "num_partitions")))
+    def add_input(self, name: str, other: Table) -> Table:
+        """Give the function of a `compute` one more side input, as `context.inputs[name]`."""
+        if not isinstance(self._node, steps.Compute):
+            raise InputError(f"add_input() follows compute(); this is: {self._node.describe()}.")
+        return Table(self._node.with_side_input(name, other._node))
+
+    def partition(self, num_partitions: int, *, by: str | Sequence[str] = ()) -> Table:
+        """The same rows in so many partitions: equal ones, in the same order; or with `by`, equal keys together."""
+        _positive(num_partitions, "num_partitions")
+        keys = self._require_keys(by)
+        return Table(KeyPartition(self._node, num_partitions, keys=keys) if keys else self._evenly(num_partitions))
+
+    def replicate(self, num_partitions: int) -> Table:
+        """So many partitions that hold all rows each."""
+        return Table(Replicate(self._node, _positive(num_partitions, "num_partitions")))
+
+    def gather(self, *, by: str | Sequence[str] = ()) -> Table:
+        """All rows in one partition, in order; or with `by`, one row for each key and lists of the other columns."""
+        keys = self._require_keys(by)
+        return Table(KeyedGather(self._node, keys=keys) if keys else Gather(self._node))
+
+    def all_gather(self) -> Table:
+        """As many partitions as there are, and all rows in each of them."""
+        return self.replicate(self.num_partitions)
+
+    def reduce(self, how: Words | Callable[..., Any], *, by: str | Sequence[str] = (), rows: bool = False) -> Table:
+        """One row in all, or one for each key.
+
+        `how` is aggregates, `{"x": "sum", "n": ("*", "count")}`, or a function from a dict of arrays to one of a
+        single row; with `rows=True` from two rows to one. A function must be associative: without keys it sees its own
+        results again. From no rows comes no row. The order of keys is not promised.
+        """
+        keys = self._require_keys(by)
+        if callable(how):
+            combine: Any = CombineArrays(how, tuple(keys), rows)
+            return Table(Reduce(self._node, combine, keys=keys, words=source_name(how), is_associative=True))
+        aggregates = parse_aggregates(how, self.schema)
+        needed = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
+        table = self.select(*needed) if needed else self
+        combine = AggregateAll(tuple(aggregates), tuple(keys))
+        words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
+        return Table(Reduce(table._node, combine, keys=keys, words=words, is_associative=False))
+
+    def all_reduce(self, how: Words | Callable[..., Any], *, rows: bool = False) -> Table:
+        """As many partitions as there are, and the row of `reduce` in each of them."""
+        return self.reduce(how, rows=rows).replicate(self.num_partitions)
+
+    def join(self, other: Table, *, on: str | Sequence[str], how: How = "inner", suffix: str = "_right") -> Table:
+        """Rows of both tables side by side where the columns `on` are equal; a missing key equals nothing.
+
+        Columns of `other` whose names are taken get `suffix`. The order of rows is not promised.
+        """
+        keys = [on] if isinstance(on, str) else list(on)
+        require_join(self.schema, other.schema, keys, how)
+        require_keys(self.schema, keys)
+        joined_names(self.columns, other.columns, keys, suffix=suffix)
+        return Table(Join(self._node, other._node, on=keys, how=how, suffix=suffix))
+
+    def sort(self, *by: str, descending: bool = False) -> Table:
+        """Rows in the order of these columns; equal ones stay in their order, missing values come last."""
+        return Table(Sort(self._node, by=self._require_keys(by), descending=descending))
+
+    def window(
+        self,
+        size: float | timedelta,
+        *,
+        step: float | timedelta | None = None,
+        by: str | None = None,
+        tail: Literal["keep", "drop"] = "keep",
+    ) -> Windows:
+        """Windows of `size` rows, or of a span of the time column `by`; sliding when `step` is given.
+
+        Windows run over each partition's rows in order, and over streams that never end; `partition(1)` first for
+        windows over all rows. `tail="drop"` leaves out windows that the end of the rows cut short.
+        """
+        from trek.data.windows import Windows, make_windowing
+
+        windowing = make_windowing(self.schema, size, step=step, by=by, tail=tail)
+        return Windows(self._node, windowing)
+
+    def cache(self, *, lazy: bool = False) -> Table:
+        """Rows computed once and kept in memory: now, or `lazy` with their first use."""
+        node = Cache(self._node)
+        if not lazy:
+            node.pieces(current_executor())
+        return Table(node)
 
     def union(self, *others: Table) -> Table:
         """The rows of this table, then those of the others; columns must be the same."""
@@ -108,6 +218,9 @@ class Table:
             if not other.schema.equals(self.schema):
                 raise InputError(f"a union needs equal columns; got\n{self.schema}\nand\n{other.schema}.")
         return Table(Union([self._node, *(other._node for other in others)]))
+
+    def _evenly(self, num_partitions: int) -> Node:
+        return Repartition(self._node, num_partitions)
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -161,8 +274,7 @@ class Table:
         whole = self._node.whole() if isinstance(self._node, Source) else None
         if whole is not None:
             return whole
-        parts = current_executor().map(pass_on, self._node.pieces(current_executor()))
-        batches = [batch for part in parts for batch in part.batches()]
+        batches = [batch for part in evaluate(self._node, current_executor()) for batch in part.batches()]
         if not batches:
             return self.schema.empty_table()
         first = batches[0].schema
@@ -211,6 +323,21 @@ class Table:
 
         return describe_batches(self.schema, iter(self))
 
+    def for_each(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
+        """Call `function` with every batch, in order, in this process; runs with a stream until that ends."""
+        for batch, where in steps.numbered(iter(self), Context(0, 1, "for_each")):
+            steps.call(function, steps.arrays_of(batch), where=f"for_each {source_name(function)}, {where}")
+
+    def sink(self, function: Callable[[Iterator[Any], Context], Any]) -> None:
+        """Call `function(batches, context)` once for each partition, where the partition is, and wait for all."""
+        evaluate(self.compute(_Sink(function))._node, current_executor())
+
+    def share(self) -> Handle:
+        """The rows in shared memory, for any process of this machine to map; see `trek.data.sharing.Handle`."""
+        from trek.data.sharing import share
+
+        return share(self.to_arrow())
+
     def persist(self, path: str | Path, *, storage: Storage = "parquet", overwrite: bool = False) -> Table:
         """Compute into a folder of shards, one for each partition, and read from there.
 
@@ -245,14 +372,34 @@ class Table:
         return Batches(table, batch_size, shuffle=shuffle, seed=seed, world=world or World(), tail=tail, epoch=epoch)
 
     def _first_schema(self) -> pa.Schema:
-        for batch in self:
-            return batch.schema
+        with ExitStack() as looking:
+            for source in sources(self._node):
+                looking.enter_context(source.looking_ahead())
+            for batch in self:
+                return batch.schema
         raise InputError(f"the table has no rows, so its columns are not known:\n{self.explain()}")
+
+    def _require_keys(self, by: str | Sequence[str]) -> list[str]:
+        keys = [by] if isinstance(by, str) else list(by)
+        self._require_columns(keys)
+        if keys:
+            require_keys(self.schema, keys)
+        return keys
 
     def _require_columns(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise InputError(f"column {missing[0]!r} does not exist. There are: {', '.join(self.columns)}.")
+
+
+class _Sink:
+    """Runs a function over a partition for its effect alone."""
+
+    def __init__(self, function: Callable[[Iterator[Any], Context], Any]) -> None:
+        self.function = function
+
+    def __call__(self, batches: Iterator[Any], context: Context) -> None:
+        self.function(batches, context)
 
 
 def _positive(number: int, name: str) -> int:

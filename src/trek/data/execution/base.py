@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 
 from trek.data.execution.parts import Part, Readable
+from trek.data.execution.store import Store
 
 Stream = Iterator[pa.RecordBatch]
 Task = Callable[..., Stream]
@@ -31,6 +32,15 @@ class Executor(ABC):
     """Runs the work of plans. Also a context manager that closes it."""
 
     num_workers: int
+    memory_limit_bytes: int
+    """Results beyond this go to disk."""
+    shares_memory: bool
+    """Whether functions run in this process, so that handing rows to them costs nothing."""
+
+    @property
+    @abstractmethod
+    def num_spilled_bytes(self) -> int:
+        """Bytes of results on disk because memory ran short."""
 
     @abstractmethod
     def put(self, table: pa.Table) -> Part:
@@ -59,6 +69,27 @@ class Executor(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def split_into(store: Store, pairs: Iterator[tuple[int, pa.RecordBatch]], *, num_partitions: int) -> list[Part]:
+    """Keep rows by the partition they go to."""
+    writers = [store.writer() for _ in range(num_partitions)]
+    try:
+        for target, batch in pairs:
+            writers[target].append(batch)
+        return [writer.finish() for writer in writers]
+    except BaseException:
+        for writer in writers:
+            writer.abort()
+        raise
+
+
+def join_pieces(pieces: Sequence[Sequence[Part]], *, num_partitions: int) -> list[Part]:
+    """Partition j of an exchange: the j-th piece of every input partition, in order."""
+    return [
+        Part(tuple(segment for source in pieces for segment in source[target].segments))
+        for target in range(num_partitions)
+    ]
 
 
 def default_memory_limit() -> int:

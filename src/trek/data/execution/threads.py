@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 
-from trek.data.execution.base import Executor, Split, Task, default_memory_limit
+from trek.data.execution.base import Executor, Split, Task, default_memory_limit, join_pieces, split_into
+from trek.data.execution.parallel import run_all
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.store import MemoryStore
-
-_Result = TypeVar("_Result")
 
 
 class ThreadExecutor(Executor):
     """Runs partitions on threads that live as long as one call."""
+
+    shares_memory = True
 
     def __init__(
         self,
@@ -28,7 +27,13 @@ class ThreadExecutor(Executor):
         spill_dir: Path | None = None,
     ) -> None:
         self.num_workers = num_workers or os.cpu_count() or 1
-        self.store = MemoryStore(memory_limit_bytes=memory_limit_bytes or default_memory_limit(), spill_dir=spill_dir)
+        self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
+        self.store = MemoryStore(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)
+
+    @property
+    def num_spilled_bytes(self) -> int:
+        """Bytes that went to disk so far."""
+        return self.store.num_spilled_bytes
 
     def put(self, table: pa.Table) -> Part:
         """Keep a table."""
@@ -40,33 +45,16 @@ class ThreadExecutor(Executor):
         def run(index: int) -> Part:
             return self.store.write(task(index, *(readables[index].batches() for readables in inputs)))
 
-        return self._all(run, len(inputs[0]))
+        return run_all(run, len(inputs[0]), num_threads=self.num_workers)
 
     def exchange(self, split: Split, parts: Sequence[Readable], *, num_partitions: int) -> list[Part]:
         """Send every row to the partition that `split` names; rows of lower partitions come first."""
 
         def run(index: int) -> list[Part]:
-            rows: list[list[pa.RecordBatch]] = [[] for _ in range(num_partitions)]
-            for target, batch in split(index, parts[index].batches()):
-                rows[target].append(batch)
-            return [self.store.write(batches) for batches in rows]
+            return split_into(self.store, split(index, parts[index].batches()), num_partitions=num_partitions)
 
-        return join_pieces(self._all(run, len(parts)), num_partitions=num_partitions)
+        return join_pieces(run_all(run, len(parts), num_threads=self.num_workers), num_partitions=num_partitions)
 
     def close(self) -> None:
         """Remove what was spilled."""
         self.store.close()
-
-    def _all(self, run: Callable[[int], _Result], num_partitions: int) -> list[_Result]:
-        if num_partitions == 1 or self.num_workers == 1:
-            return [run(index) for index in range(num_partitions)]
-        with ThreadPoolExecutor(self.num_workers, thread_name_prefix="trek-data") as pool:
-            return list(pool.map(run, range(num_partitions)))
-
-
-def join_pieces(pieces: Sequence[Sequence[Part]], *, num_partitions: int) -> list[Part]:
-    """Partition j of an exchange: the j-th piece of every input partition, in order."""
-    return [
-        Part(tuple(segment for source in pieces for segment in source[target].segments))
-        for target in range(num_partitions)
-    ]

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from trek.data.datasets import Dataset, find_dataset
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import Readable
 from trek.data.fetch import fetch
 from trek.data.plan import Source, Stream
-from trek.data.sources.memory import BATCH_ROWS, even_bounds
+from trek.data.sources.memory import MemorySource
 
 
 class NamedSource(Source):
@@ -24,6 +26,7 @@ class NamedSource(Source):
         self.paths = dict(paths)
         self._num_partitions = num_partitions
         self._table: pa.Table | None = None
+        self._memory: MemorySource | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -71,8 +74,11 @@ class NamedSource(Source):
 
     def read(self, index: int) -> Stream:
         """The rows of a range."""
-        start, stop = even_bounds(self.num_rows, self._num_partitions)[index]
-        return iter(self.table.slice(start, stop - start).to_batches(max_chunksize=BATCH_ROWS))
+        return self._in_memory().read(index)
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """Parts over the parsed rows, so that workers in other processes share them instead of parsing again."""
+        return self._in_memory().pieces(executor)
 
     def split(self, num_partitions: int) -> Source:
         """The same split in other ranges, parsed once for both."""
@@ -80,9 +86,7 @@ class NamedSource(Source):
         other._table = self._table
         return other
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A worker parses for itself rather than receive the rows in a pickle.
-        return {**self.__dict__, "dataset": self.dataset.name, "_table": None, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = {**state, "dataset": find_dataset(state["dataset"]), "_lock": threading.Lock()}
+    def _in_memory(self) -> MemorySource:
+        if self._memory is None:
+            self._memory = MemorySource(self.table, num_partitions=self._num_partitions)
+        return self._memory

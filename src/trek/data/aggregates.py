@@ -1,0 +1,90 @@
+"""Aggregates: what `reduce` computes, from its words to Arrow's group-by. Works on whole tables; knows no plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from trek.errors import InputError
+
+# what a user writes -> Arrow's hash aggregate
+_FUNCTIONS = {
+    "sum": "sum",
+    "mean": "mean",
+    "min": "min",
+    "max": "max",
+    "count": "count",
+    "std": "stddev",
+    "var": "variance",
+    "first": "first",
+    "last": "last",
+    "any": "any",
+    "all": "all",
+    "count_distinct": "count_distinct",
+}
+_ORDERED = {"first", "last"}
+
+Words = Mapping[str, str | tuple[str, str]]
+"""`{"x": "sum"}`, or with a new name `{"total": ("x", "sum")}`; `("*", "count")` counts rows."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One column of a result: `function` over `column`, called `name`."""
+
+    name: str
+    column: str
+    function: str
+
+
+def parse_aggregates(words: Words, schema: pa.Schema) -> list[Aggregate]:
+    """The aggregates that `words` ask for, checked against the columns."""
+    parsed = [
+        Aggregate(name, name, asked) if isinstance(asked, str) else Aggregate(name, asked[0], asked[1])
+        for name, asked in words.items()
+    ]
+    for aggregate in parsed:
+        _check(aggregate, schema)
+    return parsed
+
+
+def aggregate_table(table: pa.Table, aggregates: Sequence[Aggregate], *, keys: Sequence[str] = ()) -> pa.Table:
+    """One row for each key (one row in all without keys). std and var divide by n - 1, as pandas does."""
+    has_order = any(aggregate.function in _ORDERED for aggregate in aggregates)
+    asked = [_ask(aggregate) for aggregate in aggregates]
+    result = table.group_by(list(keys), use_threads=not has_order).aggregate(asked)
+    columns = {key: result.column(key) for key in keys}
+    for aggregate in aggregates:
+        columns[aggregate.name] = result.column(_arrow_name(aggregate))
+    return pa.table(columns)
+
+
+def _check(aggregate: Aggregate, schema: pa.Schema) -> None:
+    if aggregate.function not in _FUNCTIONS:
+        raise InputError(f"aggregate {aggregate.function!r} does not exist. Use one of: {', '.join(_FUNCTIONS)}.")
+    if aggregate.column == "*" and aggregate.function == "count":
+        return
+    if aggregate.column not in schema.names:
+        raise InputError(f"column {aggregate.column!r} does not exist. There are: {', '.join(schema.names)}.")
+    kind = schema.field(aggregate.column).type
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
+        raise InputError(
+            f"{aggregate.function!r} is not for column {aggregate.column!r} of type {kind}. "
+            "Give reduce() a function over arrays instead."
+        )
+
+
+def _ask(aggregate: Aggregate) -> tuple[object, ...]:
+    import pyarrow.compute as pc
+
+    if aggregate.column == "*":
+        return ([], "count_all")
+    if aggregate.function in ("std", "var"):
+        return (aggregate.column, _FUNCTIONS[aggregate.function], pc.VarianceOptions(ddof=1))
+    return (aggregate.column, _FUNCTIONS[aggregate.function])
+
+
+def _arrow_name(aggregate: Aggregate) -> str:
+    return "count_all" if aggregate.column == "*" else f"{aggregate.column}_{_FUNCTIONS[aggregate.function]}"
