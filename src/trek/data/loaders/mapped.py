@@ -116,12 +116,12 @@ class _SeededDataset(Dataset[Any]):
 
 
 def _plan_order(order: Order, epoch: int, world: World) -> list[PlannedBatch]:
-    rows = order.rows(epoch)
+    rows: list[int] = order.rows(epoch).tolist()
     plan = []
     for batch in range(order.num_batches):
-        mine = order.share(rows, batch, rank=world.rank, size=world.size).tolist()
-        stand_in = order.share(rows, batch, rank=0, size=world.size)[:1].tolist()
-        plan.append(PlannedBatch(mine or stand_in, len(mine), order.num_records(batch)))
+        first, count = batch * order.batch_size, order.num_records(batch)
+        mine = rows[first + world.rank : first + count : world.size]
+        plan.append(PlannedBatch(mine or rows[first : first + 1], len(mine), count))
     return plan
 
 
