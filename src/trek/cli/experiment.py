@@ -54,13 +54,12 @@ def create(
     with _client(obj) as client:
         client.upload_archive(package.data, sha256=package.sha256)
         created = client.create_experiment(config=config.normal_form(), archive=package.sha256)
-        for warning in created.warnings:
-            click.echo(f"trek: warning: {warning}", err=True)
-        click.echo(f"Created experiment {created.id}", err=as_json)
         if is_followed:
-            _follow(client, created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
-        elif as_json:
-            render.show_json(created)
+            _follow(client, created, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
+        else:
+            _tell_created(created, as_json=as_json)
+            if as_json:
+                render.show_json(created)
 
 
 @experiment.command("list")
@@ -139,19 +138,26 @@ def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
         click.echo(f"Experiment {experiment_id} is {details.state}.")
 
 
-def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as_json: bool) -> None:
-    from trek.cli.follow import follow, raise_for_end, show_end
+def _tell_created(created: ExperimentDetails, *, as_json: bool) -> None:
+    for warning in created.warnings:
+        click.echo(f"trek: warning: {warning}", err=True)
+    click.echo(f"Created experiment {created.id}", err=as_json)
 
-    hint = "leaves it running" if detach_on_interrupt else "ends it; with --detach-on-interrupt it would go on"
-    click.echo(f"Following experiment {experiment_id} (Ctrl-C {hint})", err=True)
+
+def _follow(client: Client, created: ExperimentDetails, *, detach_on_interrupt: bool, as_json: bool) -> None:
     try:
-        details = follow(client, experiment_id, to_stderr=as_json)
+        from trek.cli.follow import follow, raise_for_end, show_end
+
+        _tell_created(created, as_json=as_json)
+        hint = "leaves it running" if detach_on_interrupt else "ends it; with --detach-on-interrupt it would go on"
+        click.echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
+        details = follow(client, created.id, to_stderr=as_json)
     except KeyboardInterrupt:
         if detach_on_interrupt:
-            click.echo(f"Left running; follow it with `trek experiment logs -f {experiment_id}`.", err=True)
+            click.echo(f"Left running; follow it with `trek experiment logs -f {created.id}`.", err=True)
         else:
-            click.echo(f"Ending experiment {experiment_id} …", err=True)
-            _kill(client, experiment_id)
+            click.echo(f"Ending experiment {created.id} …", err=True)
+            _kill(client, created.id)
         sys.exit(130)
     if as_json:
         render.show_json(details)

@@ -64,7 +64,7 @@ def raise_for_end(details: ExperimentDetails) -> None:
     text = trial.traceback if trial is not None else ""
     is_shown = sys.stdout.isatty() and sys.stderr.isatty()  # the log above ends with it
     message = f"experiment {details.id}, trial {trial.id if trial else '-'}: {details.error}"
-    if details.failure == "input":
+    if details.failure in ("input", "rejected"):
         raise InputError(message)
     if details.failure == "outside":
         raise OutsideError(message)

@@ -12,9 +12,7 @@ from trek.errors import InputError
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--db", "database", metavar="URL", help="The database, such as postgresql://…; without, SQLite."
-)
+@click.option("--db", "database", metavar="URL", help="The database, such as postgresql://…; without, SQLite.")
 @click.option("--token", envvar="TREK_TOKEN", help="What clients must show; demanded for any address but loopback.")
 @click.option("--slots", type=click.IntRange(min=1), help="How many processes may train at once.")
 def up(*, host: str, port: int, database: str | None, token: str | None, slots: int | None) -> None:

@@ -22,7 +22,7 @@ def take_report(session: Session, trial: TrialRow, report: Report) -> ReportRepl
     if report.run != trial.run or trial.state != "running":
         return ReportReply(stop="killed")
     _take_metrics(session, trial, report.metrics)
-    _take_checkpoints(session, trial, report)
+    take_checkpoints(session, trial, report)
     if report.progress is not None:
         trial.progress = min(max(report.progress, 0.0), 1.0)
         session.flush()
@@ -89,7 +89,8 @@ def _last_of_each(points: Sequence[MetricPoint]) -> list[MetricPoint]:
     return list({(point.group, point.batches): point for point in points}.values())
 
 
-def _take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
+def take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
+    """Keep rows of new checkpoints, mark deleted ones, and point the trial at its newest."""
     for checkpoint in report.checkpoints:
         _keep_checkpoint(session, trial, checkpoint)
     if report.deleted_checkpoints:

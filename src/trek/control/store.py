@@ -15,6 +15,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.orm import Session
@@ -34,7 +35,7 @@ class Store:
         self._engine = _open(url)
         try:
             _migrate(self._engine)
-        except (OperationalError, sqlite3.Error) as error:
+        except (DatabaseError, sqlite3.Error, CommandError) as error:
             self._engine.dispose()
             raise _storage_error(url, error) from error
 
@@ -111,7 +112,7 @@ def _migrate(engine: Engine) -> None:
         command.upgrade(config, "head")
 
 
-def _storage_error(url: str, error: DatabaseError | sqlite3.Error) -> StorageError:
+def _storage_error(url: str, error: Exception) -> StorageError:
     cause = getattr(error, "orig", None) or error
     return StorageError(f"the database {_masked(url)!r} cannot be used: {cause}. Check its folder, disk and address.")
 

@@ -11,12 +11,13 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import select
 
+from trek.control.checkpoint_files import reconcile_checkpoints
 from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
@@ -73,11 +74,13 @@ class Supervisor:
         slots: int,
         environment: Callable[[], dict[str, str]],
         has_gpus: bool = False,
+        command: Sequence[str] = (sys.executable, "-m", "trek.experiments.worker"),
     ) -> None:
         self._store = store
         self._layout = layout
         self._engine = engine
         self._environment = environment
+        self._command = command
         self.has_gpus = has_gpus
         self.slots = slots
         self.running: dict[int, Running] = {}
@@ -154,6 +157,7 @@ class Supervisor:
             trial = session.get_one(TrialRow, running.trial_id)
             for report in take_spool(running.folder, run=running.run):
                 take_report(session, trial, report)
+            reconcile_checkpoints(session, trial, layout=self._layout)
             next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
         del self.running[running.trial_id]
         _LOG.info("trial %d, run %d: %s %s", running.trial_id, running.run, next_, ending.message)
@@ -201,7 +205,7 @@ class Supervisor:
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
         folder = self._layout.run(trial_id, trial.run)
         spec = GangSpec(
-            command=[sys.executable, "-m", "trek.experiments.worker"],
+            command=self._command,
             num_workers=num_slots,
             env=self._trial_environment(experiment, trial, slots, folder),
             cwd=self._layout.home,
@@ -264,6 +268,8 @@ class Supervisor:
                 .where(TrialRow.state == "running")
             ).all()
         for trial, experiment in rows:
+            if trial.id in self.running:
+                continue
             folder = self._layout.run(trial.id, trial.run)
             try:
                 gang: Gang = self._engine.attach(folder, on_exit=lambda _: self.wake())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trek.client.client import Address, Client
 from trek.client.embedded import read_address
@@ -29,6 +29,7 @@ from trek.train.length import Length
 from trek.train.rank_outcome import RankOutcome
 from trek.train.session import Outcome, SessionSettings, train_trial
 from trek.train.stopping import StopRequest
+from trek.train.storage import open_storage
 from trek.world import World
 
 PATIENCE_S = 120.0
@@ -107,7 +108,7 @@ def _train(place: Place, world: World, *, train: Callable[..., Outcome]) -> Outc
             trial_id=assignment.trial_id,
             loggers=loggers,
             stop=stop,
-            resume=Path(assignment.resume) if assignment.resume else None,
+            resume=_resume(assignment),
             name=assignment.name,
         )
 
@@ -133,6 +134,14 @@ def session_settings(config: ExperimentConfig, assignment: Assignment) -> Sessio
         initial_validation=config.perform_initial_validation,
         show_progress=False,
     )
+
+
+def _resume(assignment: Assignment) -> Path | Literal["latest"] | None:
+    """The trial's own newest checkpoint, told of or not; before there is one, the one it was told to start from."""
+    storage = open_storage(assignment.checkpoint_dir)
+    if assignment.resume is None or storage.names():
+        return "latest"
+    return Path(assignment.resume)
 
 
 def _length(raw: Mapping[str, int] | LengthSetting) -> Length:

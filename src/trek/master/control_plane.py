@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import secrets
 import signal
@@ -28,7 +27,8 @@ from trek.engines.local import LocalEngine, _count_gpus
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
 
-_LOG = logging.getLogger(__name__)
+STOP_GRACE_S = 30.0
+KILL_GRACE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,8 @@ class ControlPlane:
         self._layout = Layout(settings.home)
         self._token = settings.token or secrets.token_urlsafe(32)
         self._last_request_s = time.monotonic()
-        self._server: uvicorn.Server | None = None
         self._kill = False
-        self._is_stopping = False
-        self._has_ended = threading.Event()
+        self._is_stopping = threading.Event()
 
     def serve(self) -> None:
         """Run. One control plane at a time may own a home."""
@@ -77,9 +75,7 @@ class ControlPlane:
     def stop(self, kill: bool = False) -> None:
         """End soon; with `kill` end all experiments first."""
         self._kill = self._kill or kill
-        self._is_stopping = True
-        if self._server is not None:
-            self._server.should_exit = True
+        self._is_stopping.set()
 
     def _open_store(self) -> Store:
         return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
@@ -97,28 +93,36 @@ class ControlPlane:
         services = Services(store, layout=self._layout, supervisor=supervisor)
         app = make_app(services, token=self._token, stop=self.stop, on_request=self._notice)
         config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
-        self._server = uvicorn.Server(config)
+        server = _Server(config)
         with _address_file(self._layout.address_file, url=self._url, token=self._token):
             supervisor.start()
-            watcher = threading.Thread(target=self._watch, args=(services,), name="trek-idle")
+            watcher = threading.Thread(target=self._watch, args=(services, supervisor, server), name="trek-watch")
             watcher.start()
             try:
                 self._on_ready(self._url)
-                if not self._is_stopping:
-                    self._server.run(sockets=[listener])
+                server.run(sockets=[listener])
             finally:
-                # Nobody should be sent to a door that is closing; whoever comes now starts the next control plane.
-                self._layout.address_file.unlink(missing_ok=True)
-                self._has_ended.set()
+                self.stop()
                 watcher.join()
-                self._wind_down(services, supervisor)
 
-    def _wind_down(self, services: Services, supervisor: Supervisor) -> None:
-        if self._kill:
-            for experiment in services.experiments():
-                if experiment.state not in ENDED:
-                    services.kill_experiment(experiment.id)
-        supervisor.stop(grace_s=2.0 if self._kill else 20.0)
+    def _watch(self, services: Services, supervisor: Supervisor, server: uvicorn.Server) -> None:
+        """Wait for the order to stop, or for too long a silence; end the trials while they can still report."""
+        while not self._is_stopping.wait(0.5) and not self._is_idle(services):
+            pass
+        # Nobody should be sent to a door that is closing; whoever comes now starts the next control plane.
+        self._layout.address_file.unlink(missing_ok=True)
+        try:
+            if self._kill:
+                for experiment in services.experiments():
+                    if experiment.state not in ENDED:
+                        services.kill_experiment(experiment.id)
+            supervisor.stop(grace_s=KILL_GRACE_S if self._kill else STOP_GRACE_S)
+        finally:
+            server.should_exit = True
+
+    def _is_idle(self, services: Services) -> bool:
+        quiet_s, idle_s = time.monotonic() - self._last_request_s, self._settings.idle_s
+        return idle_s is not None and quiet_s > idle_s and services.num_active() == 0
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -130,15 +134,14 @@ class ControlPlane:
     def _notice(self) -> None:
         self._last_request_s = time.monotonic()
 
-    def _watch(self, services: Services) -> None:
-        """End when nothing is active and nobody has asked anything for a while."""
-        idle_s = self._settings.idle_s
-        while not self._has_ended.wait(0.5):
-            quiet_s = time.monotonic() - self._last_request_s
-            if idle_s is not None and quiet_s > idle_s and services.num_active() == 0:
-                _LOG.info("nothing to do for %.0f s: ending", quiet_s)
-                self.stop()
-                return
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the control plane, which ends trials before the door closes."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
 
 
 @contextlib.contextmanager

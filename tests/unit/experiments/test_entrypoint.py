@@ -69,8 +69,8 @@ def test_a_trial_is_loaded(folder: Path) -> None:
     [
         ("missing_module:Good", "no module 'missing_module'"),
         ("my_model:Bad", "has no 'Bad'"),
-        ("my_model:NoTrial", "is no Trial"),
-        ("my_model:NoTrain", "no train_batch"),
+        ("my_model:NoTrial", "is not a Trial"),
+        ("my_model:NoTrain", "lacks train_batch"),
     ],
 )
 def test_what_is_no_trial_is_refused(folder: Path, entrypoint: str, words: str) -> None:

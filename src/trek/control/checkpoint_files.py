@@ -1,0 +1,52 @@
+"""Checkpoints on storage and their rows, brought together: a trial that was killed may have left either unsaid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from trek.client.models import CheckpointReport, Report
+from trek.control.ingest import take_checkpoints
+from trek.control.layout import Layout
+from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
+from trek.experiments.config import ExperimentConfig
+from trek.train.storage import MANIFEST
+
+
+def reconcile_checkpoints(session: Session, trial: TrialRow, *, layout: Layout) -> None:
+    """Rows for whole checkpoints that nobody told of; checkpoints that are gone marked so. Call between runs only."""
+    experiment = session.get_one(ExperimentRow, trial.experiment_id)
+    storage = ExperimentConfig.parse(experiment.config).checkpoint_storage
+    folder = layout.checkpoints(experiment.id, trial.id, storage)
+    known = session.scalars(
+        select(CheckpointTable).where(CheckpointTable.trial_id == trial.id, ~CheckpointTable.is_deleted)
+    ).all()
+    found = {report.uuid: report for path in folder.glob(f"*/{MANIFEST}") if (report := _read(path)) is not None}
+    told = {row.uuid for row in known}
+    take_checkpoints(
+        session,
+        trial,
+        Report(
+            run=trial.run,
+            checkpoints=[report for uuid, report in found.items() if uuid not in told],
+            deleted_checkpoints=[row.uuid for row in known if row.uuid not in found],
+        ),
+    )
+
+
+def _read(path: Path) -> CheckpointReport | None:
+    try:
+        told = json.loads(path.read_text())
+        return CheckpointReport(
+            uuid=told["uuid"],
+            batches=told["batches"],
+            path=str(path.parent),
+            num_bytes=sum(file["bytes"] for file in told["files"].values()),
+            metrics=told["metrics"],
+            time_s=told["time_s"],
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # torn: reading it anew is the trial's business, which skips it

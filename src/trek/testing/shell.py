@@ -1,0 +1,122 @@
+"""Shell: the `trek` command with a home of its own, for tests of whole commands, and no process of it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+CONFIG: dict[str, Any] = {
+    "description": "line",
+    "hyperparameters": {"learning_rate": 0.05, "global_batch_size": 32},
+    "searcher": {"name": "single", "metric": "validation_error", "max_steps": 1, "smaller_is_better": True},
+    "entrypoint": "model_def:LineTrial",
+}
+
+
+@dataclass
+class Shell:
+    """Runs commands with a home of its own."""
+
+    home: Path
+    folder: Path
+    model: Path
+    """The model folder that `create` packs."""
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What commands find around them: nothing of Trek's but the home."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TREK_")}
+        return {**inherited, "TREK_HOME": str(self.home), "TREK_SLOTS": "2", **self.variables}
+
+    def run(self, *args: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+        """Run `trek args…` to its end."""
+        return subprocess.run(
+            self._command(args),
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def json(self, *args: str) -> Any:
+        """What `trek args… --json` prints."""
+        done = self.run(*args, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Start `trek args…` and leave it running."""
+        return subprocess.Popen(
+            self._command(args),
+            env=self.env,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _command(self, args: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "trek", *args]
+
+    def config(self, **changes: Any) -> str:
+        """Write a config, the usual one with `changes` (dots as double underscores); returns its path."""
+        made = json.loads(json.dumps(CONFIG))
+        for dotted, value in changes.items():
+            *parents, last = dotted.split("__")
+            inner = made
+            for key in parents:
+                inner = inner.setdefault(key, {})
+            inner[last] = value
+        path = self.folder / f"config-{time.monotonic_ns()}.yaml"
+        path.write_text(yaml.safe_dump(made))
+        return str(path)
+
+    def create(self, *args: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+        """`trek experiment create` of a changed config."""
+        return self.run("experiment", "create", self.config(**changes), str(self.model), *args)
+
+    def processes(self) -> list[psutil.Process]:
+        """Whatever runs with this home: the control plane, trials, their agents."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("TREK_HOME") == str(self.home) and process.status() != "zombie":
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def control_plane(self) -> psutil.Process:
+        """The process of the control plane."""
+        return psutil.Process(json.loads((self.home / "control.json").read_text())["pid"])
+
+    def clean_up(self) -> None:
+        """Stop the control plane with all its experiments, and fail if anything of it stays."""
+        if (self.home / "control.json").exists():
+            self.run("cluster", "stop", "--kill")
+        left = self.processes()
+        for process in left:
+            process.send_signal(signal.SIGKILL)
+        assert not left, f"still running: {left}"
+
+
+def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 60) -> None:
+    """Wait for something another process does."""
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.25)

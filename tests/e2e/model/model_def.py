@@ -1,0 +1,65 @@
+"""Small trials for whole-command tests: a line is fitted, and what else is asked for by hyperparameters happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import trek
+
+
+class LineTrial(trek.Trial):
+    """Fits a line; sleeps `sleep_s` at every batch, and does `at_batch: {number: deed}` once per trial folder."""
+
+    def __init__(self, context: trek.TrialContext) -> None:
+        self.context = context
+
+    def build_model(self) -> nn.Module:
+        return nn.Linear(4, 1)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.context.get_hparam("learning_rate"))
+
+    def build_training_data_loader(self) -> Any:
+        return trek.DataLoader(self._data(), batch_size=self.context.get_per_slot_batch_size())
+
+    def build_validation_data_loader(self) -> Any:
+        return trek.DataLoader(self._data(), batch_size=64)
+
+    def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+        time.sleep(self.context.get_hparams().get("sleep_s", 0))
+        deed = self.context.get_hparams().get("deeds", {}).get(f"batch_{batch_idx}")
+        if deed is not None:
+            self._do(deed)
+        x, y = batch
+        return {"loss": nn.functional.mse_loss(model(x), y)}
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+        x, y = batch
+        return {"validation_error": nn.functional.mse_loss(model(x), y)}
+
+    def _data(self) -> Any:
+        x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
+        return torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+
+    def _do(self, deed: str) -> None:
+        if deed == "raise":
+            raise ZeroDivisionError("the user's own mistake")
+        done = Path(os.environ["TREK_RUN_DIR"]).parent / f"done-{deed}"
+        if deed == "die_once" and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class NotAScalar(LineTrial):
+    """Returns a loss for every record."""
+
+    def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+        x, y = batch
+        return {"loss": (model(x) - y) ** 2}

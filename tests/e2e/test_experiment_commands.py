@@ -1,0 +1,153 @@
+"""`trek experiment create` and its neighbours, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from trek.testing.shell import Shell, wait_until
+
+
+def test_an_experiment_runs_to_its_end_and_is_recorded(shared_shell: Shell) -> None:
+    done = shared_shell.create()
+    assert done.returncode == 0, done.stderr
+    assert "Preparing files" in done.stdout
+    assert "1 files" in done.stdout
+    assert "Created experiment" in done.stdout
+    assert "Best validation_error:" in done.stdout
+    assert "Checkpoint:" in done.stdout
+
+    newest = shared_shell.json("experiment", "list")[0]
+    assert newest["state"] == "completed"
+    assert newest["progress"] == 1.0
+    assert newest["best_metric"] < 0.01
+    details = shared_shell.json("experiment", "describe", str(newest["id"]))
+    trial = details["trials"][0]
+    assert details["best_trial"] == trial["id"]
+    assert trial["batches"] == 100
+    points = shared_shell.json("trial", "metrics", str(trial["id"]), "--group", "validation")
+    assert points[-1]["batches"] == 100
+    checkpoints = shared_shell.json("checkpoint", "list", "--trial", str(trial["id"]))
+    assert trial["checkpoint"] in [one["uuid"] for one in checkpoints]
+    assert shared_shell.json("checkpoint", "describe", trial["checkpoint"][:8])["batches"] == 100
+    assert shared_shell.json("experiment", "logs", str(newest["id"])) == []
+
+
+def test_two_slots_train_as_one_trial(shared_shell: Shell) -> None:
+    done = shared_shell.create("--json", resources__slots_per_trial=2)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "completed"
+
+
+def test_an_error_of_the_users_code_shows_the_users_frames_alone(shared_shell: Shell) -> None:
+    done = shared_shell.create(hyperparameters__deeds={"batch_3": "raise"})
+    assert done.returncode == 1
+    assert "ZeroDivisionError: the user's own mistake" in done.stderr
+    assert "model_def.py" in done.stderr
+    assert "src/trek" not in done.stderr
+    newest = shared_shell.json("experiment", "describe", done.stdout.split("Created experiment ")[1].split()[0])
+    assert newest["state"] == "errored"
+    assert newest["trials"][0]["restarts"] == 0
+    assert newest["trials"][0]["failure"] == "user"
+    logs = shared_shell.run("experiment", "logs", str(newest["id"])).stdout
+    assert "ZeroDivisionError" in logs
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"entrypoint": "model_def:NotAScalar"}, "scalar"),
+        ({"hyperparameters": {"global_batch_size": 32}}, "learning_rate"),
+    ],
+    ids=["loss is no scalar", "hyperparameter is missing"],
+)
+def test_a_mistake_found_while_training_is_one_sentence(
+    shared_shell: Shell, changes: dict[str, object], words: str
+) -> None:
+    done = shared_shell.create(**changes)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"entrypoint": "nowhere:LineTrial"}, "no module 'nowhere'"),
+        ({"entrypoint": "model_def:Nobody"}, "no 'Nobody'"),
+        ({"max_restart": 1}, "Did you mean 'max_restarts'?"),
+        ({"resources__slots_per_trial": 64}, "smaller than the 64 slots"),
+        ({"searcher": {"name": "single", "max_steps": 1}}, "'searcher.metric' is missing"),
+    ],
+    ids=["no module", "no class", "unknown key", "batch below slots", "no metric"],
+)
+def test_a_mistake_found_before_anything_is_stored(shell: Shell, changes: dict[str, object], words: str) -> None:
+    done = shell.create(**changes)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not shell.home.exists()
+
+
+def test_a_folder_over_the_limit_is_refused(shell: Shell) -> None:
+    model = shell.folder / "big"
+    model.mkdir()
+    with (model / "data.bin").open("wb") as file:
+        file.truncate(97 * 2**20)
+    done = shell.run("experiment", "create", shell.config(), str(model))
+    assert done.returncode == 2
+    assert "data.bin" in done.stderr
+
+
+def test_a_home_that_cannot_be_written_is_the_outsides_fault(shell: Shell) -> None:
+    shell.variables = {"TREK_HOME": "/dev/null/home"}
+    done = shell.create()
+    assert done.returncode == 3
+    assert "Set TREK_HOME" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_following_the_id_comes_at_once_and_the_experiment_can_be_killed(shared_shell: Shell) -> None:
+    done = shared_shell.create("--no-follow", "--json", hyperparameters__sleep_s=0.2, searcher__max_steps=100)
+    assert done.returncode == 0, done.stderr
+    created = json.loads(done.stdout)
+    assert created["state"] in ("queued", "running")
+    killed = shared_shell.json("experiment", "kill", str(created["id"]))
+    assert killed["state"] == "killed"
+    assert killed["trials"][0]["state"] == "killed"
+    assert shared_shell.json("experiment", "kill", str(created["id"]))["state"] == "killed"
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["ends it", "leaves it"])
+def test_ctrl_c_while_following(shared_shell: Shell, is_left: bool) -> None:
+    config = shared_shell.config(hyperparameters__sleep_s=0.2, searcher__max_steps=100)
+    options = ["--detach-on-interrupt"] if is_left else []
+    command = shared_shell.start("experiment", "create", config, str(shared_shell.model), *options)
+    assert command.stderr is not None
+    assert "Following" in command.stderr.readline()
+    command.send_signal(signal.SIGINT)
+    output, errors = command.communicate(timeout=60)
+    assert command.returncode == 130, errors
+    number = output.split("Created experiment ")[1].split()[0]
+    state = shared_shell.json("experiment", "describe", number)["state"]
+    assert state in (("queued", "running") if is_left else ("killed",))
+    if is_left:
+        assert f"logs -f {number}" in errors
+        shared_shell.run("experiment", "kill", number)
+
+
+def test_ids_that_do_not_exist_are_named(shared_shell: Shell) -> None:
+    for args in (["experiment", "describe", "999"], ["trial", "logs", "999"], ["checkpoint", "describe", "zzz"]):
+        done = shared_shell.run(*args)
+        assert done.returncode == 2
+        assert "does not exist" in done.stderr
+
+
+def test_a_control_plane_with_nothing_to_do_ends_by_itself(shell: Shell) -> None:
+    shell.variables = {"TREK_IDLE_S": "0.5"}
+    assert shell.json("experiment", "list") == []
+    wait_until(lambda: not shell.processes(), timeout_s=30)
+    assert not (shell.home / "control.json").exists()
+    assert shell.json("experiment", "list") == []

@@ -1,0 +1,92 @@
+"""The client: typed answers, errors of the kind the control plane named, and finding it again when it has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from trek.client.client import Address, Client
+from trek.client.opening import master_url
+from trek.errors import ConfigError, InputError, MasterUnreachable, NotFound, OutsideError, StorageError, TrekError
+
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def client(handler: Handler, *, moved: Address | None = None) -> Client:
+    return Client(Address("http://master", "t0ken"), transport=httpx.MockTransport(handler), relocate=lambda: moved)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("NotFound", NotFound),
+        ("ConfigError", ConfigError),
+        ("StorageError", StorageError),
+        ("RankFailed", OutsideError),
+        ("SystemExit", OutsideError),
+        ("__doc__", OutsideError),
+    ],
+)
+def test_an_error_comes_back_as_the_kind_it_was(kind: str, expected: type[TrekError]) -> None:
+    with (
+        client(lambda _: httpx.Response(400, json={"kind": kind, "message": "what is wrong"})) as made,
+        pytest.raises(expected, match="what is wrong") as caught,
+    ):
+        made.experiments()
+    assert type(caught.value) is expected
+
+
+def test_an_answer_that_is_not_treks_is_said_to_be_none() -> None:
+    with (
+        client(lambda _: httpx.Response(502, text="<html>bad gateway</html>")) as made,
+        pytest.raises(MasterUnreachable, match="502"),
+    ):
+        made.experiments()
+
+
+def test_the_token_is_sent() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert request.headers["authorization"] == "Bearer t0ken"
+        return httpx.Response(200, json=[])
+
+    with client(handler) as made:
+        assert made.experiments() == []
+
+
+def test_a_control_plane_that_moved_is_asked_at_its_new_address() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "master":
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, json=[])
+
+    with client(handler, moved=Address("http://elsewhere", "new")) as made:
+        assert made.experiments() == []
+        assert made.url == "http://elsewhere"
+
+
+def test_a_control_plane_that_is_gone_is_unreachable() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with client(handler) as made, pytest.raises(MasterUnreachable, match="http://master"):
+        made.experiments()
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("host", "http://host"),
+        ("host:8080", "http://host:8080"),
+        ("https://host/trek/", "https://host/trek"),
+    ],
+)
+def test_a_master_may_be_named_shortly(text: str, url: str) -> None:
+    assert master_url(text) == url
+
+
+@pytest.mark.parametrize("text", ["ftp://host", "http://", "file:///etc"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="no address"):
+        master_url(text)

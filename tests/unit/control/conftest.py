@@ -1,0 +1,102 @@
+"""A control plane without HTTP, whose trials are small scripts, moved on by hand."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trek.client import models
+from trek.control.layout import Layout
+from trek.control.services import Services
+from trek.control.store import Store
+from trek.control.supervisor import Supervisor
+from trek.engines.local import LocalEngine
+from trek.experiments.package import pack
+
+CONFIG: dict[str, Any] = {
+    "name": "tiny",
+    "entrypoint": "model_def:Tiny",
+    "hyperparameters": {"lr": 0.1},
+    "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100}},
+}
+# A trial's process is a script in this language; `outcome` leaves word as the real one does.
+_PRELUDE = """
+import json, os, sys, time
+folder, rank = os.environ["TREK_RUN_DIR"], int(os.environ["RANK"])
+run = int(os.environ["TREK_RUN"])
+def outcome(kind, message="", stop_reason=""):
+    told = {"rank": rank, "kind": kind, "message": message, "traceback": "", "stop_reason": stop_reason}
+    with open(f"{folder}/outcome_{rank}.json", "w") as file: json.dump({**told, "time_s": time.time()}, file)
+    sys.exit({"done": 0, "user": 1, "input": 2, "outside": 3, "rejected": 0}[kind])
+"""
+
+
+@dataclass
+class Plane:
+    """Store, supervisor and services of one home."""
+
+    store: Store
+    supervisor: Supervisor
+    services: Services
+    archive: str
+
+    def create(self, **changes: Any) -> int:
+        """Create an experiment; returns its id."""
+        request = models.CreateExperiment(config={**CONFIG, **changes}, archive=self.archive)
+        return self.services.create_experiment(request).id
+
+    def run_until(self, is_true: Callable[[], bool], *, timeout_s: float = 30) -> None:
+        """Move on until something is so."""
+        deadline = time.monotonic() + timeout_s
+        while not is_true():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            self.supervisor.tick()
+            time.sleep(0.01)
+
+    def run_to_end(self, experiment_id: int) -> models.ExperimentDetails:
+        """Move on until the experiment has ended."""
+        self.run_until(lambda: self.services.experiment(experiment_id).state in models.ENDED)
+        return self.services.experiment(experiment_id)
+
+
+MakePlane = Callable[..., Plane]
+
+
+@pytest.fixture
+def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
+    """Makes planes over one home; `script` is what a trial's process does."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model_def.py").write_text("class Tiny: ...")
+    package = pack(model)
+    made: list[Plane] = []
+
+    def make(script: str = "outcome('done')", *, slots: int = 2) -> Plane:
+        home = tmp_path / "control-home"
+        store = Store.at(home)
+        supervisor = Supervisor(
+            store,
+            layout=Layout(home),
+            engine=LocalEngine(),
+            slots=slots,
+            environment=dict,
+            command=[sys.executable, "-S", "-c", _PRELUDE + script],
+        )
+        services = Services(store, layout=Layout(home), supervisor=supervisor)
+        services.archives.put(package.data, sha256=package.sha256)
+        made.append(Plane(store, supervisor, services, package.sha256))
+        return made[-1]
+
+    yield make
+    for plane in made:
+        for running in plane.supervisor.running.values():
+            running.gang.stop(grace_s=0)
+            if running.stopper is not None:
+                running.stopper.join()
+        plane.store.close()

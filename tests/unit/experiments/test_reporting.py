@@ -1,0 +1,103 @@
+"""Reports leave the training thread at once, arrive however late, and tell the trial to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from trek.client.models import Report, ReportReply
+from trek.errors import InputError, MasterUnreachable
+from trek.experiments.reporting import ControlPlaneLogger
+from trek.experiments.spool import take_spool
+from trek.train.loggers.base import CheckpointRow, MetricRow
+from trek.train.stopping import StopRequest
+
+
+class ControlPlaneDouble:
+    """Takes reports in, unless it is told to be away or to refuse."""
+
+    def __init__(self, *, is_away: bool = False, stop: str = "") -> None:
+        self.is_away = is_away
+        self.is_refusing = False
+        self.reports: list[Report] = []
+        self.arrived = threading.Event()
+        self._stop = stop
+
+    def __call__(self, report: Report) -> ReportReply:
+        if self.is_away:
+            raise MasterUnreachable("nobody is there")
+        if self.is_refusing:
+            raise InputError("no")
+        self.reports.append(report)
+        self.arrived.set()
+        return ReportReply(stop=self._stop)  # type: ignore[arg-type]
+
+    @property
+    def batches(self) -> list[int]:
+        return [point.batches for report in self.reports for point in report.metrics]
+
+
+def row(batches: int, loss: float = 0.5) -> MetricRow:
+    return MetricRow(group="training", batches=batches, epoch=0.0, metrics={"loss": loss}, time_s=1.0)
+
+
+def logger(send: ControlPlaneDouble, folder: Path, *, stop: StopRequest | None = None) -> ControlPlaneLogger:
+    return ControlPlaneLogger(send, run=3, folder=folder, stop=stop or StopRequest(), poll_s=0.02, drain_s=0.3)
+
+
+def test_everything_logged_arrives_in_order(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble()
+    with logger(plane, tmp_path) as reporting:
+        for batches in range(5000):
+            reporting.log_metrics(row(batches))
+    assert plane.batches == list(range(5000))
+    assert len(plane.reports) < 500, "rows travel together"
+
+
+def test_logging_does_not_wait_for_a_control_plane_that_is_away(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble(is_away=True)
+    with logger(plane, tmp_path) as reporting:
+        began = time.perf_counter()
+        for batches in range(1000):
+            reporting.log_metrics(row(batches))
+        assert time.perf_counter() - began < 1.0
+        plane.is_away = False
+    assert plane.batches == list(range(1000))
+
+
+def test_what_cannot_be_delivered_is_spooled(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble(is_away=True)
+    with logger(plane, tmp_path) as reporting:
+        reporting.log_metrics(row(1))
+        reporting.log_checkpoint(CheckpointRow("u", 1, "/u", 5, {}, 1.0))
+        reporting.log_checkpoint_deleted("old")
+        reporting.log_progress(0.5)
+    spooled = take_spool(tmp_path, run=3)
+    assert [p.batches for report in spooled for p in report.metrics] == [1]
+    assert [c.uuid for report in spooled for c in report.checkpoints] == ["u"]
+    assert [uuid for report in spooled for uuid in report.deleted_checkpoints] == ["old"]
+    assert take_spool(tmp_path, run=4) == []
+
+
+def test_a_refused_report_is_spooled_too(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble()
+    plane.is_refusing = True
+    with logger(plane, tmp_path) as reporting:
+        reporting.log_metrics(row(1))
+    assert len(take_spool(tmp_path, run=3)) == 1
+
+
+def test_a_trial_learns_that_it_shall_stop_without_reporting_anything(tmp_path: Path) -> None:
+    stop = StopRequest()
+    plane = ControlPlaneDouble(stop="searcher")
+    with logger(plane, tmp_path, stop=stop):
+        assert plane.arrived.wait(10)
+    assert (stop.is_set, stop.reason) == (True, "searcher")
+
+
+def test_values_that_are_no_numbers_travel_as_none(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble()
+    with logger(plane, tmp_path) as reporting:
+        reporting.log_metrics(row(1, loss=float("nan")))
+    assert plane.reports[0].metrics[0].metrics == {"loss": None}
