@@ -76,7 +76,7 @@ class _Reader:
             self.read(value.__wrapped__, label=label)
 
     def _read_function(self, function: types.FunctionType) -> None:
-        label = f"{function.__module__}.{function.__qualname__}"
+        label = f"{_module_label(function.__module__)}.{function.__qualname__}"
         if id(function) in self._seen:
             return
         self._seen.add(id(function))
@@ -92,7 +92,7 @@ class _Reader:
             self._read_import(_absolute(name, level, package), taken)
 
     def _read_used(self, value: Any, *, name: str, function: types.FunctionType) -> None:
-        label = f"{function.__module__}.{name}"
+        label = f"{_module_label(function.__module__)}.{name}"
         if isinstance(value, types.ModuleType) and _is_project(value.__name__, getattr(value, "__file__", None)):
             for attribute in sorted(_all_names(function.__code__) & vars(value).keys()):
                 self.read(getattr(value, attribute), label=f"{value.__name__}.{attribute}")
@@ -100,7 +100,7 @@ class _Reader:
             self.read(value, label=label)
 
     def _read_class(self, kind: type) -> None:
-        label = f"{kind.__module__}.{kind.__qualname__}"
+        label = f"{_module_label(kind.__module__)}.{kind.__qualname__}"
         if id(kind) in self._seen:
             return
         self._seen.add(id(kind))
@@ -275,6 +275,13 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and type(first.value.value) is str:
                 node.body = node.body[1:]
     return tree
+
+
+def _module_label(module: str | None) -> str:
+    """A script has the same name whether it is run or imported."""
+    if module != "__main__":
+        return module or "?"
+    return Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").stem
 
 
 def _is_project(module: str | None, file: str | None) -> bool:

@@ -172,6 +172,11 @@ class FlowStore:
         row = self._db.execute("select outputs from results where key = ?", (key,)).fetchone()
         return self.read(row[0]) if row else None
 
+    def run_of_result(self, key: str) -> str | None:
+        """The run that made what is kept under `key`."""
+        row = self._db.execute("select run from results where key = ?", (key,)).fetchone()
+        return row[0] if row else None
+
     def latest_components(self, name: str) -> dict[str, str] | None:
         """What the last success of the step called `name` depended on."""
         row = self._db.execute("select components from latest where name = ?", (name,)).fetchone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ class Stored:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {**asdict(self), "files": [list(one) for one in self.files]}
+        files = [list(one) for one in self.files]
+        return {"kind": self.kind, "facts": self.facts, "digest": self.digest, "folder": self.folder, "files": files}
 
     @property
     def num_bytes(self) -> int:

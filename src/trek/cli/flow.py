@@ -1,0 +1,284 @@
+"""`trek flow`: run pipelines of steps, and look at their runs. Thin over `trek.flow`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.errors import InputError, TrainingError
+
+if TYPE_CHECKING:
+    from trek.flow import Flow
+    from trek.flow.store import FlowStore
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_PARALLEL = click.option("--parallel", type=int, help="How many slots steps may take.  [default: one per core or GPU]")
+_PARAM = click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter; may be repeated."
+)
+
+
+@click.group()
+def flow() -> None:
+    """Run pipelines of steps, and look at their runs."""
+
+
+@flow.command(add_help_option=False)
+@click.argument("file", required=False)
+@click.option("--from", "from_step", metavar="STEP", help="Run STEP and all that depends on it, changed or not.")
+@click.option("--only", metavar="STEP", help="Run STEP alone, on what earlier steps gave before.")
+@click.option("--force", is_flag=True, help="Run every step, changed or not.")
+@_PARAM
+@_PARALLEL
+@_JSON
+@click.option("-h", "--help", "wants_help", is_flag=True, help="Show this message, and the parameters of FILE.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    file: str | None,
+    from_step: str | None,
+    only: str | None,
+    force: bool,
+    params: tuple[str, ...],
+    parallel: int | None,
+    as_json: bool,
+    wants_help: bool,
+) -> int:
+    """Run the flow that FILE (Python or YAML) defines; steps whose result is kept are not run again."""
+    from trek.flow.loading import load_flow
+
+    if wants_help:
+        click.echo(ctx.get_help() + (_describe_params(load_flow(file)) if file else ""))
+        return 0
+    if file is None:
+        raise InputError("trek flow run needs the file that defines the flow, such as flow.py.")
+    loaded = load_flow(file)
+    settings = {"from_step": from_step, "only": only, "force": force}
+    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
+
+
+@flow.command()
+@click.argument("flow_name", metavar="FLOW")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@_PARAM
+@_PARALLEL
+@_JSON
+def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, as_json: bool) -> int:
+    """Go on with a RUN (the newest) of FLOW (its name or file) where it failed or was ended."""
+    from trek.flow.loading import load_flow
+
+    loaded = load_flow(flow_name) if _is_file(flow_name) else None
+    store = _open(loaded.name if loaded else flow_name)
+    row = store.find_run(run_id)
+    store.close()
+    if loaded is None:
+        if row.source is None:
+            raise InputError(f"run {row.id} was started from no file. Resume it with flow.run(resume={row.id!r}).")
+        loaded = load_flow(row.source)
+    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, resume=row.id)
+
+
+@flow.command()
+@click.argument("flow_name", metavar="[FLOW]", required=False)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@_JSON
+def status(flow_name: str | None, run_id: str | None, as_json: bool) -> None:
+    """Show the runs of every flow, or the steps of one RUN (the newest) of FLOW and why each ran."""
+    from trek.flow.looking import describe_run, flow_names, summarise_run
+    from trek.world import trek_home
+
+    if flow_name is None:
+        rows = []
+        for name in flow_names(trek_home()):
+            store = _open(name)
+            rows += [summarise_run(store, one) for one in store.runs()]
+            store.close()
+        _show(rows, as_json=as_json, columns=("flow", "id", "state", "seconds"))
+        return
+    store = _open(_name_of(flow_name))
+    found = describe_run(store, store.find_run(run_id))
+    store.close()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    click.echo(f"{found['flow']} {found['id']}: {found['state']}")
+    _show(found["steps"], as_json=False, columns=("name", "state", "seconds", "reason", "error"))
+
+
+@flow.command()
+@click.argument("flow_name", metavar="FLOW")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--format", "style", type=click.Choice(["text", "mermaid", "svg"]), default="text", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write there instead of printing.")
+@_JSON
+def graph(flow_name: str, run_id: str | None, style: str, output: Path | None, as_json: bool) -> None:
+    """Draw the steps of FLOW (its name or file) with their states and times in a RUN (the newest)."""
+    from trek.flow import drawing
+
+    nodes = _nodes(flow_name, run_id)
+    if as_json:
+        rows = [{"name": n.name, "after": list(n.after), "state": n.state, "seconds": n.seconds} for n in nodes]
+        click.echo(json.dumps(rows))
+        return
+    draw = {"text": drawing.draw_text, "mermaid": drawing.draw_mermaid, "svg": drawing.draw_svg}[style]
+    if output is None:
+        click.echo(draw(nodes))
+    else:
+        output.write_text(draw(nodes) + "\n")
+
+
+@flow.command()
+@click.argument("flow_name", metavar="FLOW")
+@click.argument("step")
+@click.option("--run", "run_id", metavar="RUN", help="Which run.  [default: the newest]")
+@_JSON
+def logs(flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
+    """Print what STEP wrote."""
+    from trek.flow.looking import read_log
+
+    store = _open(_name_of(flow_name))
+    text = read_log(store, store.find_run(run_id), step)
+    store.close()
+    click.echo(
+        json.dumps([{"step": step, "line": line} for line in text.splitlines()]) if as_json else text, nl=as_json
+    )
+
+
+@flow.command()
+@click.argument("flow_name", metavar="FLOW")
+@click.option(
+    "--keep", "keep_runs", type=click.IntRange(min=0), default=1, show_default=True, help="Newest runs to keep."
+)
+@_JSON
+def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
+    """Remove old runs of FLOW, and results and files that no kept run used."""
+    store = _open(_name_of(flow_name))
+    count, num_bytes = store.clean(keep_runs=keep_runs)
+    store.close()
+    gone = {"flow": store.name, "artefacts": count, "bytes": num_bytes}
+    click.echo(json.dumps(gone) if as_json else f"removed {count} artefacts, {num_bytes} bytes")
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, treated as Ctrl-C is."""
+
+
+def _run(loaded: Flow, *, as_json: bool, **settings: Any) -> int:
+    try:
+        with _sigterm_interrupts():
+            result = loaded.run(show=not as_json, **settings)
+    except _Terminated:
+        return 128 + signal.SIGTERM
+    except TrainingError:
+        if as_json:
+            _print_newest(loaded.name)
+        raise
+    if as_json:
+        _print_newest(loaded.name, run_id=result.id)
+    return 0
+
+
+def _print_newest(name: str, run_id: str | None = None) -> None:
+    from trek.flow.looking import describe_run
+
+    store = _open(name)
+    click.echo(json.dumps(describe_run(store, store.find_run(run_id))))
+    store.close()
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _open(name: str) -> FlowStore:
+    from trek.flow.looking import open_store
+    from trek.world import trek_home
+
+    return open_store(name, home=trek_home())
+
+
+def _is_file(text: str) -> bool:
+    return Path(text.partition(":")[0]).suffix in (".py", ".yaml", ".yml")
+
+
+def _name_of(flow_or_file: str) -> str:
+    from trek.flow.loading import load_flow
+
+    return load_flow(flow_or_file).name if _is_file(flow_or_file) else flow_or_file
+
+
+def _nodes(flow_or_file: str, run_id: str | None) -> list[Any]:
+    """The graph of a run, or of a file as it is now with the states that the run found."""
+    from trek.flow.drawing import Node
+    from trek.flow.loading import load_flow
+    from trek.flow.looking import flow_names, nodes_of
+    from trek.flow.runner import graph_of
+    from trek.world import trek_home
+
+    loaded = load_flow(flow_or_file) if _is_file(flow_or_file) else None
+    graph = graph_of(loaded.steps) if loaded else None
+    name = loaded.name if loaded else flow_or_file
+    if graph is not None and name not in flow_names(trek_home()):
+        return [Node(one["name"], tuple(one["after"])) for one in graph]
+    store = _open(name)
+    nodes = nodes_of(store, store.find_run(run_id), graph=graph)
+    store.close()
+    return nodes
+
+
+def _parse_params(loaded: Flow, params: tuple[str, ...]) -> dict[str, Any]:
+    parsed = {}
+    for param in params:
+        name, equals, text = param.partition("=")
+        if not equals:
+            raise InputError(f"--param {param!r} is not NAME=VALUE. Write for example --param lr=0.1.")
+        if name not in loaded.params:
+            known = ", ".join(loaded.params) or "none"
+            raise InputError(f"flow {loaded.name!r} has no parameter {name!r}. It has: {known}.")
+        parsed[name] = loaded.params[name].parse(text)
+    return parsed
+
+
+def _describe_params(loaded: Flow) -> str:
+    if not loaded.params:
+        return f"\n\nFlow {loaded.name!r} has no parameters."
+    lines = [
+        f"  --param {one.name}={type(one.default).__name__}  {one.help}  [default: {one.default}]"
+        for one in loaded.params.values()
+    ]
+    return "\n".join(["", "", f"Parameters of flow {loaded.name!r}:", *lines])
+
+
+def _show(rows: list[dict[str, Any]], *, as_json: bool, columns: tuple[str, ...]) -> None:
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
+    for line in [list(columns), *cells]:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f}" if isinstance(value, float) else str(value)

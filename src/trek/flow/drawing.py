@@ -1,0 +1,109 @@
+"""Pictures of a graph with the state and time of every step: as text, Mermaid and SVG. Draws plain data only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+_SIGNS = {"done": "✓", "cached": "=", "failed": "✗", "running": "▶", "skipped": "-", "blocked": "!", "interrupted": "!"}
+_COLOURS = {
+    "done": "#c8e6c9",
+    "cached": "#e3f2fd",
+    "failed": "#ffcdd2",
+    "running": "#fff9c4",
+    "interrupted": "#ffe0b2",
+    "blocked": "#eeeeee",
+    "skipped": "#eeeeee",
+    "pending": "#ffffff",
+}
+_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 180, 44, 24, 44, 16
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step as it is drawn."""
+
+    name: str
+    after: tuple[str, ...]
+    state: str = "pending"
+    seconds: float | None = None
+
+    @property
+    def caption(self) -> str:
+        """State and time in a few letters."""
+        return self.state if self.seconds is None else f"{self.state} {self.seconds:.1f} s"
+
+
+def draw_text(nodes: Sequence[Node]) -> str:
+    """One line a step, in an order in which they may run."""
+    width = max((len(node.name) for node in nodes), default=0)
+    lines = []
+    for node in nodes:
+        sign = _SIGNS.get(node.state, " ")
+        arrow = f"  ← {', '.join(node.after)}" if node.after else ""
+        lines.append(f"{sign} {node.name:<{width}}  {node.caption:<16}{arrow}".rstrip())
+    return "\n".join(lines)
+
+
+def draw_mermaid(nodes: Sequence[Node]) -> str:
+    """A flowchart in Mermaid's language."""
+    ids = {node.name: f"s{index}" for index, node in enumerate(nodes)}
+    lines = ["flowchart TD"]
+    for node in nodes:
+        label = node.name.replace('"', "#quot;")
+        lines.append(f'    {ids[node.name]}["{label}<br/>{node.caption}"]:::{node.state}')
+    for node in nodes:
+        lines += [f"    {ids[up]} --> {ids[node.name]}" for up in node.after if up in ids]
+    used = dict.fromkeys(node.state for node in nodes)
+    lines += [f"    classDef {state} fill:{_COLOURS.get(state, '#ffffff')},stroke:#555" for state in used]
+    return "\n".join(lines)
+
+
+def draw_svg(nodes: Sequence[Node]) -> str:
+    """A picture by itself: layers from top to bottom, a step below everything it waits for."""
+    spots = _layout(nodes)
+    width = max((x for x, _ in spots.values()), default=0) + _BOX_WIDTH + _MARGIN
+    height = max((y for _, y in spots.values()), default=0) + _BOX_HEIGHT + _MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
+        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+        '<path d="M0,0 L8,4 L0,8 z" fill="#555"/></marker></defs>',
+    ]
+    for node in nodes:
+        parts += [_svg_line(spots[up], spots[node.name]) for up in node.after if up in spots]
+    parts += [_svg_box(node, *spots[node.name]) for node in nodes]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _layout(nodes: Sequence[Node]) -> dict[str, tuple[int, int]]:
+    """Nodes come in an order in which they may run, so one pass finds every layer."""
+    layers: dict[str, int] = {}
+    for node in nodes:
+        layers[node.name] = 1 + max((layers[up] for up in node.after if up in layers), default=-1)
+    counts: dict[int, int] = {}
+    spots = {}
+    for node in nodes:
+        layer = layers[node.name]
+        column = counts.get(layer, 0)
+        counts[layer] = column + 1
+        spots[node.name] = _MARGIN + column * (_BOX_WIDTH + _GAP_X), _MARGIN + layer * (_BOX_HEIGHT + _GAP_Y)
+    return spots
+
+
+def _svg_line(start: tuple[int, int], end: tuple[int, int]) -> str:
+    x1, y1 = start[0] + _BOX_WIDTH // 2, start[1] + _BOX_HEIGHT
+    x2, y2 = end[0] + _BOX_WIDTH // 2, end[1]
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#555" marker-end="url(#tip)"/>'
+
+
+def _svg_box(node: Node, x: int, y: int) -> str:
+    middle = x + _BOX_WIDTH // 2
+    name = node.name if len(node.name) <= 22 else f"{node.name[:21]}…"
+    return (
+        f"<g><title>{escape(node.name)}: {escape(node.caption)}</title>"
+        f'<rect x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="6" '
+        f'fill="{_COLOURS.get(node.state, "#ffffff")}" stroke="#555"/>'
+        f'<text x="{middle}" y="{y + 19}" text-anchor="middle" font-size="14">{escape(name)}</text>'
+        f'<text x="{middle}" y="{y + 36}" text-anchor="middle" font-size="11">{escape(node.caption)}</text></g>'
+    )

@@ -1,0 +1,117 @@
+"""Flows from YAML: the same graph, spelled without Python.
+
+    name: mnist
+    params: {lr: 0.1}
+    steps:
+      download: {python: "steps:download", retries: 3}
+      prepare: {python: "steps:prepare", args: ["${download}"], outputs: 2}
+      train: {script: train.py, args: ["--data", "${prepare.0.path}", "--lr", "${lr}"], workers: 2, outputs: [model.pt]}
+      evaluate: {command: [python, evaluate.py, "${train.path}"]}
+
+A text that is one `${…}` is a reference to an earlier step's output or to a parameter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trek.errors import ConfigError
+from trek.flow.flow import Flow
+
+_REFERENCE = re.compile(r"\$\{([\w-]+)(?:\.(\d+))?(\.path)?\}")
+_SETTINGS = {"after", "when", "retries", "backoff_s", "timeout_s", "env", "cwd", "cache"}
+_KINDS: dict[str, set[str]] = {
+    "python": _SETTINGS | {"args", "kwargs", "outputs", "workers", "handover"},
+    "script": _SETTINGS | {"args", "outputs", "workers", "hostfile", "launcher"},
+    "command": _SETTINGS | {"outputs"},
+}
+
+
+def read_yaml_flow(path: Path) -> Flow:
+    """The flow that `path` describes."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), dict):
+        raise ConfigError(f"{path} needs a mapping called 'steps'. See the documentation of flows.")
+    if unknown := sorted(content.keys() - {"name", "params", "steps"}):
+        raise ConfigError(f"{path}: {unknown[0]!r} is not known. A flow has name, params and steps.")
+    folder = str(path.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return _Reader(path, content).read()
+
+
+class _Reader:
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        self._path = path
+        self._content = content
+        self._flow = Flow(content.get("name") or path.stem)
+        self._flow.source = str(path.resolve())
+        self._made: dict[str, Any] = {}
+
+    def read(self) -> Flow:
+        for name, default in (self._content.get("params") or {}).items():
+            self._made[name] = self._flow.param(name, default)
+        for name, step in self._content["steps"].items():
+            self._made[name] = self._read_step(name, step)
+        return self._flow
+
+    def _read_step(self, name: str, step: Any) -> Any:
+        kinds = [kind for kind in _KINDS if isinstance(step, dict) and kind in step]
+        if len(kinds) != 1:
+            raise ConfigError(f"{self._path}: step {name!r} needs one of {', '.join(_KINDS)}.")
+        kind = kinds[0]
+        settings = {key: self._resolve(value, name) for key, value in step.items() if key != kind}
+        if unknown := sorted(settings.keys() - _KINDS[kind]):
+            raise ConfigError(
+                f"{self._path}: step {name!r} has {unknown[0]!r}, which a {kind} step does not know. "
+                f"It knows {', '.join(sorted(_KINDS[kind]))}."
+            )
+        settings["after"] = [self._named(one, name) for one in settings.get("after", ())]
+        args = settings.pop("args", [])
+        if kind == "command":
+            return self._flow.command(name, self._resolve(step[kind], name), **settings)
+        if kind == "script":
+            return self._flow.script(step[kind], *args, name=name, **settings)
+        return self._flow.step(
+            self._function(step[kind], name), *args, name=name, **settings.pop("kwargs", {}), **settings
+        )
+
+    def _function(self, spelling: str, name: str) -> Callable[..., Any]:
+        module, _, attribute = str(spelling).partition(":")
+        try:
+            function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"{self._path}: step {name!r}: {spelling!r} cannot be loaded: {error}.") from error
+        return function
+
+    def _resolve(self, value: Any, name: str) -> Any:
+        if isinstance(value, dict):
+            return {key: self._resolve(inner, name) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._resolve(inner, name) for inner in value]
+        match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            return value
+        made = self._named(match[1], name)
+        output = made[int(match[2])] if match[2] else made
+        return output.path if match[3] else output
+
+    def _named(self, reference: Any, name: str) -> Any:
+        if not isinstance(reference, str):
+            return reference
+        if reference not in self._made:
+            raise ConfigError(
+                f"{self._path}: step {name!r} names {reference!r}, which is no earlier step and no parameter. "
+                f"There are: {', '.join(self._made) or 'none'}."
+            )
+        return self._made[reference]
