@@ -10,6 +10,7 @@ import ast
 import dis
 import functools
 import importlib.util
+import inspect
 import re
 import sys
 import sysconfig
@@ -22,6 +23,7 @@ from typing import Any
 from trek.flow.contents import digest_path, digest_text
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_MEANING = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -181,31 +183,25 @@ class _Reader:
 
 
 def _spell_code(code: types.CodeType) -> Iterator[str]:
-    yield code.co_code.hex()
-    yield code.co_exceptiontable.hex()
-    yield repr((code.co_names, code.co_freevars, code.co_flags, code.co_argcount, code.co_kwonlyargcount))
-    yield repr(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    for constant in _constants(code):
-        if isinstance(constant, types.CodeType):
-            yield from _spell_code(constant)
-        elif isinstance(constant, frozenset):
-            yield repr(sorted(map(repr, constant)))
+    """Instructions with their constants in place, so that a docstring, which no instruction loads, does not count."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opcode in dis.hasconst:
+            yield instruction.opname
+            yield from _spell_constant(instruction.argval)
         else:
-            yield repr(constant)
+            yield f"{instruction.opname} {instruction.arg}"
+    yield code.co_exceptiontable.hex()
+    yield repr((code.co_names, code.co_freevars, code.co_flags & _MEANING, code.co_argcount, code.co_kwonlyargcount))
+    yield repr(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def _constants(code: types.CodeType) -> tuple[Any, ...]:
-    """Without the docstring, which the first constant of a named function is."""
-    constants = code.co_consts
-    is_function = not code.co_name.startswith("<") and bool(code.co_flags & 0x2)  # CO_NEWLOCALS: no class body
-    if constants and isinstance(constants[0], str) and is_function and _has_docstring(code):
-        return constants[1:]
-    return constants
-
-
-def _has_docstring(code: types.CodeType) -> bool:
-    # Up to 3.12 the first constant of a function is its docstring or None; later a flag says so.
-    return sys.version_info < (3, 13) or bool(code.co_flags & 0x4000000)
+def _spell_constant(constant: Any) -> Iterator[str]:
+    if isinstance(constant, types.CodeType):
+        yield from _spell_code(constant)
+    elif isinstance(constant, frozenset):
+        yield repr(sorted(map(repr, constant)))
+    else:
+        yield repr(constant)
 
 
 def _all_names(code: types.CodeType) -> set[str]:
