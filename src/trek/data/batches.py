@@ -1,43 +1,55 @@
 """Batches: tuples of tensors by global row order, this rank's share of each; resumable at any row, at any world size.
 
-Shuffled, rows are gathered from columns in memory (mapped, for a table persisted as Arrow); no shuffled copy is made.
-In order, rows of a table that is not in memory stream through, so that it may be larger than memory.
-The order itself is `trek.data.order.Order`, the same that training loaders use.
+Shuffled, rows are gathered where they lie, in memory or in mapped files, and no shuffled copy is made. In order, rows
+of a table that is not in memory stream through, so that it may be larger than memory. The order itself is
+`trek.data.order.Order`, the same that training loaders use.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import IterableDataset, get_worker_info
 
-from trek.data import tensors
+from trek.data.columns import Columns, RunningColumns, StoredColumns
 from trek.data.order import Order, Tail
-from trek.data.plan import Source
+from trek.data.prefetch import prefetched
 from trek.errors import InputError
 
 if TYPE_CHECKING:
     from trek.data.table import Table
     from trek.world import World
 
-Columns = tuple[torch.Tensor, ...]
-
 
 class Batches:
     """Iterate for one epoch of batches; a complete pass moves on to the next epoch.
 
-    A batch of rows in order may share memory with the table: do not write to it in place.
+    A batch of rows in order may share memory with the table: do not write to it in place. `wait_s` adds up how long the
+    loop over the batches waited for them; with `prefetch` that many batches are made ahead by a thread.
     """
 
     def __init__(
-        self, table: Table, batch_size: int, *, shuffle: bool, seed: int, world: World, tail: Tail, epoch: int
+        self,
+        table: Table,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int,
+        world: World,
+        tail: Tail,
+        epoch: int,
+        prefetch: int = 0,
     ) -> None:
         self.order = Order(table.num_rows, batch_size, shuffle=shuffle, seed=seed, tail=tail)
         self.epoch = epoch
         self.world = world
+        self.wait_s = 0.0
         self._table = table
-        self._held: Columns | None = None
+        self._prefetch = prefetch
+        self._stored: StoredColumns | None = None
         self._next_batch = 0
         self._start_batch = 0
 
@@ -46,12 +58,28 @@ class Batches:
 
     def __iter__(self) -> Iterator[Columns]:
         self._next_batch, self._start_batch = self._start_batch, 0
-        streams = self._held is None and not self.order.shuffle and not _is_in_memory(self._table)
-        for share in self._stream() if streams else self._gather():
-            self._next_batch += 1
-            yield share
+        shares = self.shares(first=self._next_batch)
+        with prefetched(shares, depth=self._prefetch) as ready:
+            while True:
+                began = time.perf_counter()
+                share = next(ready, None)
+                self.wait_s += time.perf_counter() - began
+                if share is None:
+                    break
+                self._next_batch += 1
+                yield share
         self.epoch += 1
         self._next_batch = 0
+
+    def shares(self, *, first: int = 0, every: int = 1) -> Iterator[Columns]:
+        """This rank's share of the batches `first`, `first + every`, … of the current epoch."""
+        is_stored = self._stored is not None or StoredColumns.lie_ready(self._table)
+        streams = not self.order.shuffle and not is_stored
+        return self._running(first, every) if streams else self._gathered(first, every)
+
+    def as_dataset(self) -> BatchDataset:
+        """The batches as a torch IterableDataset, for `DataLoader(dataset, batch_size=None)` with any num_workers."""
+        return BatchDataset(self)
 
     def state_dict(self) -> dict[str, int]:
         """Where the next batch begins: the epoch, and the global row in it."""
@@ -77,77 +105,38 @@ class Batches:
         self.epoch, self._start_batch = state["epoch"], state["row"] // self.order.batch_size
         self._next_batch = self._start_batch
 
-    def _gather(self) -> Iterator[Columns]:
-        columns = self._columns()
+    def _gathered(self, first: int, every: int) -> Iterator[Columns]:
+        if self._stored is None:
+            self._stored = StoredColumns.of(self._table)
         rows = self.order.rows(self.epoch) if self.order.shuffle or self.order.tail == "pad" else None
-        for batch in range(self._next_batch, len(self)):
+        for batch in range(first, len(self), every):
             if rows is None:
-                yield tuple(column[self._slice(batch)] for column in columns)
+                start = batch * self.order.batch_size
+                stop = start + self.order.num_records(batch)
+                yield self._stored.rows(start + self.world.rank, stop, self.world.size)
             else:
-                share = self.order.share(rows, batch, rank=self.world.rank, size=self.world.size)
-                yield tuple(column.index_select(0, share) for column in columns)
+                yield self._stored.take(self.order.share(rows, batch, rank=self.world.rank, size=self.world.size))
 
-    def _slice(self, batch: int) -> slice:
-        start = batch * self.order.batch_size
-        return slice(start + self.world.rank, start + self.order.num_records(batch), self.world.size)
-
-    def _columns(self) -> Columns:
-        if self._held is None:
-            self._held = tuple(self._table.to_torch().values())
-        return self._held
-
-    def _stream(self) -> Iterator[Columns]:
-        first = self._next_batch
-        chunks = _Rebatcher(self._table, skip=first * self.order.batch_size)
+    def _running(self, first: int, every: int) -> Iterator[Columns]:
+        running = RunningColumns(self._table, skip=first * self.order.batch_size)
         for batch in range(first, len(self)):
-            columns = chunks.take(self.order.num_records(batch))
-            yield tuple(column[self.world.rank :: self.world.size] for column in columns)
+            columns = running.take(self.order.num_records(batch))
+            if (batch - first) % every == 0:
+                yield tuple(column[self.world.rank :: self.world.size] for column in columns)
 
 
-class _Rebatcher:
-    """Cuts the stream of a table into runs of rows; begins again at its end, which is what padding asks for."""
+class BatchDataset(IterableDataset[tuple[torch.Tensor, ...]]):
+    """Batches as torch's DataLoader wants them. Its worker w of n makes batches w, w + n, …, so their order stays."""
 
-    def __init__(self, table: Table, *, skip: int) -> None:
-        self._table = table
-        self._chunks = self._cycle()
-        self._chunk: Columns = ()
-        self._used = self._length = 0
-        self._skip(skip)
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
 
-    def take(self, num_rows: int) -> Columns:
-        """The next rows."""
-        pieces = []
-        while num_rows:
-            if self._used == self._length:
-                self._advance()
-            stop = min(self._used + num_rows, self._length)
-            pieces.append(tuple(column[self._used : stop] for column in self._chunk))
-            num_rows -= stop - self._used
-            self._used = stop
-        if len(pieces) == 1:
-            return pieces[0]
-        return tuple(torch.cat(columns) for columns in zip(*pieces, strict=True))
+    def __iter__(self) -> Iterator[Columns]:
+        worker = get_worker_info()
+        if worker is None:
+            yield from self.batches
+        else:
+            yield from self.batches.shares(first=worker.id, every=worker.num_workers)
 
-    def _skip(self, num_rows: int) -> None:
-        while num_rows:
-            if self._used == self._length:
-                self._advance()
-            step = min(num_rows, self._length - self._used)
-            self._used += step
-            num_rows -= step
-
-    def _advance(self) -> None:
-        self._chunk = next(self._chunks)
-        self._used, self._length = 0, len(self._chunk[0])
-
-    def _cycle(self) -> Iterator[Columns]:
-        while True:
-            for batch in self._table:
-                if batch.num_rows:
-                    names = batch.schema.names
-                    yield tuple(tensors.to_torch(c, name=n) for n, c in zip(names, batch.columns, strict=True))
-
-
-def _is_in_memory(table: Table) -> bool:
-    node = table._node
-    return isinstance(node, Source) and node.whole() is not None
+    def __len__(self) -> int:
+        return len(self.batches)

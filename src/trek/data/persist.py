@@ -113,12 +113,17 @@ class PersistedSource(Source):
         """Checksums of the shards."""
         return [shard.sha256 for shard in self.manifest.shards]
 
+    def whole(self) -> pa.Table | None:
+        """All rows, mapped, where the storage is Arrow; memory is used as they are touched."""
+        if self.manifest.storage != "arrow":
+            return None
+        return pa.concat_tables([open_mapped(self.folder / shard.file).read_all() for shard in self.manifest.shards])
+
     def read(self, index: int) -> Stream:
         """The rows of a shard."""
         path = self.folder / self.manifest.shards[index].file
         if self.manifest.storage == "arrow":
-            reader = open_mapped(path)
-            return (reader.get_batch(number) for number in range(reader.num_record_batches))
+            return iter(open_mapped(path).read_all().to_batches(max_chunksize=BATCH_ROWS))
         return _read_parquet(path)
 
 

@@ -359,17 +359,28 @@ class Table:
         tail: Tail = "keep",
         columns: Sequence[str] | None = None,
         epoch: int = 0,
+        prefetch: int = 0,
     ) -> Batches:
         """Batches of tensors for training, a tuple of the columns each; `batch_size` is that of all ranks together.
 
         Rows are named by global index: every rank has the same number of batches, no row comes twice, none is lost.
+        `prefetch` batches are made ahead by a thread. See `Batches` for resuming, and for how long training waited.
         """
         from trek.data.batches import Batches
         from trek.world import World
 
         self._require_columns(columns or [])
         table = self.select(*columns) if columns else self
-        return Batches(table, batch_size, shuffle=shuffle, seed=seed, world=world or World(), tail=tail, epoch=epoch)
+        return Batches(
+            table,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            world=world or World(),
+            tail=tail,
+            epoch=epoch,
+            prefetch=prefetch,
+        )
 
     def _first_schema(self) -> pa.Schema:
         with ExitStack() as looking:

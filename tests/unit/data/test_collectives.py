@@ -18,7 +18,6 @@ import trek
 from trek.data import Table
 from trek.data.execution import running_on
 from trek.data.execution.base import Executor
-from trek.data.execution.processes import ProcessExecutor
 from trek.data.execution.threads import ThreadExecutor
 from trek.errors import InputError
 
@@ -235,20 +234,6 @@ def test_cache_computes_once_and_lazily_when_asked() -> None:
     assert len(calls) == 2
     assert eager.num_rows == 4
     assert len(calls) == 2
-
-
-def test_a_cache_outlives_the_executor_that_filled_it() -> None:
-    with running_on(ProcessExecutor(1)):
-        cached = Table.of({"x": np.arange(1000)}).map(lambda batch: {"y": batch["x"] + 1}).cache()
-    assert cached.to_numpy()["y"].sum() == 500500
-
-
-def test_keyed_work_on_processes() -> None:
-    left = Table.of({"k": np.arange(100) % 7, "v": np.arange(100)}, num_partitions=3)
-    names = Table.of({"k": np.arange(7), "name": [f"n{i}" for i in range(7)]})
-    with running_on(ProcessExecutor(2)):
-        summed = left.join(names, on="k").reduce({"v": "sum"}, by="name").sort("name").to_arrow()
-    assert summed["v"].to_pylist() == [sum(range(i, 100, 7)) for i in range(7)]
 
 
 def test_for_each_sees_batches_in_order_and_sink_runs_once_a_partition(tmp_path: Path) -> None:

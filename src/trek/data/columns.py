@@ -1,0 +1,124 @@
+"""Columns of a table as tensors: those that lie somewhere and are gathered from, and those that run past.
+
+Rows are named by global index. Stored columns stay in the chunks they lie in when those are mapped files, so gathering
+from a table larger than memory reads only the pages it touches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import torch
+
+from trek.data import tensors
+from trek.data.exchanges import evaluate
+from trek.data.execution import current_executor
+from trek.data.execution.parts import FileSegment, Part
+from trek.data.plan import Source
+
+if TYPE_CHECKING:
+    from trek.data.table import Table
+
+Columns = tuple[torch.Tensor, ...]
+
+
+class StoredColumns:
+    """Columns in memory or in mapped files."""
+
+    def __init__(self, columns: list[list[torch.Tensor]], *, keeps: list[Part]) -> None:
+        self._columns = columns
+        self._keeps = keeps
+        self._ends = list(accumulate(len(chunk) for chunk in columns[0]))
+
+    @staticmethod
+    def lie_ready(table: Table) -> bool:
+        """Whether the rows lie in memory, or mapped, without anything being computed."""
+        return isinstance(table._node, Source) and table._node.whole() is not None
+
+    @classmethod
+    def of(cls, table: Table) -> StoredColumns:
+        """The columns of `table`, computed if they must be; what exceeds memory is spilled and mapped."""
+        whole = table._node.whole() if isinstance(table._node, Source) else None
+        if whole is not None:
+            return cls([_chunks(whole, name) for name in whole.column_names], keeps=[])
+        parts = evaluate(table._node, current_executor())
+        rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], table.schema)
+        if any(isinstance(segment, FileSegment) for part in parts for segment in part.segments):
+            return cls([_chunks(rows, name) for name in rows.column_names], keeps=parts)
+        return cls([[tensors.to_torch(rows.column(name), name=name)] for name in rows.column_names], keeps=[])
+
+    def take(self, rows: torch.Tensor) -> Columns:
+        """These rows, in this order."""
+        if len(self._ends) == 1:
+            return tuple(chunks[0].index_select(0, rows) for chunks in self._columns)
+        where = torch.searchsorted(torch.tensor(self._ends), rows.contiguous(), right=True)
+        taken = tuple(chunks[0].new_empty((len(rows), *chunks[0].shape[1:])) for chunks in self._columns)
+        for chunk in sorted(set(where.tolist())):
+            mine = (where == chunk).nonzero().squeeze(1)
+            local = rows[mine] - self._begin(chunk)
+            for column, chunks in zip(taken, self._columns, strict=True):
+                column[mine] = chunks[chunk].index_select(0, local)
+        return taken
+
+    def rows(self, start: int, stop: int, step: int) -> Columns:
+        """A range of rows; over the same memory where it lies in one chunk."""
+        chunk = bisect_right(self._ends, start)
+        if chunk < len(self._ends) and stop <= self._ends[chunk]:
+            begin = self._begin(chunk)
+            return tuple(chunks[chunk][start - begin : stop - begin : step] for chunks in self._columns)
+        return self.take(torch.arange(start, max(start, stop), step))
+
+    def _begin(self, chunk: int) -> int:
+        return self._ends[chunk - 1] if chunk else 0
+
+
+class RunningColumns:
+    """The stream of a table, taken run by run; begins again at its end, which is what padding asks for."""
+
+    def __init__(self, table: Table, *, skip: int) -> None:
+        self._table = table
+        self._chunks = self._cycle()
+        self._chunk: Columns = ()
+        self._used = self._length = 0
+        self._skip(skip)
+
+    def take(self, num_rows: int) -> Columns:
+        """The next rows."""
+        pieces = []
+        while num_rows:
+            if self._used == self._length:
+                self._advance()
+            stop = min(self._used + num_rows, self._length)
+            pieces.append(tuple(column[self._used : stop] for column in self._chunk))
+            num_rows -= stop - self._used
+            self._used = stop
+        if len(pieces) == 1:
+            return pieces[0]
+        return tuple(torch.cat(columns) for columns in zip(*pieces, strict=True))
+
+    def _skip(self, num_rows: int) -> None:
+        while num_rows:
+            if self._used == self._length:
+                self._advance()
+            step = min(num_rows, self._length - self._used)
+            self._used += step
+            num_rows -= step
+
+    def _advance(self) -> None:
+        self._chunk = next(self._chunks)
+        self._used, self._length = 0, len(self._chunk[0])
+
+    def _cycle(self) -> Iterator[Columns]:
+        while True:
+            for batch in self._table:
+                if batch.num_rows:
+                    names = batch.schema.names
+                    yield tuple(tensors.to_torch(c, name=n) for n, c in zip(names, batch.columns, strict=True))
+
+
+def _chunks(table: pa.Table, name: str) -> list[torch.Tensor]:
+    return [tensors.to_torch(chunk, name=name) for chunk in table.column(name).chunks if len(chunk)]

@@ -1,0 +1,109 @@
+"""Tables in shared memory: one copy for all processes, freed afterwards."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trek
+from trek.data import Handle, Table
+from trek.data.execution.shm import shared_root
+from trek.errors import DataUnavailable
+
+_READER = """
+import sys, psutil, torch, trek
+own = psutil.Process().memory_full_info
+trek.data.open(sys.argv[1]).schema
+before = own().uss
+columns = trek.data.open(sys.argv[1]).to_torch()
+total = int(columns["image"].sum(dtype=torch.int64))
+print(total, own().uss - before)
+"""
+
+
+def table(num_rows: int = 1000) -> Table:
+    return Table.of({"image": np.ones((num_rows, 32, 32), np.uint8), "label": np.arange(num_rows)}, num_partitions=3)
+
+
+def files_of_this_process() -> list[Path]:
+    return [path for path in shared_root().iterdir() if path.name.startswith(f"trek-{os.getpid()}-")]
+
+
+def test_a_handle_opens_as_the_same_table() -> None:
+    with table().share() as handle:
+        opened = trek.data.open(handle)
+        assert opened.num_rows == 1000
+        assert opened.schema.equals(table().schema)
+        assert opened.partition(4).to_numpy()["label"].tolist() == list(range(1000))
+
+
+def test_tensors_of_a_handle_share_its_memory() -> None:
+    with table().share() as handle:
+        opened = handle.open()
+        first, second = opened.to_torch()["image"], opened.to_torch()["image"]
+        assert first.data_ptr() == second.data_ptr()
+
+
+def test_a_handle_travels_as_text_and_as_a_pickle() -> None:
+    with table().share() as handle:
+        assert trek.data.open(str(handle)).num_rows == 1000
+        assert pickle.loads(pickle.dumps(handle)) == handle
+        assert len(pickle.dumps(handle)) < 1000
+        assert Handle.parse(str(handle)) == handle
+
+
+def test_processes_that_open_a_handle_share_one_copy() -> None:
+    num_rows = 64 * 1024  # 64 MB
+    with table(num_rows).share() as handle:
+        readers = [
+            subprocess.Popen([sys.executable, "-c", _READER, str(handle)], stdout=subprocess.PIPE, text=True)
+            for _ in range(3)
+        ]
+        answers = [reader.communicate(timeout=90)[0].split() for reader in readers]
+    assert [int(total) for total, _ in answers] == [num_rows * 1024] * 3
+    assert all(int(grown) < handle.nbytes // 4 for _, grown in answers)
+
+
+def test_closing_frees_the_memory_while_open_tables_stay_readable() -> None:
+    handle = table().share()
+    opened = handle.open().to_torch()
+    assert files_of_this_process()
+    handle.close()
+    handle.close()
+    assert not files_of_this_process()
+    assert int(opened["label"].sum()) == 499500
+    with pytest.raises(DataUnavailable, match="is gone"):
+        handle.open()
+
+
+def test_the_memory_goes_with_the_last_use_of_the_handle() -> None:
+    handle = table().share()
+    del handle
+    gc.collect()
+    assert not files_of_this_process()
+
+
+def test_the_memory_goes_with_the_process_that_shared() -> None:
+    code = """
+        import numpy as np, trek
+        handle = trek.data.Table.of({"x": np.arange(10)}).share()
+        print(handle.path)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_writing_to_a_shared_table_reaches_nobody_else() -> None:
+    with table().share() as handle:
+        handle.open().to_torch()["label"].zero_()
+        assert int(handle.open().to_torch()["label"].sum()) == 499500
