@@ -1,7 +1,7 @@
 """ControlPlaneLogger: tells the control plane what a trial does, off the training thread, and learns when to stop.
 
-Logging a row appends it to a list; a thread of its own sends what has gathered, again and again while the control plane
-is slow or away. What is left when the trial ends goes to a file that the supervisor takes in.
+Logging a row puts it in the spool and in a queue; a thread of its own sends what has gathered, again and again while
+the control plane is slow or away. What is never delivered stays in the spool, and the supervisor takes it from there.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Self
 
 from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
 from trek.errors import MasterUnreachable, TrekError
-from trek.experiments.spool import spool
+from trek.experiments.spool import Spool
 from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
 from trek.train.stopping import StopRequest
 
-BATCH_ROWS = 2000
+BATCH_REPORTS = 2000
 POLL_S = 0.5
 GATHER_S = 0.02
 """Rows that come close together travel together."""
@@ -42,16 +42,14 @@ class ControlPlaneLogger(Logger):
     ) -> None:
         self._send = send
         self._run = run
-        self._folder = folder
+        self._spool = Spool(folder)
         self._stop = stop
         self._poll_s = poll_s
         self._drain_s = drain_s
         self._changed = threading.Condition()
-        self._metrics: list[MetricPoint] = []
-        self._checkpoints: list[CheckpointReport] = []
-        self._deleted: list[str] = []
+        self._queue: list[Report] = []
         self._progress: float | None = None
-        self._is_closing = False
+        self._has_lost = False
         self._deadline = math.inf
         self._thread = threading.Thread(target=self._work, name="trek-reporting", daemon=True)
 
@@ -72,9 +70,7 @@ class ControlPlaneLogger(Logger):
             time_s=row.time_s,
             duration_s=row.duration_s,
         )
-        with self._changed:
-            self._metrics.append(point)
-            self._changed.notify()
+        self._put(Report(run=self._run, metrics=[point]))
 
     def log_progress(self, fraction: float) -> None:
         """Remember the newest progress; it travels with the next report."""
@@ -83,7 +79,7 @@ class ControlPlaneLogger(Logger):
 
     def log_checkpoint(self, row: CheckpointRow) -> None:
         """Queue a checkpoint."""
-        report = CheckpointReport(
+        checkpoint = CheckpointReport(
             uuid=row.uuid,
             batches=row.batches,
             path=row.path,
@@ -91,59 +87,56 @@ class ControlPlaneLogger(Logger):
             metrics=_finite(row.metrics),
             time_s=row.time_s,
         )
-        with self._changed:
-            self._checkpoints.append(report)
-            self._changed.notify()
+        self._put(Report(run=self._run, checkpoints=[checkpoint]))
 
     def log_checkpoint_deleted(self, uuid: str) -> None:
         """Queue the news that a checkpoint is gone."""
-        with self._changed:
-            self._deleted.append(uuid)
-            self._changed.notify()
+        self._put(Report(run=self._run, deleted_checkpoints=[uuid]))
 
     def finish(self) -> None:
-        """Deliver what is left, or spool it; returns within the time to drain."""
+        """Deliver what is left, or leave it in the spool; returns within the time to drain."""
         with self._changed:
-            self._is_closing = True
             self._deadline = time.monotonic() + self._drain_s
             self._changed.notify()
         self._thread.join()
+        self._spool.close()
+
+    def _put(self, report: Report) -> None:
+        with self._changed:
+            self._spool.append(report)
+            self._queue.append(report)
+            if len(self._queue) == 1:
+                self._changed.notify()
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._deadline < math.inf
 
     def _work(self) -> None:
         while True:
-            is_last = self._gather()
-            report = self._take()
-            if report is not None or not is_last:
-                self._deliver(report or Report(run=self._run))
-            elif is_last:
+            report = self._next()
+            if report is None:
                 return
+            self._deliver(report)
 
-    def _gather(self) -> bool:
-        """Wait for rows, for the next poll, or for the end; says whether it is the end."""
+    def _next(self) -> Report | None:
+        """What has gathered, or an empty report that only asks whether to stop; None at the end."""
         with self._changed:
-            if not self._is_closing and not self._has_rows():
+            if not self._is_closing and not self._queue:
                 self._changed.wait(self._poll_s)
-            if not self._is_closing and self._has_rows():
+            if not self._is_closing and self._queue:
                 self._changed.wait(GATHER_S)
-            return self._is_closing
-
-    def _has_rows(self) -> bool:
-        return bool(self._metrics or self._checkpoints or self._deleted)
-
-    def _take(self) -> Report | None:
-        with self._changed:
-            if not self._has_rows() and self._progress is None:
+            if self._is_closing and not self._queue and self._progress is None:
                 return None
-            report = Report(
-                run=self._run,
-                metrics=self._metrics[:BATCH_ROWS],
-                checkpoints=self._checkpoints,
-                deleted_checkpoints=self._deleted,
-                progress=self._progress,
-            )
-            self._metrics = self._metrics[BATCH_ROWS:]
-            self._checkpoints, self._deleted, self._progress = [], [], None
-            return report
+            taken, self._queue = self._queue[:BATCH_REPORTS], self._queue[BATCH_REPORTS:]
+            progress, self._progress = self._progress, None
+        return Report(
+            run=self._run,
+            metrics=[point for report in taken for point in report.metrics],
+            checkpoints=[checkpoint for report in taken for checkpoint in report.checkpoints],
+            deleted_checkpoints=[uuid for report in taken for uuid in report.deleted_checkpoints],
+            progress=progress,
+        )
 
     def _deliver(self, report: Report) -> None:
         pause_s = 0.1
@@ -152,18 +145,25 @@ class ControlPlaneLogger(Logger):
                 reply = self._send(report)
             except MasterUnreachable:
                 if time.monotonic() >= self._deadline:
-                    return spool(self._folder, report)
+                    self._has_lost = True
+                    return
                 with self._changed:
-                    if not self._is_closing or pause_s < MAX_PAUSE_S:
-                        self._changed.wait(min(pause_s, max(self._deadline - time.monotonic(), 0)))
+                    self._changed.wait(min(pause_s, max(self._deadline - time.monotonic(), 0.01)))
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
             except TrekError as error:
-                print(f"trek: a report was refused and kept in {self._folder}: {error}", flush=True)
-                return spool(self._folder, report)
+                print(f"trek: a report was refused and stays in the spool: {error}", flush=True)
+                self._has_lost = True
+                return
             else:
-                if reply.stop:
-                    self._stop.request(reply.stop)
-                return None
+                self._delivered(reply)
+                return
+
+    def _delivered(self, reply: ReportReply) -> None:
+        with self._changed:
+            if not self._queue and not self._has_lost:
+                self._spool.clear()
+        if reply.stop:
+            self._stop.request(reply.stop)
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:

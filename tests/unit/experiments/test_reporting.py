@@ -88,6 +88,22 @@ def test_a_refused_report_is_spooled_too(tmp_path: Path) -> None:
     assert len(take_spool(tmp_path, run=3)) == 1
 
 
+def test_a_row_is_on_disk_before_the_call_that_logs_it_returns(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble(is_away=True)
+    with logger(plane, tmp_path) as reporting:
+        reporting.log_metrics(row(1))
+        assert len(take_spool(tmp_path, run=3)) == 1
+        plane.is_away = False
+
+
+def test_what_was_delivered_leaves_the_spool(tmp_path: Path) -> None:
+    plane = ControlPlaneDouble()
+    with logger(plane, tmp_path) as reporting:
+        reporting.log_metrics(row(1))
+    assert plane.batches == [1]
+    assert take_spool(tmp_path, run=3) == []
+
+
 def test_a_trial_learns_that_it_shall_stop_without_reporting_anything(tmp_path: Path) -> None:
     stop = StopRequest()
     plane = ControlPlaneDouble(stop="searcher")
