@@ -44,6 +44,11 @@ class MNistTrial(trek.Trial):
         """SGD with momentum."""
         return torch.optim.SGD(model.parameters(), lr=self.context.get_hparam("learning_rate"), momentum=0.9)
 
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        """A learning rate that shrinks with every epoch, where the config says so."""
+        decay = self.context.get_hparams().get("lr_decay")
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, decay) if decay else None
+
     def build_training_data_loader(self) -> trek.DataLoader:
         """Shuffled, and shared out between the processes."""
         return trek.DataLoader(self._table("train"), self.context.get_per_slot_batch_size(), shuffle=True)

@@ -137,14 +137,13 @@ class Trainer:
         return min(self._validations.next_batch(position), self._checkpoints.next_batch(position))
 
     def _do_what_is_due(self) -> None:
-        """Training metrics, validation, checkpoint, progress: in that order."""
+        """Training metrics and progress, validation, checkpoint: in that order."""
         position = self.traveler.position
         if self._validations.is_due(position):
             self._report()
             self._validate_and_keep_best()
         if self._checkpoints.is_due(position) and self.traveler.saved_at != position.batches:
             self.traveler.save()
-        self._tell_progress()
 
     def _finish(self) -> None:
         """A last validation and checkpoint, unless they were just made."""
@@ -154,7 +153,6 @@ class Trainer:
             self._validate_and_keep_best()
         if self.traveler.archive.is_open and self.traveler.saved_at != batches:
             self.traveler.save()
-        self._tell_progress()
 
     def _validate_and_keep_best(self) -> None:
         score = self.traveler.goal.score(self.validate())
@@ -243,9 +241,13 @@ class Trainer:
     def _connect_callbacks(self) -> None:
         for name, callback in self.callbacks.items():
             self.traveler.add_state(f"callback_{name}", callback)
-        self.traveler.journal.on_report = lambda metrics: self._call("on_training_workload_end", metrics, [])
+        self.traveler.journal.on_report = self._on_report
         if self.traveler.world.is_leader:
             self.traveler.journal.loggers.append(_CheckpointHooks(self))
+
+    def _on_report(self, metrics: dict[str, float]) -> None:
+        self._tell_progress()
+        self._call("on_training_workload_end", metrics, [])
 
     def _call(self, hook: str, *args: Any) -> None:
         for callback in self.callbacks.values():
