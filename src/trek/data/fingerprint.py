@@ -160,9 +160,7 @@ def _class_tokens(value: type, seen: set[int]) -> Iterator[Any]:
 
 def _object_tokens(value: Any, seen: set[int]) -> Iterator[Any]:
     yield from _tokens(type(value), seen=seen)
-    if hasattr(value, "state_dict"):
-        yield from _tokens(dict(value.state_dict()), seen=seen)
-    elif hasattr(value, "__dict__"):
+    if hasattr(value, "__dict__"):
         yield from _tokens(vars(value), seen=seen)
     else:
         yield _ADDRESS.sub("", repr(value)).encode()

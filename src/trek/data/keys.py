@@ -18,7 +18,7 @@ def partition_of_rows(batch: pa.RecordBatch, keys: Sequence[str], *, num_partiti
     combined = np.zeros(batch.num_rows, np.uint64)
     for key in keys:
         with np.errstate(over="ignore"):
-            combined = _mix(combined * np.uint64(31) + _hash_column(batch.column(key), name=key))
+            combined = _mix(combined * np.uint64(31) + hash_column(batch.column(key)))
     return (combined % np.uint64(num_partitions)).astype(np.int64)
 
 
@@ -30,7 +30,8 @@ def require_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
             raise InputError(f"column {key!r} has type {kind}, which cannot be a key. Use numbers, texts or dates.")
 
 
-def _hash_column(column: pa.Array, *, name: str) -> np.ndarray:
+def hash_column(column: pa.Array) -> np.ndarray:
+    """A 64-bit hash of every value; integers of any width hash alike, missing values all alike."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), _NULL)

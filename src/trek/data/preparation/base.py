@@ -1,0 +1,90 @@
+"""Layer: one kind of preparation, a torch module whose state is learnt from a Table instead of by gradients.
+
+Contracts, for every Layer:
+
+- Values are a tensor, or a NumPy array (texts, missing values), of shape (n,) or (n, k); the result has the same shape.
+- `fit` passes once over the Table: `observe` for every batch, then `settle`. Fitting again starts from nothing.
+- Layers that give ids give them in [0, num_ids); id 0 is for what is missing or unknown, where a layer knows such.
+- What was learnt is in the state_dict, as tensors, and loads into a layer that was never fitted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from trek.errors import InputError
+
+if TYPE_CHECKING:
+    from trek.data.table import Table
+
+Values = torch.Tensor | np.ndarray
+
+
+class Layer(nn.Module):
+    """Base of all preparation layers; one that learns nothing only writes `forward`."""
+
+    def fit(self, table: Table, *columns: str) -> Self:
+        """Learn from these columns of `table`."""
+        from trek.data.steps import arrays_of
+
+        self.begin()
+        for batch in table.select(*columns):
+            self.observe(stack_columns(arrays_of(batch), columns))
+        self.settle()
+        return self
+
+    def begin(self) -> None:
+        """Forget what was observed."""
+
+    def observe(self, values: np.ndarray) -> None:
+        """Take note of some rows."""
+
+    def settle(self) -> None:
+        """Turn what was observed into state."""
+
+    @property
+    def num_ids(self) -> int:
+        """How many different ids the layer gives."""
+        raise InputError(f"{type(self).__name__} gives numbers, not ids.")
+
+    @abstractmethod
+    def forward(self, values: Any) -> Any:
+        """The prepared values."""
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
+        # How large the state is depends on the data, so buffers take the size of what is loaded.
+        for name, buffer in self._buffers.items():
+            loaded = state_dict.get(prefix + name)
+            if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(loaded.shape)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+def stack_columns(arrays: Mapping[str, np.ndarray], columns: tuple[str, ...]) -> np.ndarray:
+    """One column as it is, several side by side."""
+    for column in columns:
+        if column not in arrays:
+            raise InputError(f"column {column!r} does not exist. There are: {', '.join(arrays)}.")
+    return arrays[columns[0]] if len(columns) == 1 else np.stack([arrays[column] for column in columns], axis=1)
+
+
+def as_numbers(values: Values) -> torch.Tensor:
+    """Values as float32, missing ones NaN."""
+    if isinstance(values, torch.Tensor):
+        return values.float()
+    try:
+        return torch.from_numpy(np.array(values, dtype=np.float32))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"numbers are needed here, got {values.dtype} such as {values.flat[0]!r}.") from error
+
+
+def require_fitted(layer: nn.Module, *, is_fitted: bool) -> None:
+    """Refuse to work with state that was never learnt."""
+    if not is_fitted:
+        raise InputError(f"{type(layer).__name__} has learnt nothing yet. Call fit(table, column), or load its state.")
