@@ -34,11 +34,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trek.flow.flow import Flow
-    from trek.flow.graph import Output, Param
+    from trek.flow.graph import OUTPUT_DIR, Output, Param
     from trek.flow.performing import scratch
     from trek.flow.run import Run
 
 _HOMES = {
+    "OUTPUT_DIR": "trek.flow.graph",
     "Flow": "trek.flow.flow",
     "Output": "trek.flow.graph",
     "Param": "trek.flow.graph",
@@ -46,7 +47,7 @@ _HOMES = {
     "scratch": "trek.flow.performing",
 }
 
-__all__ = ["Flow", "Output", "Param", "Run", "scratch"]
+__all__ = ["OUTPUT_DIR", "Flow", "Output", "Param", "Run", "scratch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -78,7 +78,7 @@ class _Reader:
             self.read(value.__wrapped__, label=label)
 
     def _read_function(self, function: types.FunctionType) -> None:
-        label = f"{_module_label(function.__module__)}.{function.__qualname__}"
+        label = f"{_label_of(function)}.{function.__qualname__}"
         if id(function) in self._seen:
             return
         self._seen.add(id(function))
@@ -94,7 +94,7 @@ class _Reader:
             self._read_import(_absolute(name, level, package), taken)
 
     def _read_used(self, value: Any, *, name: str, function: types.FunctionType) -> None:
-        label = f"{_module_label(function.__module__)}.{name}"
+        label = f"{_label_of(function)}.{name}"
         if isinstance(value, types.ModuleType) and _is_project(value.__name__, getattr(value, "__file__", None)):
             for attribute in sorted(_all_names(function.__code__) & vars(value).keys()):
                 self.read(getattr(value, attribute), label=f"{value.__name__}.{attribute}")
@@ -102,11 +102,12 @@ class _Reader:
             self.read(value, label=label)
 
     def _read_class(self, kind: type) -> None:
-        label = f"{_module_label(kind.__module__)}.{kind.__qualname__}"
+        file = _file_of(kind.__module__)
+        label = f"{_module_label(kind.__module__, file)}.{kind.__qualname__}"
         if id(kind) in self._seen:
             return
         self._seen.add(id(kind))
-        if not _is_project(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None)):
+        if not _is_project(kind.__module__, file):
             self.parts[label] = "by name"
             return
         self.parts[label] = digest_text(repr([base.__qualname__ for base in kind.__mro__]))
@@ -172,9 +173,7 @@ class _Reader:
             yield f"{kind.__qualname__} {fingerprint(value)}"
         elif id(value) in self._seen:
             yield "again"
-        elif _is_project(kind.__module__, getattr(sys.modules.get(kind.__module__), "__file__", None)) and hasattr(
-            value, "__dict__"
-        ):
+        elif hasattr(value, "__dict__") and _is_project(kind.__module__, _file_of(kind.__module__)):
             self._seen.add(id(value))
             yield repr(sorted(code_parts(kind).items()))
             yield from self.spell(vars(value))
@@ -273,11 +272,19 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _module_label(module: str | None) -> str:
-    """A script has the same name whether it is run or imported."""
-    if module != "__main__":
-        return module or "?"
-    return Path(getattr(sys.modules["__main__"], "__file__", None) or "__main__").stem
+def _module_label(module: str | None, file: str | None) -> str:
+    """A module's name; that of a file when it stands alone, so that a script is the same whether run or imported."""
+    if module and "." in module:
+        return module
+    return Path(file).stem if file and not file.startswith("<") else module or "?"
+
+
+def _label_of(function: types.FunctionType) -> str:
+    return _module_label(function.__module__, function.__code__.co_filename)
+
+
+def _file_of(module: str) -> str | None:
+    return getattr(sys.modules.get(module), "__file__", None)
 
 
 def _is_project(module: str | None, file: str | None) -> bool:

@@ -118,7 +118,7 @@ class Flow:
     ) -> Any:
         """Run `argv`, without a shell. A code other than 0 is a failure.
 
-        `outputs` name files that it must leave in the folder `$TREK_OUTPUT_DIR` (`trek.flow.graph.OUTPUT_DIR` in
+        `outputs` name files that it must leave in the folder `$TREK_OUTPUT_DIR` (`trek.flow.OUTPUT_DIR` in
         `argv`). A command without outputs is run every time, unless `cache=True` says that its success can be kept.
         """
         settings = Settings(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 import threading
 from pathlib import Path
@@ -104,9 +105,13 @@ def _write_request(task: Task) -> list[str]:
     work = task.step.work
     assert isinstance(work, FunctionWork)
     args, kwargs, _ = task.values
-    call = pack((work.function, args, kwargs), what=f"step {task.step.name!r}")
-    request = {"sys_path": sys.path, "call": call, "num_outputs": task.step.num_outputs}
-    (task.attempt / REQUEST).write_bytes(pack(request, what="the request"))
+    request = {
+        "sys_path": sys.path,
+        "function": pack(work.function, what=f"the function of step {task.step.name!r}"),
+        "arguments": pack((args, kwargs), what=f"the arguments of step {task.step.name!r}"),
+        "num_outputs": task.step.num_outputs,
+    }
+    (task.attempt / REQUEST).write_bytes(pickle.dumps(request))
     return [sys.executable, "-m", "trek.flow.member", str(task.attempt)]
 
 

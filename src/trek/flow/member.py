@@ -20,7 +20,8 @@ def main(attempt: Path) -> int:
     """Perform the request; 1 if the function failed, whose traceback is then on stderr."""
     request = pickle.loads((attempt / REQUEST).read_bytes())  # noqa: S301 - see the module's docstring
     sys.path[:] = request["sys_path"]
-    function, args, kwargs = pickle.loads(request["call"])  # noqa: S301
+    function = pickle.loads(request["function"])  # noqa: S301
+    args, kwargs = pickle.loads(request["arguments"])  # noqa: S301
     is_keeper = World.from_env().is_leader
     answer = perform(function, args, kwargs, num_outputs=request["num_outputs"], attempt=attempt, is_keeper=is_keeper)
     if is_keeper:

@@ -7,7 +7,6 @@ take less than one. Every worker is a gang of one on the engine, so its agent en
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pickle
 import secrets
@@ -18,8 +17,10 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec
@@ -211,14 +212,28 @@ def pack(value: Any, *, what: str) -> bytes:
     """Pickle for a process of our own; by value what only this process knows, such as functions of a script."""
     import cloudpickle
 
-    with contextlib.suppress(Exception):
-        if not callable(value):
-            return pickle.dumps(value)
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    if module is not None and not _is_importable(module):
+        cloudpickle.register_pickle_by_value(module)
     try:
         packed: bytes = cloudpickle.dumps(value)
     except Exception as error:  # whatever the user's objects raise when they are packed
         raise InputError(f"{what} cannot be sent to another process: {error}. Keep to data and functions.") from error
     return packed
+
+
+def _is_importable(module: ModuleType) -> bool:
+    """Whether a new process with our `sys.path` would find this very module under its name."""
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__":
+        return True  # built in; or cloudpickle's own affair
+    folders: list[str] | None = None
+    for part in module.__name__.split("."):
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None:
+            return False
+        folders = list(spec.submodule_search_locations or [])
+    return spec is not None and spec.origin == file
 
 
 def to_ended(task: Task, answer: dict[str, Any]) -> Ended:

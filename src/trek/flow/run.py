@@ -73,7 +73,8 @@ def run_flow(
 ) -> Run:
     """Run `flow`; raises `TrainingError` when a step failed, after everything that does not need it has run."""
     engine = open_engine("local")
-    plan = make_plan(flow, parallel=parallel or engine.slots(), force=force, from_step=from_step, only=only)
+    slots = engine.slots() if parallel is None else parallel
+    plan = make_plan(flow, parallel=slots, force=force, from_step=from_step, only=only)
     store = FlowStore(flow.name, home=trek_home())
     try:
         previous: dict[str, StepRow] = {}

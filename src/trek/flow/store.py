@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from trek.engines.agent import start_time
 from trek.errors import InputError, StorageError
 from trek.flow.artefacts import Stored
@@ -96,10 +98,11 @@ class FlowStore:
         self.folder = home / "flows" / name
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.folder / "flow.db", timeout=60, isolation_level=None)
-            self._db.execute("pragma journal_mode = wal")
-            self._db.execute("pragma synchronous = normal")
-            self._db.executescript(_SCHEMA)
+            with FileLock(self.folder / "flow.lock"):  # SQLite does not wait for another that sets up the same file
+                self._db = sqlite3.connect(self.folder / "flow.db", timeout=60, isolation_level=None)
+                self._db.execute("pragma journal_mode = wal")
+                self._db.execute("pragma synchronous = normal")
+                self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"the records of flow {name!r} cannot be opened in {self.folder}: {error}.") from error
 

@@ -1,0 +1,161 @@
+"""`trek flow` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+FLOW = """
+import os, time
+import trek
+from helper import double
+
+flow = trek.Flow("example")
+lr = flow.param("lr", 0.1, help="learning rate")
+
+def download():
+    print("downloading")
+    return 21
+
+def check(value, folder):
+    if not os.path.exists(os.path.join(folder, "good")):
+        raise ValueError("not good yet")
+    return value
+
+def wait(folder):
+    open(os.path.join(folder, "waiting"), "w").close()
+    while not os.path.exists(os.path.join(folder, "go")):
+        time.sleep(0.01)
+
+raw = flow.step(download)
+doubled = flow.step(double, raw)
+checked = flow.step(check, doubled, FOLDER)
+flow.command("show", ["python", "-c", "import sys; print('lr', sys.argv[1])", lr], after=[checked])
+flow.run()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.py").write_text(FLOW.replace("FOLDER", repr(str(tmp_path))))
+    (tmp_path / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    return tmp_path
+
+
+def _trek(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trek", "flow", *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def _json(folder: Path, *args: str) -> Any:
+    done = _trek(folder, *args, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_way_of_a_flow_from_failure_to_success(folder: Path) -> None:
+    failed = _trek(folder, "run", "flow.py")
+    assert failed.returncode == 1
+    assert "ValueError: not good yet" in failed.stderr
+    assert "trek flow resume example" in failed.stderr.splitlines()[-1]
+    assert "performing.py" not in failed.stderr
+    states = {step["name"]: step["state"] for step in _json(folder, "status", "example")["steps"]}
+    assert states == {"download": "done", "double": "done", "check": "failed", "show": "blocked"}
+
+    (folder / "good").touch()
+    done = _json(folder, "resume", "example")
+    assert {step["name"]: step["state"] for step in done["steps"]} == {
+        "download": "cached",
+        "double": "cached",
+        "check": "done",
+        "show": "done",
+    }
+    assert _trek(folder, "logs", "example", "show").stdout == "lr 0.1\n"
+    assert _trek(folder, "logs", "example", "download").stdout == "downloading\n"
+
+    (folder / "helper.py").write_text("def double(x):\n    # as before\n    return 2 * x\n")
+    again = _json(folder, "run", "flow.py", "--param", "lr=0.5")
+    assert [step["state"] for step in again["steps"]] == ["cached", "cached", "cached", "done"]
+    (folder / "helper.py").write_text("def double(x):\n    return 3 * x\n")
+    changed = _json(folder, "run", "flow.py")
+    assert [step["state"] for step in changed["steps"]] == ["cached", "done", "done", "done"]
+    assert changed["steps"][1]["reason"] == "code of helper.double changed"
+
+    runs = _json(folder, "status")
+    assert [run["state"] for run in runs] == ["done", "done", "done"]
+    assert _json(folder, "clean", "example")["flow"] == "example"
+    assert len(_json(folder, "status")) == 1
+
+
+def test_the_graph_is_drawn_before_and_after_a_run(folder: Path) -> None:
+    assert [node["state"] for node in _json(folder, "graph", "flow.py")] == ["pending"] * 4
+    (folder / "good").touch()
+    assert _trek(folder, "run", "flow.py").returncode == 0
+    assert "✓ check" in _trek(folder, "graph", "example").stdout
+    assert "s2 --> s3" in _trek(folder, "graph", "flow.py", "--format", "mermaid").stdout
+    _trek(folder, "graph", "example", "--format", "svg", "-o", "graph.svg")
+    assert "download" in "".join(ElementTree.parse(folder / "graph.svg").getroot().itertext())
+
+
+def test_help_shows_the_parameters_of_a_file(folder: Path) -> None:
+    shown = _trek(folder, "run", "flow.py", "--help").stdout
+    assert "--param lr=float  learning rate  [default: 0.1]" in shown
+    assert "--from STEP" in _trek(folder, "run", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "missing.py"], "flow file 'missing.py' does not exist"),
+        (["run"], "needs the file"),
+        (["run", "flow.py", "--param", "lr"], "not NAME=VALUE"),
+        (["run", "flow.py", "--param", "rl=1"], "no parameter 'rl'"),
+        (["run", "flow.py", "--param", "lr=fast"], "'lr' is a float, got 'fast'"),
+        (["run", "flow.py", "--only", "nothing"], "no step 'nothing'"),
+        (["run", "flow.py", "--only", "double"], "must run before --only"),
+        (["run", "flow.py", "--parallel", "0"], "at least 1, got 0"),
+        (["status", "unknown"], "no flow 'unknown' has been run"),
+        (["resume", "unknown"], "no flow 'unknown' has been run"),
+    ],
+)
+def test_bad_input_is_one_error_and_code_two(folder: Path, args: list[str], message: str) -> None:
+    done = _trek(folder, *args)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_stops_all_and_can_be_resumed(folder: Path, number: signal.Signals, code: int) -> None:
+    (folder / "good").touch()
+    text = (folder / "flow.py").read_text()
+    (folder / "flow.py").write_text(text.replace("flow.run()", f"flow.step(wait, {str(folder)!r}, after=[checked])"))
+    command = [sys.executable, "-m", "trek", "flow", "run", "flow.py"]
+    with subprocess.Popen(command, cwd=folder, env=dict(os.environ), stderr=subprocess.PIPE) as process:
+        while not (folder / "waiting").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+        assert process.returncode == code
+    assert not [child for child in children if child.is_running()]
+    assert _json(folder, "status", "example")["state"] == "interrupted"
+    (folder / "go").touch()
+    assert _json(folder, "resume", "example")["state"] == "done"
