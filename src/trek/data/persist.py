@@ -128,9 +128,18 @@ class PersistedSource(Source):
 
 
 def persist(
-    node: Node, path: Path, executor: Executor, *, storage: Storage = "parquet", overwrite: bool = False
+    node: Node,
+    path: Path,
+    executor: Executor,
+    *,
+    storage: Storage = "parquet",
+    overwrite: bool = False,
+    resume: bool = False,
 ) -> PersistedSource:
-    """Compute `node` into the folder `path`, unless an equal plan's result lies there already."""
+    """Compute `node` into the folder `path`, unless an equal plan's result lies there already.
+
+    With `resume`, shards that an earlier attempt at the same plan finished before it failed or was killed are kept.
+    """
     if storage not in ("parquet", "arrow"):
         raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
     print_ = node.fingerprint()
@@ -139,7 +148,7 @@ def persist(
         with FileLock(path.parent / f".{path.name}.lock"):
             if not overwrite and _is_current(path, print_, storage):
                 return PersistedSource.open(path)
-            manifest = _write(node, path, executor, print_, storage)
+            manifest = _write(node, path, executor, print_, storage, resume=resume)
     return PersistedSource(path, manifest)
 
 
@@ -172,16 +181,20 @@ def _is_current(path: Path, fingerprint: str, storage: Storage) -> bool:
     )
 
 
-def _write(node: Node, path: Path, executor: Executor, fingerprint: str, storage: Storage) -> Manifest:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    temporary.mkdir()
+def _write(node: Node, path: Path, executor: Executor, fingerprint: str, storage: Storage, *, resume: bool) -> Manifest:
+    temporary = path.with_name(f".{path.name}.{fingerprint[:16]}-{storage}.tmp")
+    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by attempts that were killed: the lock is ours now
+        if not resume or left != temporary:
+            shutil.rmtree(left)
+    temporary.mkdir(exist_ok=True)
     try:
         shards, schema = _write_shards(node, temporary, executor, storage)
         manifest = Manifest(fingerprint, storage, {field.name: str(field.type) for field in schema}, shards)
         manifest.write(temporary)
         _replace(path, temporary)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if not resume:
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
     return manifest
 
@@ -191,6 +204,8 @@ def _write_shards(
 ) -> tuple[tuple[Shard, ...], pa.Schema]:
     task = partial(_write_shard, folder, storage)
     reports = [executor.get(part).to_pylist()[0] for part in executor.map(task, node.pieces(executor))]
+    for done in folder.glob("*.done"):
+        done.unlink()
     schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
     schema = _same_schema(schemas) if schemas else node.schema
     if schema is None:
@@ -213,8 +228,16 @@ def _same_schema(schemas: list[pa.Schema]) -> pa.Schema:
     return schemas[0]
 
 
+_REPORT = pa.schema({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string(), "schema": pa.binary()})
+
+
 def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) -> Stream:
+    """Write a shard and report on it; one that an earlier attempt finished is reported without being computed."""
     name = f"shard-{index:05d}.{storage}"
+    done = folder / f"{name}.done"
+    if done.exists():
+        yield from pa.ipc.open_stream(done.read_bytes())
+        return
     first = next(batches, None)
     rows, checksum, schema = 0, None, None
     if first is not None:
@@ -222,10 +245,16 @@ def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) ->
         rows = _write_rows(folder / name, storage, first.schema, _chain(first, batches))
         checksum = _sha256(folder / name)
     report = {"file": name, "rows": rows, "sha256": checksum, "schema": schema}
-    yield pa.RecordBatch.from_pylist(
-        [report],
-        schema=pa.schema({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string(), "schema": pa.binary()}),
-    )
+    batch = pa.RecordBatch.from_pylist([report], schema=_REPORT)
+    _write_report(done, batch)
+    yield batch
+
+
+def _write_report(done: Path, batch: pa.RecordBatch) -> None:
+    half = done.with_suffix(".half")
+    with pa.OSFile(str(half), "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    half.rename(done)
 
 
 def _write_rows(path: Path, storage: Storage, schema: pa.Schema, batches: Stream) -> int:

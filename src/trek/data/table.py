@@ -338,16 +338,39 @@ class Table:
 
         return share(self.to_arrow())
 
-    def persist(self, path: str | Path, *, storage: Storage = "parquet", overwrite: bool = False) -> Table:
+    def predict(
+        self,
+        model: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        output: str = "prediction",
+        batch_size: int = 1024,
+        device: str = "cpu",
+    ) -> Table:
+        """Add what a model says of each row as columns: `output`, or the names in a dict that the model gives.
+
+        `model` is a module or function that takes `columns` (all, unless named) as tensors, a function without
+        arguments that makes one, or a checkpoint with `load_model()`; each worker loads it once. Works on streams; with
+        `persist(path, resume=True)` behind it, a crashed run goes on with the partitions that are missing.
+        """
+        from trek.data.predict import Predict
+
+        self._require_columns(columns or [])
+        names = list(columns) if columns else self.columns
+        return Table(Predict(self._node, model, columns=names, output=output, batch_size=batch_size, device=device))
+
+    def persist(
+        self, path: str | Path, *, storage: Storage = "parquet", overwrite: bool = False, resume: bool = False
+    ) -> Table:
         """Compute into a folder of shards, one for each partition, and read from there.
 
-        When the folder holds the result of an equal plan, it is verified and used as it is.
+        When the folder holds the result of an equal plan, it is verified and used as it is. With `resume`, shards that
+        an attempt finished before it failed or was killed are kept for the next one.
         """
         from trek.data.persist import persist
 
-        return Table(
-            persist(self._node, Path(path).expanduser(), current_executor(), storage=storage, overwrite=overwrite)
-        )
+        target, executor = Path(path).expanduser(), current_executor()
+        return Table(persist(self._node, target, executor, storage=storage, overwrite=overwrite, resume=resume))
 
     def batches(
         self,

@@ -69,7 +69,7 @@ def test_hash_is_the_same_for_arrays_and_tensors_and_stays_in_range() -> None:
 
 
 def test_hash_of_texts_is_fixed_for_all_time() -> None:
-    assert Hash(1000)(np.array(["a", "b", None, "ä"], dtype=object)).tolist() == _HASHES
+    assert Hash(1000)(np.array(["a", "b", None, "ä"], dtype=object)).tolist() == [504, 975, 485, 998]
 
 
 def test_lookup_learns_the_most_frequent_words() -> None:
@@ -188,6 +188,3 @@ def test_what_was_learnt_counts_for_whether_a_persisted_table_is_stale(people: T
 def test_mistakes_are_one_error(act: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         act()
-
-
-_HASHES = [0, 0, 0, 0]
