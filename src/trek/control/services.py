@@ -249,7 +249,7 @@ def _trial(session: Session, trial_id: int) -> TrialRow:
 def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:
     """The config's, but never longer than the Searcher's first rung, which has to be judged."""
     own = config.min_validation_period
-    rung = load_searcher(experiment).first_rung
+    rung = next(iter(load_searcher(experiment).rung_lengths), None)
     unit = config.searcher.max_length.unit
     if rung is None or (own is not None and own.unit == unit and own.count <= rung):
         period: dict[str, Any] | None = own.model_dump() if own is not None else None

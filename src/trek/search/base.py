@@ -121,9 +121,9 @@ class Searcher(ABC):
         """How many trials end at which length when every rung keeps exactly its share."""
 
     @property
-    def first_rung(self) -> int | None:
-        """The shortest length at which a decision is taken; None where only the end counts."""
-        return None
+    def rung_lengths(self) -> list[int]:
+        """Lengths at which decisions are taken, the shortest first; empty where only the end counts."""
+        return []
 
     def snapshot(self) -> Snapshot:
         """Everything that decides the next actions, as plain JSON."""

@@ -6,19 +6,31 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
+from trek.errors import ConfigError
 from trek.search.base import Searcher
 from trek.search.settings import SearcherSettings
 from trek.search.space import Space
 
 _SEARCHERS = {
     "single": "trek.search.single:SingleSearcher",
+    "random": "trek.search.random:RandomSearcher",
+    "grid": "trek.search.grid:GridSearcher",
+    "asha": "trek.search.asha:AshaSearcher",
+    "adaptive_asha": "trek.search.asha:AdaptiveAshaSearcher",
+    "hyperband": "trek.search.hyperband:HyperbandSearcher",
+    "pbt": "trek.search.pbt:PbtSearcher",
 }
 
 
 def make_searcher(settings: SearcherSettings, *, hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
     """The Searcher that `settings` names, over the space of `hyperparameters`."""
+    try:
+        space = Space(hyperparameters)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(f"a hyperparameter is wrong: {first['msg']}, got {first['input']!r}.") from None
     module, _, attribute = _SEARCHERS[settings.name].partition(":")
-    searcher: Searcher = getattr(importlib.import_module(module), attribute)(
-        settings, space=Space(hyperparameters), seed=seed
-    )
+    searcher: Searcher = getattr(importlib.import_module(module), attribute)(settings, space=space, seed=seed)
     return searcher

@@ -1,0 +1,140 @@
+"""Population based training: after each round the worst members go on from copies of the best, a little changed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from trek.search.base import Action, Create, Extend, Finish, Searcher, Snapshot, Stop
+from trek.search.pool import MAX_REPLACEMENTS
+from trek.search.settings import PbtSettings
+from trek.search.space import Space
+
+
+class PbtSearcher(Searcher):
+    """A round ends when every member has come to its length; then all of them go on together."""
+
+    def __init__(self, settings: PbtSettings, *, space: Space, seed: int) -> None:
+        super().__init__(space=space, seed=seed)
+        self.settings = settings
+        self.round = 0
+        self.members: list[int] = []
+        self.hparams: dict[int, dict[str, Any]] = {}
+        self._reported: dict[int, float] = {}
+        self._arrived: dict[int, float] = {}
+
+    def start(self) -> list[Action]:
+        return [self._make() for _ in range(self.settings.population_size)]
+
+    def report(self, key: int, *, length: float, metric: float) -> list[Action]:
+        if key in self.members and key not in self.trials.ended:
+            self._reported[key] = metric
+        return []
+
+    def reached(self, key: int) -> list[Action]:
+        return self._arrive(key, self._reported.pop(key, math.inf))
+
+    def failed(self, key: int) -> list[Action]:
+        self.trials.failed.add(key)
+        return self._arrive(key, math.inf)
+
+    def rejected(self, key: int) -> list[Action]:
+        """A draw is replaced by another draw; a changed copy that is rejected counts as the worst of its round."""
+        is_draw = self.round == 0 and self.space.varies and len(self.trials.rejected) <= MAX_REPLACEMENTS
+        if not is_draw or key not in self.members:
+            return self.failed(key)
+        self.trials.rejected.add(key)
+        self.trials.ended.add(key)
+        self.members.remove(key)
+        return [self._make()]
+
+    def progress(self) -> float:
+        done = self.round + len(self._arrived) / self.settings.population_size
+        return min(done / self.settings.num_rounds, 1.0)
+
+    def expected(self) -> Counter[int]:
+        rounds, length = self.settings.num_rounds, self.settings.length_per_round.count
+        ends = Counter({length * end: self._num_replaced for end in range(1, rounds)})
+        ends[length * rounds] += self.settings.population_size
+        return +ends
+
+    @property
+    def rung_lengths(self) -> list[int]:
+        length = self.settings.length_per_round.count
+        return [length * end for end in range(1, self.settings.num_rounds + 1)]
+
+    @property
+    def _num_replaced(self) -> int:
+        return int(self.settings.replace_function.truncate_fraction * self.settings.population_size)
+
+    @property
+    def _length(self) -> int:
+        return self.settings.length_per_round.count * (self.round + 1)
+
+    def _make(self) -> Create:
+        create = self._create(length=self._length)
+        self.members.append(create.key)
+        self.hparams[create.key] = dict(create.hparams)
+        return create
+
+    def _arrive(self, key: int, metric: float) -> list[Action]:
+        if key not in self.members or key in self._arrived or key in self.trials.ended:
+            return []
+        self._arrived[key] = metric
+        if len(self._arrived) < len(self.members):
+            return []
+        return self._next_round()
+
+    def _next_round(self) -> list[Action]:
+        ranked = sorted(self.members, key=lambda key: (self._arrived[key], key))
+        self._arrived = {}
+        self.round += 1
+        if self.round == self.settings.num_rounds:
+            self.trials.ended |= set(ranked)
+            return [*[Stop(key) for key in ranked], Finish()]
+        failed = [key for key in ranked if key in self.trials.failed]
+        worst = set(ranked[len(ranked) - self._num_replaced :]) | set(failed)
+        best = [key for key in ranked if key not in worst]
+        if not best:
+            self.trials.ended |= set(ranked)
+            return [*[Stop(key) for key in ranked], Finish()]
+        self.members = list(best)
+        self.trials.ended |= worst
+        actions: list[Action] = [Stop(key) for key in ranked if key in worst]
+        actions += [self._copy(best[place % len(best)]) for place in range(len(worst))]
+        return actions + [Extend(key, self._length) for key in best]
+
+    def _copy(self, parent: int) -> Create:
+        key = self.trials.created
+        self.trials.created += 1
+        explore = self.settings.explore_function
+        hparams = self.space.perturb(
+            self.hparams[parent],
+            rng=self._rng("perturb", key),
+            resample_probability=explore.resample_probability,
+            factor=explore.perturb_factor,
+        )
+        self.members.append(key)
+        self.hparams[key] = hparams
+        return Create(key, hparams, self._trial_seed(key), self._length, parent=parent)
+
+    def _snapshot(self) -> Snapshot:
+        return {
+            "round": self.round,
+            "members": list(self.members),
+            "hparams": [[key, self.hparams[key]] for key in self.members],
+            "reported": [[key, _finite(metric)] for key, metric in self._reported.items()],
+            "arrived": [[key, _finite(metric)] for key, metric in self._arrived.items()],
+        }
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        self.round = snapshot["round"]
+        self.members = list(snapshot["members"])
+        self.hparams = {key: dict(hparams) for key, hparams in snapshot["hparams"]}
+        self._reported = {key: math.inf if m is None else m for key, m in snapshot["reported"]}
+        self._arrived = {key: math.inf if m is None else m for key, m in snapshot["arrived"]}
+
+
+def _finite(metric: float) -> float | None:
+    return None if metric == math.inf else metric

@@ -1,0 +1,97 @@
+"""The space: drawn within its bounds, laid out as a grid, nested, conditional."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trek.errors import ConfigError
+from trek.search.space import Space
+
+NESTED: dict[str, Any] = {
+    "optimizer": {"type": "categorical", "vals": ["sgd", "adam"]},
+    "momentum": {"type": "double", "minval": 0.0, "maxval": 1.0, "when": {"optimizer": "sgd"}},
+    "model": {"layers": {"depth": {"type": "int", "minval": 1, "maxval": 3}, "width": 8}},
+    "lr": {"type": "log", "base": 10, "minval": -3, "maxval": -1},
+}
+
+
+def draw(raw: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    return Space(raw).sample(random.Random(seed))
+
+
+@given(seed=st.integers())
+def test_draws_stay_within_their_bounds(seed: int) -> None:
+    point = draw(NESTED, seed)
+    assert point["optimizer"] in ("sgd", "adam")
+    assert ("momentum" in point) == (point["optimizer"] == "sgd")
+    assert 1 <= point["model"]["layers"]["depth"] <= 3
+    assert point["model"]["layers"]["width"] == 8
+    assert 1e-3 <= point["lr"] <= 1e-1
+
+
+def test_the_same_seed_draws_the_same_point() -> None:
+    assert draw(NESTED, 4) == draw(NESTED, 4)
+    assert draw(NESTED, 4) != draw(NESTED, 5)
+
+
+def test_both_ends_of_an_int_are_drawn() -> None:
+    raw = {"n": {"type": "int", "minval": 1, "maxval": 2}}
+    assert {draw(raw, seed)["n"] for seed in range(20)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values"),
+    [
+        ({"type": "const", "val": 3}, [3]),
+        (7, [7]),
+        ([1, 2], [[1, 2]]),
+        ({"type": "int", "minval": 1, "maxval": 3}, [1, 2, 3]),
+        ({"type": "int", "minval": 0, "maxval": 10, "count": 3}, [0, 5, 10]),
+        ({"type": "int", "minval": 0, "maxval": 1, "count": 5}, [0, 1]),
+        ({"type": "double", "minval": 0, "maxval": 1, "count": 1}, [0.5]),
+        ({"type": "double", "minval": 0, "maxval": 1, "count": 5}, [0, 0.25, 0.5, 0.75, 1]),
+        ({"type": "log", "minval": -2, "maxval": 0, "count": 3}, [0.01, 0.1, 1]),
+        ({"type": "categorical", "vals": ["a", None]}, ["a", None]),
+    ],
+)
+def test_grids_of_each_kind(parameter: Any, values: list[Any]) -> None:
+    assert [point["x"] for point in Space({"x": parameter}).grid()] == values
+
+
+def test_the_last_parameter_of_a_grid_varies_fastest() -> None:
+    raw = {"a": {"type": "categorical", "vals": [1, 2]}, "b": {"type": "categorical", "vals": [3, 4]}}
+    assert [tuple(p.values()) for p in Space(raw).grid()] == [(1, 3), (1, 4), (2, 3), (2, 4)]
+
+
+def test_points_that_a_condition_makes_equal_count_once() -> None:
+    raw = {
+        "optimizer": {"type": "categorical", "vals": ["sgd", "adam"]},
+        "momentum": {"type": "double", "minval": 0, "maxval": 1, "count": 3, "when": {"optimizer": ["sgd"]}},
+    }
+    assert len(Space(raw).grid()) == 4
+
+
+def test_a_grid_without_a_count_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"hyperparameters\.a\.b has no count"):
+        Space({"a": {"b": {"type": "double", "minval": 0, "maxval": 1}}}).grid()
+
+
+def test_a_condition_on_something_unknown_is_refused() -> None:
+    with pytest.raises(ConfigError, match="conditional on 'later'"):
+        Space({"x": {"type": "int", "minval": 0, "maxval": 1, "when": {"later": 1}}, "later": 1})
+
+
+@given(seed=st.integers(), factor=st.floats(0, 1))
+def test_a_changed_copy_stays_in_the_space(seed: int, factor: float) -> None:
+    space = Space(NESTED)
+    rng = random.Random(seed)
+    point = space.perturb(space.sample(rng), rng=rng, resample_probability=0.3, factor=factor)
+    assert 1e-3 <= point["lr"] <= 1e-1
+    assert 1 <= point["model"]["layers"]["depth"] <= 3
+    assert isinstance(point["model"]["layers"]["depth"], int)
+    assert ("momentum" in point) == (point["optimizer"] == "sgd")
