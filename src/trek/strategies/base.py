@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from trek.errors import ConfigError
+from trek.strategies.naming import by_name, by_place, parameter_names
 from trek.world import World
 
 ReduceOp = Literal["sum", "max", "min"]
@@ -88,19 +89,23 @@ class Strategy(ABC):
         self.unwrap_model(model).load_state_dict(state)
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """The whole optimizer's state. Only the leader's is complete."""
-        return optimizer.state_dict()
+        """The whole optimizer's state, by the names of `model`'s parameters. Only the leader's is complete."""
+        state = optimizer.state_dict()
+        return by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
     ) -> None:
-        """Load what `optimizer_state` gave, on every rank."""
+        """Load what `optimizer_state` of any strategy gave, on every rank."""
+        if model is not None:
+            state = by_place(state, parameter_names(self.unwrap_model(model), optimizer))
         optimizer.load_state_dict(state)
 
 
 _STRATEGIES = {
     "solo": "trek.strategies.solo:Solo",
     "ddp": "trek.strategies.ddp:DDP",
+    "fsdp": "trek.strategies.fsdp:FSDP",
 }
 
 

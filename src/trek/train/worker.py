@@ -11,6 +11,7 @@ from typing import Any
 from trek.train.job import PAYLOAD, RETURNED
 from trek.train.rank_outcome import RankOutcome
 from trek.world import World
+from trek.world.leaving import leave
 
 
 def main(folder: Path) -> int:
@@ -35,4 +36,4 @@ def _load(folder: Path) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    leave(main(Path(sys.argv[1])))

@@ -1,0 +1,106 @@
+"""Every rank holds a share of each parameter: torch's fully sharded data parallel, for models larger than one device.
+
+Checkpoints hold the whole model under the user's own names, so a run may go on with another strategy or size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from trek.errors import ConfigError
+from trek.strategies.collectives import CollectiveStrategy
+from trek.world import World
+
+# Below this a module's shards are too small to be worth a message of their own; they travel with their parent's.
+_SHARD_BYTES = 1 << 20
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=False)
+
+
+class FSDP(CollectiveStrategy):
+    """Fully sharded replicas."""
+
+    name = "fsdp"
+
+    def __init__(
+        self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0, shard_bytes: int = _SHARD_BYTES
+    ) -> None:
+        if not world.is_distributed:
+            raise ConfigError(
+                f"strategy 'fsdp' needs at least 2 processes, got {world.size}. "
+                "Set resources.slots_per_trial (or workers) to 2 or more, or use strategy 'solo'."
+            )
+        super().__init__(world, backend=backend, timeout_s=timeout_s)
+        self._shard_bytes = shard_bytes
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Shard every large child on its own, then what is left; the weights are the leader's."""
+        model = super().wrap_model(model)
+        for tensor in [*model.parameters(), *model.buffers()]:
+            torch.distributed.broadcast(tensor.detach(), src=0)
+        mesh = init_device_mesh(self.world.device.type, (self.world.size,))
+        for child in model.children():
+            if sum(p.nbytes for p in child.parameters()) >= self._shard_bytes:
+                fully_shard(child, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
+
+    def loss_weight(self, num_samples: int, global_samples: int) -> float:
+        """This rank's share of the samples, times the size, since gradients are averaged over ranks."""
+        return num_samples * self.world.size / global_samples
+
+    def hold_gradients(self, model: nn.Module, *, held: bool) -> None:
+        """Whether the coming backward ends with a reduction."""
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(not held)
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        """Broadcast the leader's."""
+        for buffer in model.buffers():
+            torch.distributed.broadcast(buffer.detach(), src=0)
+
+    def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
+        """The norm over all shards of all ranks."""
+        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+        whole: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return whole
+
+    def model_state(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """Gathered on the leader's CPU."""
+        return dict(get_model_state_dict(model, options=_WHOLE))  # type: ignore[arg-type]  # no nested states here
+
+    def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
+        """Each rank keeps its share."""
+        set_model_state_dict(model, dict(state), options=_SPREAD)
+
+    def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Gathered on the leader's CPU, with parameters by name."""
+        return dict(get_optimizer_state_dict(_owner(model), optimizer, options=_WHOLE))
+
+    def load_optimizer_state(
+        self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> None:
+        """Each rank keeps its share."""
+        set_optimizer_state_dict(_owner(model), optimizer, state, options=_SPREAD)
+
+
+def _owner(model: nn.Module | None) -> nn.Module:
+    if model is None:
+        raise ConfigError(
+            "strategy 'fsdp' saves an optimizer with the one model whose parameters it moves. "
+            "Give each model an optimizer of its own."
+        )
+    return model
