@@ -19,6 +19,7 @@ COMMANDS = {
     "experiment": ("trek.cli.experiment:experiment", "Create, list, describe, follow and end experiments."),
     "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and look at their runs."),
     "launch": ("trek.cli.launch:launch", "Run a script as N processes."),
+    "preview-search": ("trek.cli.preview_search:preview_search", "Show how many trials a search runs to which length."),
     "trial": ("trek.cli.trial:trial", "Describe trials, their metrics and logs."),
     "up": ("trek.cli.up:up", "Start a master that other people can use."),
 }

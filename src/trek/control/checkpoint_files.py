@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 from sqlalchemy import select
@@ -35,6 +37,42 @@ def reconcile_checkpoints(session: Session, trial: TrialRow, *, layout: Layout) 
             deleted_checkpoints=[row.uuid for row in known if row.uuid not in found],
         ),
     )
+
+
+def adopt_checkpoints(session: Session, experiment_id: int, *, layout: Layout) -> None:
+    """Give new trials that have a parent a copy of its newest checkpoint, which the parent may soon replace.
+
+    Files are linked, not copied, where the file system can.
+    """
+    orphans = session.scalars(
+        select(TrialRow).where(
+            TrialRow.experiment_id == experiment_id,
+            TrialRow.parent_key.is_not(None),
+            TrialRow.start_checkpoint.is_(None),
+            TrialRow.run == 0,
+        )
+    ).all()
+    for trial in orphans:
+        parent = session.scalars(
+            select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.key == trial.parent_key)
+        ).one()
+        if parent.checkpoint is not None:
+            source = session.get_one(CheckpointTable, parent.checkpoint).path
+            trial.start_checkpoint = str(_link(Path(source), layout.trial(trial.id) / "start"))
+
+
+def _link(source: Path, target: Path) -> Path:
+    if target.exists():
+        shutil.rmtree(target)  # of a transaction that was not committed
+    shutil.copytree(source, target, copy_function=_link_file)
+    return target
+
+
+def _link_file(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _read(path: Path) -> CheckpointReport | None:

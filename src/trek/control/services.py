@@ -137,7 +137,6 @@ class Services:
             experiment = _experiment(session, trial.experiment_id)
             if trial.run != run or trial.state != "running":
                 raise InputError(f"run {run} of trial {trial_id} is over; the trial is {trial.state}.")
-            resume = self._start_path(session, trial)
         config = ExperimentConfig.parse(experiment.config)
         folder = self._layout.checkpoints(experiment.id, trial.id, config.checkpoint_storage)
         return models.Assignment(
@@ -151,7 +150,7 @@ class Services:
             validation_period=_validation_period(config, experiment),
             archive=experiment.archive,
             checkpoint_dir=str(folder),
-            resume=resume,
+            resume=trial.start_checkpoint,
             name=f"{experiment.name}/{trial.id}",
         )
 
@@ -219,17 +218,6 @@ class Services:
             raise ConfigError(
                 f"resources.slots_per_trial is {wanted}, and this machine has {have} GPUs. Lower slots_per_trial."
             )
-
-    def _start_path(self, session: Session, trial: TrialRow) -> str | None:
-        """The checkpoint a new trial starts from, where it has a parent. Its own ones it finds by itself."""
-        if trial.parent_key is None:
-            return None
-        parent = session.scalars(
-            select(TrialRow).where(TrialRow.experiment_id == trial.experiment_id, TrialRow.key == trial.parent_key)
-        ).one()
-        if parent.checkpoint is None:
-            return None
-        return session.get_one(CheckpointTable, parent.checkpoint).path
 
 
 def _experiment(session: Session, experiment_id: int) -> ExperimentRow:

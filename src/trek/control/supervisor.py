@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from trek.control.checkpoint_files import reconcile_checkpoints
+from trek.control.checkpoint_files import adopt_checkpoints, reconcile_checkpoints
 from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
@@ -159,6 +159,7 @@ class Supervisor:
                 take_report(session, trial, report)
             reconcile_checkpoints(session, trial, layout=self._layout)
             next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
+            adopt_checkpoints(session, trial.experiment_id, layout=self._layout)
         del self.running[running.trial_id]
         _LOG.info("trial %d, run %d: %s %s", running.trial_id, running.run, next_, ending.message)
         self.wake()

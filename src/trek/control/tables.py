@@ -64,6 +64,8 @@ class TrialRow(Base):
     experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id", ondelete="CASCADE"), index=True)
     key: Mapped[int] = mapped_column(Integer)
     parent_key: Mapped[int | None] = mapped_column(Integer)
+    start_checkpoint: Mapped[str | None] = mapped_column(Text)
+    """The folder of the checkpoint its first run starts from; None starts afresh."""
     state: Mapped[str] = mapped_column(String(20), default="queued", index=True)
     wanted: Mapped[str] = mapped_column(String(20), default="run")
     """run, pause, stop or kill."""

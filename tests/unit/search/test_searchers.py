@@ -114,7 +114,7 @@ BY_HAND = [
     (case(name="hyperband", max_length=81), {1: 54, 3: 41, 9: 24, 27: 14, 81: 10}),
     # 5 of 10 replaced after each of 2 rounds, the last round ends all
     (
-        dict(
+        case(
             name="pbt",
             population_size=10,
             num_rounds=3,

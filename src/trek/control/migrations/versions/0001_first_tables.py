@@ -50,6 +50,7 @@ def upgrade() -> None:
         ),
         sa.Column("key", sa.Integer, nullable=False),
         sa.Column("parent_key", sa.Integer),
+        sa.Column("start_checkpoint", sa.Text),
         sa.Column("state", sa.String(20), nullable=False, index=True),
         sa.Column("wanted", sa.String(20), nullable=False),
         sa.Column("hparams", sa.JSON, nullable=False),

@@ -1,0 +1,29 @@
+"""`trek preview-search`: how many trials a config would run to which length, before anything starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from trek.cli import render
+from trek.cli.render import json_option
+
+
+@click.command("preview-search")
+@click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@json_option
+def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Show how many trials of CONFIG end at which length, when every rung keeps its share."""
+    from trek.experiments.config import ExperimentConfig
+    from trek.search import preview
+
+    rows = preview(ExperimentConfig.read(config_file, overrides=overrides))
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    render.show_table(rows, empty="No trials.")
+    trials, length = sum(row["trials"] for row in rows), sum(row["trials"] * row["length"] for row in rows)
+    click.echo(f"{trials} trials, {length} {rows[0]['unit']} in all")
