@@ -449,6 +449,23 @@ def test_what_cannot_be_sent_or_stored_says_so() -> None:
         _run(other)
 
 
+def test_a_worker_that_cannot_start_is_a_failure_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = trek.Flow("stillborn")
+    flow.step(add, 1)
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with pytest.raises(TrainingError, match="exited with code 1"):
+        _run(flow)
+
+
+def test_a_script_with_a_syntax_error_fails_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    flow = trek.Flow("broken")
+    flow.script("broken.py", cwd=tmp_path, outputs=["x"])
+    with pytest.raises(TrainingError, match="exited with code 1") as error:
+        _run(flow)
+    assert "SyntaxError" in error.value.traceback_text
+
+
 _INTERRUPTED = """
 import sys, time, trek
 from pathlib import Path

@@ -195,6 +195,8 @@ def sshd(tmp_path: Path) -> Iterator[str]:
     server = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if server is None or shutil.which("ssh-keygen") is None:
         pytest.skip("no sshd on this machine")
+    if os.geteuid() == 0:  # Debian's sshd insists on this folder when root runs it
+        Path("/run/sshd").mkdir(exist_ok=True)
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     shutil.copy(tmp_path / "user.pub", tmp_path / "authorized")

@@ -130,7 +130,11 @@ class _Reader:
         """Add a whole source file, and what it imports of the project."""
         if label in self.parts:
             return
-        tree = _without_docstrings(ast.parse(path.read_bytes()))
+        try:
+            tree = _without_docstrings(ast.parse(path.read_bytes()))
+        except (SyntaxError, ValueError):  # it will fail when it is run, and say so better
+            self.parts[label] = digest_path(path)
+            return
         self.parts[label] = digest_text(ast.dump(tree))
         package = label if path.name == "__init__.py" else label.rpartition(".")[0]
         for node in ast.walk(tree):

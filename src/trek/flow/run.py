@@ -85,8 +85,10 @@ def run_flow(
         run = store.begin_run(names, params=values, source=flow.source, graph=graph_of(plan.steps), resume=resume)
         reporter = choose_reporter(len(plan.steps), show=show)
         runner = Runner(plan, run=run, store=store, params=values, engine=engine, reporter=reporter, previous=previous)
-        _run_to_the_end(runner, run, store)
-        reporter.close()
+        try:
+            _run_to_the_end(runner, run, store)
+        finally:
+            reporter.close()
         if runner.failed:
             raise _to_error(flow, runner.failed, store.run_folder(run))
         return Run(run, outputs=runner.stored, steps=store.steps(run), store_folder=store.folder)

@@ -47,12 +47,13 @@ _SPELLINGS = (
 
 def read_world(environ: Mapping[str, str]) -> World:
     """The World that `environ` describes; a World of one when no launcher left its variables there."""
+    is_step = _is_slurm_step(environ)
     for spelling in _SPELLINGS:
-        if environ.get(spelling.rank) or environ.get(spelling.size):
+        # srun speaks MPICH's protocol too, but then leaves the local rank to its own variables.
+        is_srun = spelling.launcher == "MPICH" and is_step and not environ.get(spelling.local_rank)
+        if not is_srun and (environ.get(spelling.rank) or environ.get(spelling.size)):
             return _read_spelling(environ, spelling)
-    if _is_slurm_step(environ):
-        return _read_slurm(environ)
-    return World(device_name=_device_name(environ))
+    return _read_slurm(environ) if is_step else World(device_name=_device_name(environ))
 
 
 def _read_spelling(environ: Mapping[str, str], names: _Spelling) -> World:

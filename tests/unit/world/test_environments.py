@@ -81,6 +81,14 @@ def test_slurm_step_is_read_with_its_first_host_and_a_shared_port() -> None:
     assert world.master_port != read_world({**SLURM, "SLURM_JOB_ID": "4712"}).master_port
 
 
+def test_srun_with_the_mpich_protocol_is_read_as_slurm() -> None:
+    assert read_world({**SLURM, "PMI_RANK": "2", "PMI_SIZE": "4"}) == read_world(SLURM)
+
+
+def test_mpich_inside_a_slurm_job_is_read_as_mpich() -> None:
+    assert read_world({**SLURM, **MPICH}).size == 2
+
+
 @pytest.mark.parametrize(
     "environ",
     [
