@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -32,6 +33,7 @@ class StoredColumns:
     def __init__(self, columns: list[list[torch.Tensor]], *, keeps: list[Part]) -> None:
         self._columns = columns
         self._keeps = keeps
+        self._arrays = [[chunk.numpy() for chunk in chunks] for chunks in columns]
         self._ends = list(accumulate(len(chunk) for chunk in columns[0]))
 
     @staticmethod
@@ -53,16 +55,18 @@ class StoredColumns:
 
     def take(self, rows: torch.Tensor) -> Columns:
         """These rows, in this order."""
+        # NumPy gathers a few rows in a fraction of the time that calling torch for them costs.
+        wanted = rows.numpy()
         if len(self._ends) == 1:
-            return tuple(chunks[0].index_select(0, rows) for chunks in self._columns)
-        where = torch.searchsorted(torch.tensor(self._ends), rows.contiguous(), right=True)
-        taken = tuple(chunks[0].new_empty((len(rows), *chunks[0].shape[1:])) for chunks in self._columns)
-        for chunk in sorted(set(where.tolist())):
-            mine = (where == chunk).nonzero().squeeze(1)
-            local = rows[mine] - self._begin(chunk)
-            for column, chunks in zip(taken, self._columns, strict=True):
-                column[mine] = chunks[chunk].index_select(0, local)
-        return taken
+            return tuple(torch.from_numpy(chunks[0].take(wanted, axis=0)) for chunks in self._arrays)
+        where = np.searchsorted(self._ends, wanted, side="right")
+        taken = [np.empty((len(wanted), *chunks[0].shape[1:]), chunks[0].dtype) for chunks in self._arrays]
+        for chunk in np.unique(where).tolist():
+            mine = np.flatnonzero(where == chunk)
+            local = wanted[mine] - self._begin(chunk)
+            for column, chunks in zip(taken, self._arrays, strict=True):
+                column[mine] = chunks[chunk].take(local, axis=0)
+        return tuple(torch.from_numpy(column) for column in taken)
 
     def rows(self, start: int, stop: int, step: int) -> Columns:
         """A range of rows; over the same memory where it lies in one chunk."""

@@ -1,4 +1,4 @@
-"""Joins of whole Arrow tables, with columns of any type: Arrow joins keys and row numbers, the columns follow."""
+"""Joins of whole Arrow tables, with columns of any type: those that Arrow cannot join follow by row number."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from trek.data.tensors import to_column
 from trek.errors import InputError
 
 How = Literal["inner", "left", "right", "outer"]
 _KINDS = {"inner": "inner", "left": "left outer", "right": "right outer", "outer": "full outer"}
-_LEFT, _RIGHT = "__left_row", "__right_row"
 
 
 def joined_names(left: Sequence[str], right: Sequence[str], on: Sequence[str], *, suffix: str) -> dict[str, str]:
@@ -44,22 +44,41 @@ def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str)
 def join_tables(left: pa.Table, right: pa.Table, *, on: Sequence[str], how: How, suffix: str) -> pa.Table:
     """Rows with equal keys side by side; a missing key equals nothing, not even another missing one."""
     names = joined_names(left.column_names, right.column_names, on, suffix=suffix)
-    keys = _numbered(left, on, _LEFT).join(
-        _numbered(right, on, _RIGHT), keys=list(on), join_type=_KINDS[how], coalesce_keys=True
+    kept = [name for name in left.column_names if name not in on]
+    sides = _Side(left, on, kept, "left"), _Side(right, on, list(names), "right")
+    rows = sides[0].joinable.join(
+        sides[1].joinable, keys=[f"key:{key}" for key in on], join_type=_KINDS[how], coalesce_keys=True
     )
-    columns = {key: keys.column(key) for key in on}
-    left_rows, right_rows = keys.column(_LEFT), keys.column(_RIGHT)
-    columns |= {name: _take(left.column(name), left_rows) for name in left.column_names if name not in on}
-    columns |= {new: _take(right.column(name), right_rows) for name, new in names.items()}
+    columns = {key: rows.column(f"key:{key}") for key in on}
+    columns |= {name: sides[0].column(name, rows) for name in kept}
+    columns |= {new: sides[1].column(name, rows) for name, new in names.items()}
     return pa.table(columns)
 
 
-def _numbered(table: pa.Table, on: Sequence[str], name: str) -> pa.Table:
-    return table.select(list(on)).append_column(name, pa.array(np.arange(table.num_rows)))
+class _Side:
+    """One table of a join: what Arrow can join goes in as it is, the rest is fetched afterwards by row number."""
+
+    def __init__(self, table: pa.Table, on: Sequence[str], names: Sequence[str], side: str) -> None:
+        self._table = table
+        self._prefix = f"{side}:"
+        columns = {f"key:{key}": table.column(key) for key in on}
+        columns |= {self._prefix + name: table.column(name) for name in names if _joins(table.schema.field(name).type)}
+        if not all(_joins(table.schema.field(name).type) for name in names):
+            columns[self._prefix] = pa.chunked_array([np.arange(table.num_rows)])
+        self.joinable = pa.table(columns)
+
+    def column(self, name: str, rows: pa.Table) -> pa.ChunkedArray:
+        """A column of this side in the joined rows."""
+        if _joins(self._table.schema.field(name).type):
+            return rows.column(self._prefix + name)
+        whole = to_column(self._table.column(name), name=name)
+        numbers = rows.column(self._prefix)
+        return pa.chunked_array([whole.take(chunk) for chunk in numbers.chunks], type=whole.type)
 
 
-def _take(column: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.ChunkedArray:
-    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], type=column.type)
-    return pa.chunked_array([whole.take(chunk) for chunk in rows.chunks], type=column.type)
+def _joins(kind: pa.DataType) -> bool:
+    return bool(not isinstance(kind, pa.BaseExtensionType) and (pa.types.is_primitive(kind) or _is_text(kind)))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

@@ -244,8 +244,7 @@ class _JoinTask:
             pa.Table.from_batches(list(batches), schema)
             for batches, schema in ((left, self.left_schema), (right, self.right_schema))
         ]
-        result = join_tables(*tables, on=self.on, how=self.how, suffix=self.suffix)
-        yield from result.to_batches(max_chunksize=BATCH_ROWS)
+        yield from join_tables(*tables, on=self.on, how=self.how, suffix=self.suffix).to_batches()
 
 
 def _schema_of(node: Node) -> pa.Schema:

@@ -33,7 +33,8 @@ from trek.errors import DataUnavailable, InputError
 
 Storage = Literal["parquet", "arrow"]
 MANIFEST = "manifest.json"
-_ROW_GROUP_BYTES = 16 << 20
+# A row group is what Parquet reads at once; an Arrow batch is one piece of memory, so fewer are better.
+_GROUP_BYTES = {"parquet": 16 << 20, "arrow": 64 << 20}
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class PersistedSource(Source):
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._mapped: pa.Table | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mapped": None}
 
     @classmethod
     def open(cls, folder: Path, *, verify: bool = False) -> PersistedSource:
@@ -115,9 +120,10 @@ class PersistedSource(Source):
 
     def whole(self) -> pa.Table | None:
         """All rows, mapped, where the storage is Arrow; memory is used as they are touched."""
-        if self.manifest.storage != "arrow":
-            return None
-        return pa.concat_tables([open_mapped(self.folder / shard.file).read_all() for shard in self.manifest.shards])
+        if self.manifest.storage == "arrow" and self._mapped is None:  # once: a new mapping has all its pages to find
+            shards = [open_mapped(self.folder / shard.file).read_all() for shard in self.manifest.shards]
+            self._mapped = pa.concat_tables(shards)
+        return self._mapped
 
     def read(self, index: int) -> Stream:
         """The rows of a shard."""
@@ -261,7 +267,7 @@ def _write_rows(path: Path, storage: Storage, schema: pa.Schema, batches: Stream
     rows = 0
     with path.open("wb") as file:
         with _writer(file, storage, schema) as writer:
-            for table in _grouped(batches, schema):
+            for table in _grouped(batches, schema, group_bytes=_GROUP_BYTES[storage]):
                 rows += table.num_rows
                 writer.write_table(tensors.pack(table) if storage == "parquet" else table.combine_chunks())
         file.flush()
@@ -277,14 +283,14 @@ def _writer(file: Any, storage: Storage, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(file, packed, compression="lz4", use_dictionary=texts, write_statistics=False)
 
 
-def _grouped(batches: Stream, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches put together to row groups of a size that reads well."""
+def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterator[pa.Table]:
+    """Batches put together to groups of a size that reads well."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size >= _ROW_GROUP_BYTES:
+        if size >= group_bytes:
             yield pa.Table.from_batches(held, schema)
             held, size = [], 0
     if held:

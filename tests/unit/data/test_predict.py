@@ -50,7 +50,8 @@ def test_a_model_may_be_made_where_it_runs(kind: str, table: Table) -> None:
             return make_model()
 
     model = make_model if kind == "factory" else Saved()
-    predicted = table.predict(model, columns=["x"]).to_torch()["prediction"]
+    with running_on(ThreadExecutor(1)):  # make_model sets the seed of the whole process
+        predicted = table.predict(model, columns=["x"]).to_torch()["prediction"]
     assert torch.equal(predicted, table.predict(make_model(), columns=["x"]).to_torch()["prediction"])
 
 

@@ -1,0 +1,52 @@
+"""N processes that train on one shared table: what each adds to the memory of the machine.
+
+python benchmarks/data/one_copy.py [--megabytes 512] [--processes 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+import numpy as np
+
+from trek.data import Table
+
+_RANK = """
+import sys, psutil, torch, trek
+from trek.world import World
+trek.data.open(sys.argv[1]).schema
+before = psutil.Process().memory_full_info().uss
+rank, size = int(sys.argv[2]), int(sys.argv[3])
+world = World(rank=rank, size=size, local_rank=rank, local_size=size)
+batches = trek.data.open(sys.argv[1]).batches(1024, shuffle=True, world=world)
+total = sum(int(x.sum(dtype=torch.int64)) for (x,) in batches)
+print(total, psutil.Process().memory_full_info().uss - before)
+"""
+
+
+def main() -> None:
+    """Share, start the ranks, print what each holds for itself."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--processes", type=int, default=4)
+    options = parser.parse_args()
+    rows = options.megabytes * 1024
+    with Table.of({"x": np.ones((rows, 1024), np.uint8)}).share() as handle:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", _RANK, str(handle), str(rank), str(options.processes)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(options.processes)
+        ]
+        answers = [[int(word) for word in rank.communicate()[0].split()] for rank in ranks]
+    assert sum(total for total, _ in answers) == rows * 1024, "rows were lost or seen twice"
+    own = sum(grown for _, grown in answers)
+    print(f"shared once: {handle.nbytes / 1e6:.0f} MB; {options.processes} ranks hold {own / 1e6:.0f} MB of their own")
+
+
+if __name__ == "__main__":
+    main()
