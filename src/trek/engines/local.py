@@ -39,7 +39,7 @@ class LocalEngine(Engine):
         on_exit: Callable[[Exit], None] | None = None,
     ) -> LocalGang:
         """Start `spec.num_workers` members and return at once."""
-        starter = _Starter(_checked(spec, num_gpus=_count_gpus(os.environ)), environ=dict(os.environ))
+        starter = _Starter(_checked(spec, num_gpus=count_gpus(os.environ)), environ=dict(os.environ))
         members: list[Member] = []
         try:
             for place in starter.assign(spec.num_workers):
@@ -81,7 +81,7 @@ class LocalEngine(Engine):
 
     def slots(self) -> int:
         """GPUs where there are any, else the CPU cores this process may use."""
-        return _count_gpus(os.environ) or len(os.sched_getaffinity(0))
+        return count_gpus(os.environ) or len(os.sched_getaffinity(0))
 
 
 class _Starter:
@@ -167,7 +167,7 @@ def _checked(spec: GangSpec, *, num_gpus: int) -> GangSpec:
     return replace(spec, command=[os.fspath(part) for part in spec.command])
 
 
-def _count_gpus(environ: Mapping[str, str]) -> int:
+def count_gpus(environ: Mapping[str, str]) -> int:
     """NVIDIA GPUs this process may use, without loading torch to ask."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     present = len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()])

@@ -23,7 +23,7 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.supervisor import Supervisor
-from trek.engines.local import LocalEngine, _count_gpus
+from trek.engines.local import LocalEngine, count_gpus
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
 
@@ -88,7 +88,7 @@ class ControlPlane:
             engine=engine,
             slots=self._settings.slots or engine.slots(),
             environment=self._environment,
-            has_gpus=_count_gpus(os.environ) > 0,
+            has_gpus=count_gpus(os.environ) > 0,
         )
         services = Services(store, layout=self._layout, supervisor=supervisor)
         app = make_app(services, token=self._token, stop=self.stop, on_request=self._notice)
