@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trek.data.expressions import col
     from trek.data.loaders import DataLoader
     from trek.flow import Flow
+    from trek.train import arguments
     from trek.train.checkpoints import Checkpoint
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from trek.train.trial import Trial, TrialContext
     from trek.world import World
 
-# name -> module that holds it; a name equal to the module's last part is the module itself.
+# name -> the module that holds it, or that it is
 _HOMES = {
     "Checkpoint": "trek.train.checkpoints",
     "DataLoader": "trek.data.loaders",
@@ -33,6 +34,7 @@ _HOMES = {
     "Trial": "trek.train.trial",
     "TrialContext": "trek.train.trial",
     "World": "trek.world",
+    "arguments": "trek.train.arguments",
     "batches": "trek.train.length",
     "col": "trek.data.expressions",
     "data": "trek.data",
@@ -54,6 +56,7 @@ __all__ = [
     "TrialContext",
     "World",
     "__version__",
+    "arguments",
     "batches",
     "col",
     "data",
@@ -69,7 +72,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'trek' has no attribute {name!r}")
     module = importlib.import_module(_HOMES[name])
-    value = module if _HOMES[name] == f"trek.{name}" else getattr(module, name)
+    value = module if _HOMES[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
     globals()[name] = value
     return value
 

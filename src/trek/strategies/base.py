@@ -8,6 +8,7 @@ of the global batch, however unevenly ranks share it.
 from __future__ import annotations
 
 import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
@@ -26,6 +27,8 @@ class Strategy(ABC):
     """Keeps the replicas of a World together."""
 
     name: ClassVar[str]
+    saves_held_gradients: ClassVar[bool] = True
+    """Whether gradients half way through a group are in the parameters, where a checkpoint finds them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -114,5 +117,9 @@ def open_strategy(name: str, world: World, **settings: Any) -> Strategy:
     if name not in _STRATEGIES:
         raise ConfigError(f"strategy {name!r} does not exist. Use one of: {', '.join(sorted(_STRATEGIES))}.")
     module, _, attribute = _STRATEGIES[name].partition(":")
-    strategy: Strategy = getattr(importlib.import_module(module), attribute)(world, **settings)
-    return strategy
+    kind: type[Strategy] = getattr(importlib.import_module(module), attribute)
+    unknown = sorted(set(settings) - set(inspect.signature(kind).parameters))
+    if unknown:
+        known = ", ".join(p for p in inspect.signature(kind).parameters if p != "world") or "none"
+        raise ConfigError(f"strategy {name!r} has no option {', '.join(unknown)}. Its options: {known}.")
+    return kind(world, **settings)

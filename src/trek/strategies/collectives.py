@@ -24,6 +24,11 @@ class CollectiveStrategy(Strategy):
     def __init__(self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0) -> None:
         super().__init__(world)
         self.backend = backend or ("nccl" if world.device.type == "cuda" else "gloo")
+        if not dist.is_backend_available(self.backend):
+            raise ConfigError(
+                f"this torch was built without the communication backend {self.backend!r}. "
+                f"Use {'nccl' if world.device.type == 'cuda' else 'gloo'}, or a torch that has it."
+            )
         self.timeout_s = timeout_s
         self._owns_group = False
 

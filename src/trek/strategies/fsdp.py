@@ -34,6 +34,7 @@ class FSDP(CollectiveStrategy):
     """Fully sharded replicas."""
 
     name = "fsdp"
+    saves_held_gradients = False
 
     def __init__(
         self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0, shard_bytes: int = _SHARD_BYTES

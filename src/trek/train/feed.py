@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from trek.data.loaders import Loader
-from trek.data.loaders.base import nothing
 from trek.strategies import Strategy
 from trek.train.portions import Portion, agreed, portions
 from trek.train.position import Position
@@ -40,6 +39,7 @@ class Feed:
             asked = time.perf_counter()
             portion = next(weighed, None)
             if portion is None:
+                self._arrive()  # nothing may have been left to read
                 return
             portion.data = to_device(portion.data, self._device)
             self.wait_s += time.perf_counter() - asked
@@ -66,8 +66,8 @@ class Feed:
 
     def _weighed(self, loader: Loader) -> Iterator[Portion]:
         position = self.position
-        at_start = self._begin_epoch()
-        batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=at_start)
+        self._begin_epoch()
+        batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=self._arrive)
         if loader.num_batches is None and self._strategy.world.is_distributed:
             batches = agreed(batches, self._strategy)
         records = loader.records(position.epoch) if self._accumulate > 1 else None
@@ -80,23 +80,22 @@ class Feed:
             taken_records=position.group_records,
         )
 
-    def _begin_epoch(self) -> Any:
-        """What to do when reading stands where the run stood: after a resume, put the generators back.
+    def _begin_epoch(self) -> None:
+        """Note the random states an epoch starts from; after a resume, go back to them.
 
-        Reading up to there happens from the generators as they were when the epoch began, so that data which draws
-        from them comes in the same order again.
+        Reading up to where the run stood then draws what it drew before, so that data which depends on the generators
+        comes in the same order again; `_arrive` puts them to where the run stood.
         """
-        if self._resumed is None:
-            self._epoch_start = random_state()
-            return nothing
-        resumed, self._resumed = self._resumed, None
-        if self.position.epoch_batch == 0:
-            restore_random_state(resumed["random"])
-            self._epoch_start = random_state()
-            return nothing
-        self._epoch_start = resumed["epoch_start"]
-        restore_random_state(self._epoch_start)
-        return lambda: restore_random_state(resumed["random"])
+        if self._resumed is not None:
+            is_inside = self.position.epoch_batch > 0
+            restore_random_state(dict(self._resumed["epoch_start" if is_inside else "random"]))
+        self._epoch_start = random_state()
+
+    def _arrive(self) -> None:
+        """Reading stands where the run stands."""
+        if self._resumed is not None:
+            restore_random_state(dict(self._resumed["random"]))
+            self._resumed = None
 
 
 def to_device(data: Any, device: torch.device) -> Any:

@@ -16,11 +16,12 @@ from types import ModuleType
 from typing import Any
 
 from trek.engines import OutputLine, open_engine
-from trek.engines.base import Exit, GangSpec
+from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import to_error
 from trek.errors import InputError, InvalidHP, OutsideError, RankFailed
-from trek.train.rank_outcome import RankOutcome, read_outcomes
+from trek.train.rank_outcome import read_outcomes
 from trek.train.stopping import StopRequest, stop_on_signals
+from trek.train.whereabouts import ask_where
 from trek.world import World
 
 PAYLOAD = "job.pkl"
@@ -43,10 +44,11 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
         gang = open_engine(engine).start(GangSpec(command=command, num_workers=num_workers), on_line=_print_line)
         try:
             failed = _watch(gang, stop)
+            waiting = _waiting(gang, folder) if failed else {}
         finally:
             gang.stop(grace_s=30.0 if stop.is_set else 2.0)
     if failed is not None:
-        raise _error(failed, folder, num_workers=num_workers)
+        raise _error(failed, folder, waiting, num_workers=num_workers)
     return json.loads((folder / RETURNED).read_text())
 
 
@@ -75,7 +77,7 @@ def _is_importable(name: str) -> bool:
         return False
 
 
-def _watch(gang: Any, stop: StopRequest) -> Exit | None:
+def _watch(gang: Gang, stop: StopRequest) -> Exit | None:
     """The first failure, or None when all ended well; a stop request is passed on to the members."""
     while True:
         failed: Exit | None = gang.wait_first_failure(timeout_s=0.2)
@@ -92,14 +94,23 @@ def _print_line(line: OutputLine) -> None:
     print(f"{prefix}{line.text}", file=stream, flush=True)
 
 
-def _error(failed: Exit, folder: Path, *, num_workers: int) -> BaseException:
+def _waiting(gang: Gang, folder: Path) -> dict[int, str]:
+    """Where the other ranks are, in their own words; asked before they are stopped."""
+    said = ask_where(folder, list(gang.pids))
+    return said | {outcome.rank: outcome.where for outcome in read_outcomes(folder) if outcome.where}
+
+
+def _error(failed: Exit, folder: Path, waiting: dict[int, str], *, num_workers: int) -> BaseException:
     said = next((outcome for outcome in read_outcomes(folder) if outcome.rank == failed.rank), None)
+    others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(waiting.items()) if rank != failed.rank)
     if said is None:
-        return to_error(failed, num_workers=num_workers)
-    return _as_exception(said, failed, num_workers=num_workers)
-
-
-def _as_exception(said: RankOutcome, failed: Exit, *, num_workers: int) -> BaseException:
+        error = to_error(failed, num_workers=num_workers)
+        return RankFailed(
+            f"{error}{others}",
+            rank=error.rank,
+            process_exit_code=error.process_exit_code,
+            traceback_text=error.traceback_text,
+        )
     if said.kind == "input":
         return InputError(said.message)
     if said.kind == "outside":
@@ -107,7 +118,7 @@ def _as_exception(said: RankOutcome, failed: Exit, *, num_workers: int) -> BaseE
     if said.kind == "rejected":
         return InvalidHP(said.message)
     return RankFailed(
-        f"rank {failed.rank} of {num_workers} failed: {said.message}",
+        f"rank {failed.rank} of {num_workers} failed: {said.message}{others}",
         rank=failed.rank,
         process_exit_code=failed.code,
         traceback_text=said.traceback,

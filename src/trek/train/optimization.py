@@ -5,6 +5,7 @@ The order of a step is fixed: gradients made global, unscaled, clipped, optimize
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from torch import nn
 
 from trek.errors import CheckpointError, InputError
 from trek.strategies import Strategy
+from trek.train.ema import EMA
+from trek.train.pace import Pace
 from trek.train.portions import Portion
 from trek.train.precision import Precision
 
@@ -37,7 +40,8 @@ class Optimization:
         *,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        is_compiled: bool = False,
+        compiled: bool | str = False,
+        ema_decay: float | None = None,
     ) -> None:
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -46,7 +50,10 @@ class Optimization:
         self._precision = precision
         self._clip_norm = clip_norm
         self._clip_value = clip_value
-        self._is_compiled = is_compiled
+        self._compiled = compiled
+        self._ema_decay = ema_decay
+        self._emas: list[EMA] = []
+        self._pace = Pace(strategy.world)
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
         self._portion = Portion(None, 1, 1, 1.0, True)
@@ -56,10 +63,12 @@ class Optimization:
         """Place and wrap `model`; use what comes back."""
         if not isinstance(model, nn.Module):
             raise InputError(f"a model must be a torch.nn.Module, got {type(model).__name__}.")
-        if self._is_compiled:
-            model.compile()
+        if self._compiled:
+            model.compile(**({"backend": self._compiled} if isinstance(self._compiled, str) else {}))
         wrapped = self._strategy.wrap_model(model)
         self.models.append(wrapped)
+        if self._ema_decay is not None:
+            self._emas.append(EMA(wrapped, decay=self._ema_decay))
         return wrapped
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -108,10 +117,12 @@ class Optimization:
         parameters = self._parameters.get(id(optimizer))
         if parameters is None:
             raise InputError("step() was given an optimizer that was never added. Call add_optimizer first.")
-        self._strategy.sync_gradients(parameters)
+        self._sync(parameters)
         self._clip(optimizer, parameters, clip_norm or self._clip_norm, clip_value or self._clip_value)
         self._precision.step(optimizer)
         optimizer.zero_grad()
+        for ema in self._emas:
+            ema.update()
         self.num_steps += 1
         self._advance("step", self.num_steps)
         return True
@@ -129,6 +140,11 @@ class Optimization:
         """The first optimizer's first learning rate."""
         return float(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else None
 
+    def swap_averages(self) -> None:
+        """Exchange weights and their moving averages, where these are kept."""
+        for ema in self._emas:
+            ema.swap()
+
     def sync_buffers(self) -> None:
         """Every rank takes the leader's running statistics."""
         for model in self.models:
@@ -144,6 +160,7 @@ class Optimization:
             "optimizers": [self._strategy.optimizer_state(self._owner(o), o) for o in self.optimizers],
             "schedulers": [s.scheduler.state_dict() for s in self._scheduled],
             "precision": self._precision.state_dict(),
+            "emas": [ema.state_dict() for ema in self._emas],
             "num_steps": self.num_steps,
         }
 
@@ -159,6 +176,9 @@ class Optimization:
         for scheduled, saved in zip(self._scheduled, state["schedulers"], strict=True):
             scheduled.scheduler.load_state_dict(saved)
         self._precision.load_state_dict(dict(state["precision"]))
+        _match("moving average", len(self._emas), len(state["emas"]))
+        for ema, saved in zip(self._emas, state["emas"], strict=True):
+            ema.load_state_dict(saved)
         self.num_steps = state["num_steps"]
 
     def gradients(self) -> dict[int, torch.Tensor]:
@@ -171,6 +191,14 @@ class Optimization:
         for place, parameter in enumerate(p for model in self.models for p in model.parameters()):
             if place in gradients:
                 parameter.grad = gradients[place].to(parameter.device, parameter.dtype)
+
+    def _sync(self, parameters: list[nn.Parameter]) -> None:
+        if not self._pace.is_measuring:
+            self._strategy.sync_gradients(parameters)
+            return
+        started = time.perf_counter()
+        self._strategy.sync_gradients(parameters)
+        self._pace.add_sync(time.perf_counter() - started)
 
     def _clip(
         self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], norm: float | None, value: float | None

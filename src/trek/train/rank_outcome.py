@@ -12,6 +12,7 @@ from typing import Literal
 
 from trek.errors import InvalidHP, TrekError
 from trek.train.user_traceback import format_user_traceback
+from trek.train.whereabouts import of_traceback
 
 Kind = Literal["done", "user", "input", "outside", "rejected"]
 EXIT_CODES: dict[Kind, int] = {"done": 0, "user": 1, "input": 2, "outside": 3, "rejected": 0}
@@ -26,6 +27,8 @@ class RankOutcome:
     message: str = ""
     traceback: str = ""
     stop_reason: str = ""
+    where: str = ""
+    """Where an error came from, in a few words."""
     time_s: float = field(default_factory=time.time)
 
     @classmethod
@@ -37,7 +40,7 @@ class RankOutcome:
             kind: Kind = {1: "user", 2: "input"}.get(error.exit_code, "outside")  # type: ignore[assignment]
             return cls(rank, kind, str(error), getattr(error, "traceback_text", ""))
         message = "".join(traceback.format_exception_only(error)).strip()
-        return cls(rank, "user", message, format_user_traceback(error))
+        return cls(rank, "user", message, format_user_traceback(error), where=of_traceback(error.__traceback__))
 
     @property
     def exit_code(self) -> int:

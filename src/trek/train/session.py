@@ -11,6 +11,7 @@ from trek.train.goal import Goal
 from trek.train.keeping import KeepPolicy
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
+from trek.train.profiling import ProfileSettings
 from trek.train.stopping import Reason, StopRequest, stop_on_signals
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
@@ -31,11 +32,15 @@ class SessionSettings:
     """Training metrics are reported every so many batches."""
     strategy: str | None = None
     """None: `ddp` for several processes, else `solo`."""
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    """`backend`, `timeout_s`, `find_unused_parameters`, …: see the strategy."""
     precision: str = "fp32"
     accumulate: int = 1
     """Batches whose gradients make one optimizer step."""
     clip_norm: float | None = None
     clip_value: float | None = None
+    ema_decay: float | None = None
+    """Keep a moving average of the weights and validate with it."""
     seed: int = 0
     metric: str | None = None
     """The validation metric that decides which checkpoint is best; None: see `Goal`."""
@@ -45,8 +50,12 @@ class SessionSettings:
     records_per_epoch: int | None = None
     initial_validation: bool = False
     show_progress: bool = True
-    compile: bool = False
+    compile: bool | str = False
+    """Compile models; with a name, by that torch.compile backend."""
     deterministic: bool = False
+    profile: ProfileSettings | None = None
+    hang_s: float | None = 600.0
+    """A rank that finishes no batch for so long says where it is."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +136,12 @@ def _make_traveler(
     return Traveler(
         world=world,
         strategy=settings.strategy,
+        strategy_options=settings.strategy_options,
         precision=settings.precision,
         accumulate=settings.accumulate,
         clip_norm=settings.clip_norm,
         clip_value=settings.clip_value,
+        ema_decay=settings.ema_decay,
         seed=settings.seed,
         checkpoint_dir=checkpoint_dir,
         keep=KeepPolicy(best=settings.keep_best, last=settings.keep_last),
@@ -141,4 +152,6 @@ def _make_traveler(
         show_progress=settings.show_progress,
         compile=settings.compile,
         deterministic=settings.deterministic,
+        profile=settings.profile,
+        hang_s=settings.hang_s,
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,9 +43,11 @@ from trek.train.metrics import Reduction
 from trek.train.optimization import Optimization, StepUnit
 from trek.train.position import Position
 from trek.train.precision import open_precision
+from trek.train.profiling import Profiler, ProfileSettings
 from trek.train.progress import open_bar
 from trek.train.schedule import Schedule
 from trek.train.stopping import Stopped, StopRequest
+from trek.train.whereabouts import Lookout
 from trek.world import World
 from trek.world.seeds import seed_everything
 
@@ -66,10 +68,12 @@ class Traveler:
         *,
         world: World | None = None,
         strategy: str | Strategy | None = None,
+        strategy_options: Mapping[str, Any] | None = None,
         precision: str = "fp32",
         accumulate: int = 1,
         clip_norm: float | None = None,
         clip_value: float | None = None,
+        ema_decay: float | None = None,
         seed: int = 0,
         checkpoint_dir: Path | str | None = None,
         checkpoint_period: Length | None = None,
@@ -80,8 +84,10 @@ class Traveler:
         stop: StopRequest | None = None,
         report_period: int = 100,
         show_progress: bool = True,
-        compile: bool = False,  # noqa: A002 - torch's own word for it
+        compile: bool | str = False,  # noqa: A002 - torch's own word for it
         deterministic: bool = False,
+        profile: ProfileSettings | None = None,
+        hang_s: float | None = 600.0,
     ) -> None:
         if accumulate < 1:
             raise ConfigError(f"accumulate counts the batches of one step and must be at least 1, got {accumulate}.")
@@ -90,12 +96,17 @@ class Traveler:
         self.world = world or World.from_env()
         self.seed = seed
         self.stop = stop or StopRequest()
-        self.strategy = _choose_strategy(strategy, self.world)
+        self.strategy = _choose_strategy(strategy, self.world, strategy_options or {})
         self.strategy.setup()
         seed_everything(seed)
         self.precision = open_precision(precision, self.world.device)
         self.optimization = Optimization(
-            self.strategy, self.precision, clip_norm=clip_norm, clip_value=clip_value, is_compiled=compile
+            self.strategy,
+            self.precision,
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+            compiled=compile,
+            ema_decay=ema_decay,
         )
         self.feed = Feed(self.strategy, accumulate=accumulate)
         self.journal = Journal(self.strategy, loggers=loggers)
@@ -111,6 +122,9 @@ class Traveler:
         self.saved_at = -1
         """Batches trained when the run was last saved."""
         self._show_progress = show_progress and self.world.is_leader
+        self._profiler = Profiler(profile) if profile is not None and self.world.is_leader else None
+        self._lookout = Lookout(rank=self.world.rank, hang_s=hang_s) if hang_s and self.world.is_distributed else None
+        self._owes_save = False
 
     # -- what the loop is made of
 
@@ -160,6 +174,8 @@ class Traveler:
         loader = as_loader(data, world=self.world, seed=self.seed)
         self._checkpoints = Schedule.of(self._checkpoint_period, loader)
         self._train_mode()
+        if self._profiler:
+            self._profiler.advance(self.position.batches)
         self.journal.begin_training()
         position, optimization, stop = self.position, self.optimization, self.stop
         next_check = self._next_check()
@@ -171,7 +187,7 @@ class Traveler:
                 yield portion.data
                 bar.update()
                 optimization.end_batch(position.batches)
-                if position.batches >= next_check or stop.is_set:
+                if position.batches >= next_check or stop.is_set or self._owes_save:
                     self._check()
                     next_check = self._next_check()
                 if position.batches == until:
@@ -219,7 +235,13 @@ class Traveler:
         return self.journal.table.to_pandas()
 
     def save(self) -> str | None:
-        """Save everything, every rank together; returns once the state is copied, and writes in the background."""
+        """Save everything, every rank together; returns once the state is copied, and writes in the background.
+
+        Where gradients half way through a group cannot be saved, it happens when the group ends.
+        """
+        self._owes_save = not self._is_savable
+        if self._owes_save:
+            return None
         self.optimization.sync_buffers()
         models = self.optimization.model_states()
         shared = {
@@ -259,11 +281,13 @@ class Traveler:
 
     def close(self) -> None:
         """Finish writing, flush the loggers, part from the other ranks."""
-        try:
-            self.archive.close()
-        finally:
-            self.journal.close()
-            self.strategy.teardown()
+        with ExitStack() as stack:
+            stack.callback(self.strategy.teardown)
+            stack.callback(self.journal.close)
+            stack.callback(self.archive.close)
+            for part in (self._profiler, self._lookout):
+                if part is not None:
+                    stack.callback(part.close)
 
     def __enter__(self) -> Traveler:
         return self
@@ -295,6 +319,7 @@ class Traveler:
     def begin_validation(self) -> None:
         """Evaluation mode, and what is logged belongs to a validation."""
         self.optimization.sync_buffers()
+        self.optimization.swap_averages()
         self.journal.begin_validation()
         for model in self.optimization.models:
             model.eval()
@@ -304,6 +329,7 @@ class Traveler:
     ) -> dict[str, float]:
         """Reduce and tell what was logged; back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
+        self.optimization.swap_averages()
         self._train_mode()
         return metrics
 
@@ -312,14 +338,22 @@ class Traveler:
     def _check(self) -> None:
         """Between two batches: report, save, and stop if any rank was asked to."""
         batches = self.position.batches
+        if self._lookout:
+            self._lookout.beat()
+        if self._profiler:
+            self._profiler.advance(batches)
         if batches % self._report_period == 0:
             self.report()
-        if self._checkpoints.is_due(self.position):
+        if self._checkpoints.is_due(self.position) or self._owes_save:
             self.save()
-        if self.world.is_distributed and batches % _BATCHES_BETWEEN_AGREEMENTS:
+        if not self._is_savable or (self.world.is_distributed and batches % _BATCHES_BETWEEN_AGREEMENTS):
             return
         if self.strategy.any(self.stop.is_set):
             self._stop()
+
+    @property
+    def _is_savable(self) -> bool:
+        return self.position.group_batches == 0 or self.strategy.saves_held_gradients
 
     def _stop(self) -> None:
         """Save, wait until it is on storage, and leave the loop with the reason of whoever asked."""
@@ -335,7 +369,9 @@ class Traveler:
         schedules = [Schedule(batches=self._report_period), self._checkpoints]
         if self.world.is_distributed:
             schedules.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS))
-        return min(schedule.next_batch(self.position) for schedule in schedules)
+        due = [schedule.next_batch(self.position) for schedule in schedules]
+        traced = self._profiler.boundaries() if self._profiler else ()
+        return min(*due, *(batch for batch in traced if batch > self.position.batches))
 
     def _end_epoch(self) -> None:
         self.report()
@@ -365,10 +401,10 @@ class Traveler:
             self.optimization.load_gradients(_summed([one["gradients"] for one in state.ranks], scale=size / saved))
 
 
-def _choose_strategy(strategy: str | Strategy | None, world: World) -> Strategy:
+def _choose_strategy(strategy: str | Strategy | None, world: World, options: Mapping[str, Any]) -> Strategy:
     if isinstance(strategy, Strategy):
         return strategy
-    return open_strategy(strategy or ("ddp" if world.is_distributed else "solo"), world)
+    return open_strategy(strategy or ("ddp" if world.is_distributed else "solo"), world, **options)
 
 
 def _summed(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:

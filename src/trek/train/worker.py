@@ -10,6 +10,7 @@ from typing import Any
 
 from trek.train.job import PAYLOAD, RETURNED
 from trek.train.rank_outcome import RankOutcome
+from trek.train.whereabouts import Lookout
 from trek.world import World
 from trek.world.leaving import leave
 
@@ -17,6 +18,7 @@ from trek.world.leaving import leave
 def main(folder: Path) -> int:
     """Run the job's function on this rank; the exit code."""
     world = World.from_env()
+    Lookout(rank=world.rank, folder=folder)
     try:
         returned = _load(folder)(world)
         if world.is_leader:

@@ -1,0 +1,48 @@
+"""Exponential moving average of weights: kept beside the model, updated after every step, used for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from trek.errors import ConfigError
+
+
+class EMA:
+    """The average of one model's trained parameters."""
+
+    def __init__(self, model: nn.Module, *, decay: float) -> None:
+        if not 0.0 < decay < 1.0:
+            raise ConfigError(f"the decay of an average lies between 0 and 1, got {decay}. 0.999 is usual.")
+        self._decay = decay
+        self._parameters: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self._averages = [p.detach().clone() for p in self._parameters]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the averages towards the weights."""
+        torch._foreach_lerp_(self._averages, self._parameters, 1.0 - self._decay)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange weights and averages; a second call puts them back."""
+        for parameter, average in zip(self._parameters, self._averages, strict=True):
+            held = parameter.detach().clone()
+            parameter.copy_(average)
+            average.copy_(held)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages, whole where they are sharded."""
+        return {"averages": [a.full_tensor() if isinstance(a, DTensor) else a for a in self._averages]}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the averages back."""
+        for average, saved in zip(self._averages, state["averages"], strict=True):
+            if isinstance(average, DTensor):
+                saved = distribute_tensor(saved, average.device_mesh, average.placements)
+            average.copy_(saved)

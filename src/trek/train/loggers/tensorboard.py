@@ -1,0 +1,40 @@
+"""TensorBoard event files. Needs the `tensorboard` extra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trek.errors import InputError
+from trek.train.loggers.base import Logger, MetricRow
+
+
+class TensorBoardLogger(Logger):
+    """Scalars as `<group>/<metric>` over batches; TensorBoard's own thread writes them."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError("writing TensorBoard files needs tensorboard: pip install 'trek[tensorboard]'.") from error
+        self._folder = folder
+        self._make: Any = SummaryWriter
+        self._writer: Any = None
+
+    def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
+        """Open the event file, with the hyperparameters as text."""
+        self._writer = self._make(str(self._folder))
+        table = "\n".join(f"    {key}: {value}" for key, value in hparams.items())
+        self._writer.add_text("hyperparameters", table)
+
+    def log_metrics(self, row: MetricRow) -> None:
+        """One point per metric."""
+        for name, value in row.metrics.items():
+            self._writer.add_scalar(f"{row.group}/{name}", value, row.batches, walltime=row.time_s)
+
+    def close(self) -> None:
+        """Flush and close."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
