@@ -350,8 +350,8 @@ class Table:
         """Add what a model says of each row as columns: `output`, or the names in a dict that the model gives.
 
         `model` is a module or function that takes `columns` (all, unless named) as tensors, a function without
-        arguments that makes one, or a checkpoint with `load_model()`, made anew for each partition. Works on streams; with
-        `persist(path, resume=True)` behind it, a crashed run goes on with the partitions that are missing.
+        arguments that makes one, or a checkpoint with `load_model()`, made anew for each partition. Works on streams;
+        with `persist(path, resume=True)` behind it, a crashed run goes on with the partitions that are missing.
         """
         from trek.data.predict import Predict
 
