@@ -1,48 +1,36 @@
-"""`trek checkpoint …`: list and describe checkpoints."""
+"""`trek checkpoint …`: list, describe, download and delete checkpoints."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from trek.cli import render
+from trek.cli.connect import connect
+from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.client import Client
+    from trek.client.models import Checkpoint
 
 
 @click.group()
 def checkpoint() -> None:
-    """List and describe checkpoints."""
+    """List, describe, download and delete checkpoints."""
 
 
 @checkpoint.command("list")
 @click.option("--experiment", "experiment_id", type=int, help="Only of this experiment.")
 @click.option("--trial", "trial_id", type=int, help="Only of this trial.")
-@json_option
+@listing_options
 @click.pass_obj
-def list_(obj: dict[str, Any], *, experiment_id: int | None, trial_id: int | None, as_json: bool) -> None:
+def list_(obj: dict[str, Any], *, experiment_id: int | None, trial_id: int | None, listing: Listing) -> None:
     """List checkpoints, the newest first."""
-    with _client(obj) as client:
+    with connect(obj) as client:
         found = client.checkpoints(experiment_id=experiment_id, trial_id=trial_id)
-    if as_json:
-        render.show_json(found)
-        return
-    rows = [
-        {
-            "uuid": one.uuid,
-            "experiment": one.experiment_id,
-            "trial": one.trial_id,
-            "batches": one.batches,
-            "size": render.size(one.num_bytes),
-            "metrics": render.hparams(one.metrics),
-            "made": render.ago(one.time_s),
-        }
-        for one in found
-    ]
-    render.show_table(rows, empty="No checkpoints yet.")
+    listing.show(found, row=_row, empty="No checkpoints.")
 
 
 @checkpoint.command()
@@ -51,7 +39,7 @@ def list_(obj: dict[str, Any], *, experiment_id: int | None, trial_id: int | Non
 @click.pass_obj
 def describe(obj: dict[str, Any], uuid: str, *, as_json: bool) -> None:
     """Show a checkpoint; the beginning of its uuid is enough."""
-    with _client(obj) as client:
+    with connect(obj) as client:
         found = client.checkpoint(uuid)
     if as_json:
         render.show_json(found)
@@ -60,7 +48,40 @@ def describe(obj: dict[str, Any], uuid: str, *, as_json: bool) -> None:
         click.echo(f"{name}: {render.hparams(value) if isinstance(value, dict) else value}")
 
 
-def _client(obj: dict[str, Any]) -> Client:
-    from trek.client.opening import open_client
+@checkpoint.command()
+@click.argument("uuid")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to; the uuid without.")
+@click.pass_obj
+def download(obj: dict[str, Any], uuid: str, *, output: Path | None) -> None:
+    """Fetch a checkpoint's files."""
+    with connect(obj) as client:
+        found = client.checkpoint(uuid)
+        target = output or Path(found.uuid)
+        client.download_checkpoint(found.uuid, target)
+    click.echo(f"Wrote checkpoint {found.uuid} to {target}")
 
-    return open_client(obj["master"])
+
+@checkpoint.command()
+@click.argument("uuid")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(obj: dict[str, Any], uuid: str, *, yes: bool) -> None:
+    """Delete a checkpoint's files; its record stays."""
+    with connect(obj) as client:
+        found = client.checkpoint(uuid)
+        if not yes:
+            click.confirm(f"Delete checkpoint {found.uuid} of trial {found.trial_id}?", abort=True)
+        client.delete_checkpoint(found.uuid)
+    click.echo(f"Deleted checkpoint {found.uuid}.")
+
+
+def _row(one: Checkpoint) -> dict[str, Any]:
+    return {
+        "uuid": one.uuid,
+        "experiment": one.experiment_id,
+        "trial": one.trial_id,
+        "batches": one.batches,
+        "size": render.size(one.num_bytes),
+        "metrics": render.hparams(one.metrics),
+        "made": render.ago(one.time_s),
+    }

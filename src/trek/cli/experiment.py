@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trek.cli import render
+from trek.cli import experiment_changes, render
+from trek.cli.connect import connect
+from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
     from trek.client.client import Client
-    from trek.client.models import ExperimentDetails
+    from trek.client.models import Experiment, ExperimentDetails
 
 KILL_TIMEOUT_S = 60.0
 
@@ -51,7 +53,7 @@ def create(
     package = pack(folder)
     check_entrypoint(config.entrypoint, folder)
     click.echo(f"Preparing files ({folder}): {package.num_files} files, {render.size(package.num_bytes)}", err=as_json)
-    with _client(obj) as client:
+    with connect(obj) as client:
         client.upload_archive(package.data, sha256=package.sha256)
         created = client.create_experiment(config=config.normal_form(), archive=package.sha256)
         if is_followed:
@@ -63,29 +65,14 @@ def create(
 
 
 @experiment.command("list")
-@json_option
+@click.option("--all", "with_archived", is_flag=True, help="Archived ones too.")
+@listing_options
 @click.pass_obj
-def list_(obj: dict[str, Any], *, as_json: bool) -> None:
+def list_(obj: dict[str, Any], *, with_archived: bool, listing: Listing) -> None:
     """List experiments, the newest first."""
-    with _client(obj) as client:
-        found = client.experiments()
-    if as_json:
-        render.show_json(found)
-        return
-    rows = [
-        {
-            "id": one.id,
-            "name": one.name,
-            "state": one.state,
-            "progress": render.percent(one.progress),
-            "trials": one.num_trials,
-            "best": render.number(one.best_metric),
-            "best trial": one.best_trial,
-            "created": render.ago(one.created_s),
-        }
-        for one in found
-    ]
-    render.show_table(rows, empty="No experiments yet. Create one with `trek experiment create CONFIG DIR`.")
+    with connect(obj) as client:
+        found = [one for one in client.experiments() if with_archived or not one.is_archived]
+    listing.show(found, row=_row, empty="No experiments. Create one with `trek experiment create CONFIG DIR`.")
 
 
 @experiment.command()
@@ -94,7 +81,7 @@ def list_(obj: dict[str, Any], *, as_json: bool) -> None:
 @click.pass_obj
 def describe(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """Show an experiment: state, trials, config."""
-    with _client(obj) as client:
+    with connect(obj) as client:
         details = client.experiment(experiment_id)
     if as_json:
         render.show_json(details)
@@ -112,7 +99,7 @@ def logs(obj: dict[str, Any], experiment_id: int, *, is_followed: bool, tail: in
     """Print what an experiment's trials wrote."""
     from trek.cli.lines import print_lines
 
-    with _client(obj) as client:
+    with connect(obj) as client:
         details = client.experiment(experiment_id)
         print_lines(
             lambda **query: client.experiment_logs(experiment_id, **query),
@@ -130,12 +117,26 @@ def logs(obj: dict[str, Any], experiment_id: int, *, is_followed: bool, tail: in
 @click.pass_obj
 def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """End an experiment and wait until it has."""
-    with _client(obj) as client:
+    with connect(obj) as client:
         details = _kill(client, experiment_id)
     if as_json:
         render.show_json(details)
     else:
         click.echo(f"Experiment {experiment_id} is {details.state}.")
+
+
+def _row(one: Experiment) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "state": one.state,
+        "progress": render.percent(one.progress),
+        "trials": one.num_trials,
+        "best": render.number(one.best_metric),
+        "best trial": one.best_trial,
+        "labels": ",".join(one.labels),
+        "created": render.ago(one.created_s),
+    }
 
 
 def _tell_created(created: ExperimentDetails, *, as_json: bool) -> None:
@@ -205,7 +206,5 @@ def _describe(details: ExperimentDetails) -> None:
     click.echo(yaml.safe_dump(details.config, sort_keys=False).rstrip())
 
 
-def _client(obj: dict[str, Any]) -> Client:
-    from trek.client.opening import open_client
-
-    return open_client(obj["master"])
+for _command in experiment_changes.COMMANDS:
+    experiment.add_command(_command)

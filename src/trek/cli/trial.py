@@ -7,15 +7,42 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trek.cli import render
+from trek.cli.connect import connect
+from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.client import Client
+    from trek.client.models import Trial
 
 
 @click.group()
 def trial() -> None:
     """Describe trials, their metrics and logs."""
+
+
+@trial.command("list")
+@click.argument("experiment_id", type=int)
+@listing_options
+@click.pass_obj
+def list_(obj: dict[str, Any], experiment_id: int, *, listing: Listing) -> None:
+    """List the trials of an experiment."""
+    with connect(obj) as client:
+        found = client.experiment(experiment_id).trials
+    listing.show(found, row=_row, empty="No trials.")
+
+
+@trial.command()
+@click.argument("trial_id", type=int)
+@json_option
+@click.pass_obj
+def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
+    """End one trial; its experiment goes on."""
+    with connect(obj) as client:
+        found = client.kill_trial(trial_id)
+    if as_json:
+        render.show_json(found)
+    else:
+        click.echo(f"Trial {trial_id} is {found.state}." if found.state != "running" else f"Ending trial {trial_id}.")
 
 
 @trial.command()
@@ -24,7 +51,7 @@ def trial() -> None:
 @click.pass_obj
 def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
     """Show a trial."""
-    with _client(obj) as client:
+    with connect(obj) as client:
         found = client.trial(trial_id)
     if as_json:
         render.show_json(found)
@@ -42,7 +69,7 @@ def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
 @click.pass_obj
 def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, as_json: bool) -> None:
     """Show a trial's metrics."""
-    with _client(obj) as client:
+    with connect(obj) as client:
         points = client.trial_metrics(trial_id, group=group)
     if as_json:
         render.show_json(points)
@@ -70,7 +97,7 @@ def logs(obj: dict[str, Any], trial_id: int, *, is_followed: bool, tail: int | N
     """Print what a trial wrote."""
     from trek.cli.lines import print_lines
 
-    with _client(obj) as client:
+    with connect(obj) as client:
         details = client.experiment(client.trial(trial_id).experiment_id)
         print_lines(
             lambda **query: client.trial_logs(trial_id, **query),
@@ -82,7 +109,14 @@ def logs(obj: dict[str, Any], trial_id: int, *, is_followed: bool, tail: int | N
         )
 
 
-def _client(obj: dict[str, Any]) -> Client:
-    from trek.client.opening import open_client
-
-    return open_client(obj["master"])
+def _row(one: Trial) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "state": one.state,
+        "progress": render.percent(one.progress),
+        "batches": one.batches,
+        "restarts": one.restarts,
+        "best": render.number(one.best_metric),
+        "hyperparameters": render.hparams(one.hparams),
+        "note": one.waiting or one.error.partition("\n")[0],
+    }

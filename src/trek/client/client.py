@@ -6,15 +6,18 @@ or MasterUnreachable when there is no answer.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from pathlib import Path
+from typing import IO, Any, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
 from trek import errors
 from trek.client import models
+from trek.client.files import unpack_files
 from trek.errors import MasterUnreachable, TrekError
 
 T = TypeVar("T", bound=BaseModel)
@@ -69,9 +72,11 @@ class Client:
         """The archive of a model folder."""
         return self._send("GET", f"/archives/{sha256}").content
 
-    def create_experiment(self, *, config: dict[str, Any], archive: str) -> models.ExperimentDetails:
-        """Create an experiment of a config and an uploaded archive."""
-        request = models.CreateExperiment(config=config, archive=archive)
+    def create_experiment(
+        self, *, config: dict[str, Any], archive: str, parent: int | None = None, start_from: str | None = None
+    ) -> models.ExperimentDetails:
+        """Create an experiment of a config and an uploaded archive; its trials may start from a checkpoint."""
+        request = models.CreateExperiment(config=config, archive=archive, parent=parent, start_from=start_from)
         return self._one(models.ExperimentDetails, "POST", "/experiments", body=request)
 
     def experiments(self) -> list[models.Experiment]:
@@ -86,6 +91,23 @@ class Client:
         """End an experiment."""
         return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/kill")
 
+    def pause_experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """Let running trials save and give their slots back."""
+        return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/pause")
+
+    def activate_experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """Let a paused experiment go on."""
+        return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/activate")
+
+    def change_experiment(self, experiment_id: int, **changes: Any) -> models.ExperimentDetails:
+        """Set name, description, labels or is_archived."""
+        body = models.ChangeExperiment(**changes)
+        return self._one(models.ExperimentDetails, "PATCH", f"/experiments/{experiment_id}", body=body)
+
+    def delete_experiment(self, experiment_id: int) -> None:
+        """Delete an ended experiment with all its records and files."""
+        self._send("DELETE", f"/experiments/{experiment_id}")
+
     def experiment_logs(self, experiment_id: int, **query: Any) -> list[models.LogLine]:
         """Lines of all trials; `after` is the id of the last line seen, `limit` and `tail` how many."""
         return self._many(models.LogLine, f"/experiments/{experiment_id}/logs", query=query)
@@ -95,6 +117,10 @@ class Client:
     def trial(self, trial_id: int) -> models.Trial:
         """One trial."""
         return self._one(models.Trial, "GET", f"/trials/{trial_id}")
+
+    def kill_trial(self, trial_id: int) -> models.Trial:
+        """End one trial."""
+        return self._one(models.Trial, "POST", f"/trials/{trial_id}/kill")
 
     def trial_metrics(self, trial_id: int, *, group: str | None = None) -> list[models.MetricPoint]:
         """A trial's reports, in order."""
@@ -123,6 +149,17 @@ class Client:
         """One checkpoint, by its uuid or the beginning of it."""
         return self._one(models.Checkpoint, "GET", f"/checkpoints/{uuid}")
 
+    def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
+        """Delete a checkpoint's files."""
+        return self._one(models.Checkpoint, "DELETE", f"/checkpoints/{uuid}")
+
+    def download_checkpoint(self, uuid: str, target: Path) -> None:
+        """Fetch a checkpoint's files into the folder `target`, which must not exist yet."""
+        with tempfile.TemporaryFile() as file:
+            self._stream(f"/checkpoints/{uuid}/files", file)
+            file.seek(0)
+            unpack_files(file, target)
+
     # cluster
 
     def cluster(self) -> models.ClusterInfo:
@@ -150,6 +187,18 @@ class Client:
                 raise
             self._address = moved
             return self._attempt(method, path, params=params, content=content)
+
+    def _stream(self, path: str, file: IO[bytes]) -> None:
+        headers = {"authorization": f"Bearer {self._address.token}"} if self._address.token else {}
+        try:
+            with self._http.stream("GET", f"{self._address.url}/api/v1{path}", headers=headers) as response:
+                if response.status_code >= 400:
+                    response.read()
+                    raise _error_of(response)
+                for part in response.iter_bytes():
+                    file.write(part)
+        except httpx.HTTPError as error:
+            raise MasterUnreachable(f"the download from {self._address.url} broke off: {error}.") from error
 
     def _attempt(self, method: str, path: str, *, params: Any, content: bytes | None) -> httpx.Response:
         address = self._address

@@ -32,6 +32,7 @@ class Experiment(Model):
     metric: str
     smaller_is_better: bool
     searcher: str
+    hyperparameters: dict[str, Any] = {}
     best_metric: float | None = None
     best_trial: int | None = None
     num_trials: int = 0
@@ -163,6 +164,19 @@ class CreateExperiment(Model):
 
     config: dict[str, Any]
     archive: str
+    parent: int | None = None
+    """The experiment it was forked or continued from."""
+    start_from: str | None = None
+    """uuid of a checkpoint that its trials start from."""
+
+
+class ChangeExperiment(Model):
+    """What may be changed of an experiment at any time; None leaves it as it is."""
+
+    name: str | None = Field(default=None, min_length=1, max_length=200)
+    description: str | None = None
+    labels: list[str] | None = None
+    is_archived: bool | None = None
 
 
 class ClusterInfo(Model):

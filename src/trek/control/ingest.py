@@ -100,13 +100,18 @@ def take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
             .values(is_deleted=True)
         )
     if report.checkpoints or report.deleted_checkpoints:
-        session.flush()
-        newest = (
-            select(CheckpointTable.uuid)
-            .where(CheckpointTable.trial_id == trial.id, ~CheckpointTable.is_deleted)
-            .order_by(CheckpointTable.batches.desc(), CheckpointTable.time_s.desc())
-        )
-        trial.checkpoint = session.scalars(newest.limit(1)).first()
+        trial.checkpoint = newest_checkpoint(session, trial.id)
+
+
+def newest_checkpoint(session: Session, trial_id: int) -> str | None:
+    """uuid of the trial's newest checkpoint that is still there."""
+    session.flush()
+    newest = (
+        select(CheckpointTable.uuid)
+        .where(CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted)
+        .order_by(CheckpointTable.batches.desc(), CheckpointTable.time_s.desc())
+    )
+    return session.scalars(newest.limit(1)).first()
 
 
 def _keep_checkpoint(session: Session, trial: TrialRow, checkpoint: CheckpointReport) -> None:

@@ -78,6 +78,8 @@ def settle(session: Session, experiment: ExperimentRow) -> None:
 def ask(session: Session, experiment: ExperimentRow, wanted: str) -> None:
     """Pass the user's wish (run, pause, kill) on to the trials; those that run are told by their supervisor."""
     experiment.wanted = wanted
+    if wanted == "run" and experiment.state == "paused":
+        experiment.move("queued")
     for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)):
         if trial.state == "running" and trial.wanted != "kill":
             trial.wanted = "stop" if trial.wanted == "stop" and wanted != "kill" else wanted
@@ -86,6 +88,17 @@ def ask(session: Session, experiment: ExperimentRow, wanted: str) -> None:
             trial.ended_s = time.time()
         elif trial.state not in ENDED:
             trial.wanted = "run"
+    settle(session, experiment)
+
+
+def kill_trial(session: Session, trial: TrialRow) -> None:
+    """End one trial of an experiment that goes on: at once where it waits, through its supervisor where it runs."""
+    if trial.state == "running":
+        trial.wanted = "kill"
+        return
+    experiment = session.get_one(ExperimentRow, trial.experiment_id)
+    _move(session, experiment, trial, "killed")
+    trial.ended_s = time.time()
     settle(session, experiment)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
@@ -12,9 +13,10 @@ from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
 from trek.control.archives import Archives
-from trek.control.ingest import take_report
+from trek.control.ingest import newest_checkpoint, take_report
 from trek.control.layout import Layout
-from trek.control.runs import ask
+from trek.control.removal import delete_experiment, remove_folders
+from trek.control.runs import ask, kill_trial
 from trek.control.searching import advance, load_searcher
 from trek.control.store import Store
 from trek.control.supervisor import Supervisor
@@ -41,7 +43,9 @@ class Services:
         if not self.archives.has(request.archive):
             raise InputError(f"the archive {request.archive!r} was not uploaded. Upload it before the experiment.")
         with self._store.writing() as session:
+            start = _checkpoint(session, request.start_from) if request.start_from else None
             row = ExperimentRow(
+                parent=request.parent,
                 name=config.name,
                 description=config.description,
                 owner=owner,
@@ -56,6 +60,9 @@ class Services:
             session.add(row)
             session.flush()
             advance(session, row, lambda searcher: searcher.start())
+            if start is not None:
+                for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
+                    trial.start_checkpoint = start.path
         self._supervisor.wake()
         return self.experiment(row.id)
 
@@ -79,10 +86,42 @@ class Services:
 
     def kill_experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """End an experiment; one that ended already stays as it is."""
+        return self._ask(experiment_id, "kill")
+
+    def pause_experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """Let running trials save and give their slots back; nothing of it starts until it is activated."""
+        return self._ask(experiment_id, "pause")
+
+    def activate_experiment(self, experiment_id: int) -> models.ExperimentDetails:
+        """Let a paused experiment go on."""
+        return self._ask(experiment_id, "run")
+
+    def change_experiment(self, experiment_id: int, change: models.ChangeExperiment) -> models.ExperimentDetails:
+        """Name, describe, label or archive an experiment."""
+        with self._store.writing() as session:
+            row = _experiment(session, experiment_id)
+            if change.is_archived and row.state not in ENDED:
+                raise InputError(f"experiment {experiment_id} is {row.state}. Kill it before archiving it.")
+            for name, value in change.model_dump(exclude_none=True).items():
+                setattr(row, name, sorted(set(value)) if name == "labels" else value)
+        return self.experiment(experiment_id)
+
+    def delete_experiment(self, experiment_id: int) -> None:
+        """Delete an ended experiment with all its records and files, unless another one starts from its checkpoints."""
         with self._store.writing() as session:
             row = _experiment(session, experiment_id)
             if row.state not in ENDED:
-                ask(session, row, "kill")
+                raise InputError(f"experiment {experiment_id} is {row.state}. Kill it before deleting it.")
+            folders = delete_experiment(session, row, layout=self._layout)
+        remove_folders(folders)
+
+    def _ask(self, experiment_id: int, wanted: str) -> models.ExperimentDetails:
+        with self._store.writing() as session:
+            row = _experiment(session, experiment_id)
+            if row.state not in ENDED:
+                ask(session, row, wanted)
+            elif wanted != "kill":
+                raise InputError(f"experiment {experiment_id} is {row.state} already. Fork or continue it instead.")
         self._supervisor.wake()
         return self.experiment(experiment_id)
 
@@ -163,6 +202,15 @@ class Services:
             self._supervisor.wake()
         return reply
 
+    def kill_trial(self, trial_id: int) -> models.Trial:
+        """End one trial; to its searcher it counts as failed."""
+        with self._store.writing() as session:
+            trial = _trial(session, trial_id)
+            if trial.state not in ENDED:
+                kill_trial(session, trial)
+        self._supervisor.wake()
+        return self.trial(trial_id)
+
     # checkpoints
 
     def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
@@ -181,12 +229,28 @@ class Services:
     def checkpoint(self, uuid: str) -> models.Checkpoint:
         """One checkpoint; `uuid` may be shortened as long as it names one."""
         with self._store.reading() as session:
-            query = select(CheckpointTable, TrialRow.experiment_id).join(TrialRow)
-            rows = session.execute(query.where(CheckpointTable.uuid.startswith(uuid, autoescape=True)).limit(2)).all()
-        if len(rows) != 1:
-            problem = "names more than one checkpoint. Give more of it" if rows else "does not exist"
-            raise NotFound(f"checkpoint {uuid!r} {problem}.")
-        return views.checkpoint(rows[0][0], experiment_id=rows[0][1])
+            row = _checkpoint(session, uuid)
+            owner = session.get_one(TrialRow, row.trial_id).experiment_id
+        return views.checkpoint(row, experiment_id=owner)
+
+    def checkpoint_folder(self, uuid: str) -> Path:
+        """Where a checkpoint's files are."""
+        found = self.checkpoint(uuid)
+        if found.is_deleted or not Path(found.path).is_dir():
+            raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
+        return Path(found.path)
+
+    def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
+        """Delete a checkpoint's files; refused while its trial may still need it."""
+        with self._store.writing() as session:
+            row = _checkpoint(session, uuid)
+            trial = session.get_one(TrialRow, row.trial_id)
+            if trial.state not in ENDED:
+                raise InputError(f"trial {trial.id} is {trial.state} and may go on from checkpoint {row.uuid}.")
+            row.is_deleted = True
+            trial.checkpoint = newest_checkpoint(session, trial.id)
+        remove_folders([Path(row.path)])
+        return self.checkpoint(row.uuid)
 
     # cluster
 
@@ -232,6 +296,16 @@ def _trial(session: Session, trial_id: int) -> TrialRow:
     if row is None:
         raise NotFound(f"trial {trial_id} does not exist. See `trek experiment describe`.")
     return row
+
+
+def _checkpoint(session: Session, uuid: str) -> CheckpointTable:
+    found = session.scalars(
+        select(CheckpointTable).where(CheckpointTable.uuid.startswith(uuid, autoescape=True)).limit(2)
+    ).all()
+    if len(found) != 1:
+        problem = "names more than one checkpoint. Give more of it" if found else "does not exist"
+        raise NotFound(f"checkpoint {uuid!r} {problem}.")
+    return found[0]
 
 
 def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from trek.client.models import ENDED
 from trek.control.checkpoint_files import adopt_checkpoints, reconcile_checkpoints
 from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
 from trek.control.log_tail import LogTail
+from trek.control.removal import expire_checkpoints, remove_folders
 from trek.control.runs import begin_run, end_run, requests
 from trek.control.scheduler import Occupied, plan
 from trek.control.store import Store
@@ -160,6 +162,9 @@ class Supervisor:
             reconcile_checkpoints(session, trial, layout=self._layout)
             next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
             adopt_checkpoints(session, trial.experiment_id, layout=self._layout)
+            experiment = session.get_one(ExperimentRow, trial.experiment_id)
+            expired = expire_checkpoints(session, experiment) if experiment.state in ENDED else []
+        remove_folders(expired)
         del self.running[running.trial_id]
         _LOG.info("trial %d, run %d: %s %s", running.trial_id, running.run, next_, ending.message)
         self.wake()

@@ -104,6 +104,7 @@ def _experiment_fields(row: ExperimentRow) -> dict[str, object]:
         "metric": searcher["metric"],
         "smaller_is_better": searcher["smaller_is_better"],
         "searcher": searcher["name"],
+        "hyperparameters": row.config["hyperparameters"],
         "best_metric": row.best_metric,
         "best_trial": row.best_trial,
         "labels": row.labels,

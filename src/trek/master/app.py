@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from trek import errors
@@ -17,6 +17,7 @@ from trek._version import __version__
 from trek.client import models
 from trek.control.services import Services
 from trek.experiments.package import MAX_BYTES
+from trek.master.tar_stream import tar_stream
 
 _STATUS: dict[type[errors.TrekError], int] = {
     errors.NotFound: 404,
@@ -82,6 +83,22 @@ def _experiment_routes(services: Services) -> APIRouter:
     def kill_experiment(experiment_id: int) -> models.ExperimentDetails:
         return services.kill_experiment(experiment_id)
 
+    @router.post("/experiments/{experiment_id}/pause")
+    def pause_experiment(experiment_id: int) -> models.ExperimentDetails:
+        return services.pause_experiment(experiment_id)
+
+    @router.post("/experiments/{experiment_id}/activate")
+    def activate_experiment(experiment_id: int) -> models.ExperimentDetails:
+        return services.activate_experiment(experiment_id)
+
+    @router.patch("/experiments/{experiment_id}")
+    def change_experiment(experiment_id: int, change: models.ChangeExperiment) -> models.ExperimentDetails:
+        return services.change_experiment(experiment_id, change)
+
+    @router.delete("/experiments/{experiment_id}", status_code=204)
+    def delete_experiment(experiment_id: int) -> None:
+        services.delete_experiment(experiment_id)
+
     @router.get("/experiments/{experiment_id}/logs")
     def get_logs(
         experiment_id: int, after: int = 0, limit: LogQuery = 1000, tail: LogQuery = None
@@ -97,6 +114,10 @@ def _trial_routes(services: Services) -> APIRouter:
     @router.get("/trials/{trial_id}")
     def get_trial(trial_id: int) -> models.Trial:
         return services.trial(trial_id)
+
+    @router.post("/trials/{trial_id}/kill")
+    def kill_trial(trial_id: int) -> models.Trial:
+        return services.kill_trial(trial_id)
 
     @router.get("/trials/{trial_id}/metrics")
     def get_metrics(trial_id: int, group: str | None = None) -> list[models.MetricPoint]:
@@ -127,6 +148,14 @@ def _checkpoint_routes(services: Services) -> APIRouter:
     @router.get("/checkpoints/{uuid}")
     def get_checkpoint(uuid: str) -> models.Checkpoint:
         return services.checkpoint(uuid)
+
+    @router.delete("/checkpoints/{uuid}")
+    def delete_checkpoint(uuid: str) -> models.Checkpoint:
+        return services.delete_checkpoint(uuid)
+
+    @router.get("/checkpoints/{uuid}/files", response_class=StreamingResponse)
+    def get_checkpoint_files(uuid: str) -> StreamingResponse:
+        return StreamingResponse(tar_stream(services.checkpoint_folder(uuid)), media_type="application/x-tar")
 
     return router
 

@@ -1,0 +1,162 @@
+"""Commands that change an experiment that exists, or make a new one of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli import render
+from trek.cli.connect import connect
+from trek.cli.render import json_option
+
+if TYPE_CHECKING:
+    from trek.client.models import ExperimentDetails
+
+PAUSE_TIMEOUT_S = 120.0
+
+
+def _show(details: ExperimentDetails, *, as_json: bool, text: str = "") -> None:
+    if as_json:
+        render.show_json(details)
+    else:
+        click.echo(text or f"Experiment {details.id} is {details.state}.")
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@json_option
+@click.pass_obj
+def pause(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
+    """Let running trials save and give their slots back."""
+    with connect(obj) as client:
+        details = client.pause_experiment(experiment_id)
+        deadline = time.monotonic() + PAUSE_TIMEOUT_S
+        while details.state in ("queued", "running") and time.monotonic() < deadline:
+            time.sleep(0.1)
+            details = client.experiment(experiment_id)
+    _show(details, as_json=as_json)
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@json_option
+@click.pass_obj
+def activate(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
+    """Let a paused experiment go on."""
+    with connect(obj) as client:
+        _show(client.activate_experiment(experiment_id), as_json=as_json)
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@click.option("--undo", is_flag=True, help="Bring it back into lists.")
+@json_option
+@click.pass_obj
+def archive(obj: dict[str, Any], experiment_id: int, *, undo: bool, as_json: bool) -> None:
+    """Leave an ended experiment out of lists; nothing of it is deleted."""
+    with connect(obj) as client:
+        details = client.change_experiment(experiment_id, is_archived=not undo)
+    _show(details, as_json=as_json, text=f"Experiment {experiment_id} is {'back' if undo else 'archived'}.")
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@click.argument("labels", nargs=-1)
+@click.option("--remove", is_flag=True, help="Take the labels away instead of adding them.")
+@json_option
+@click.pass_obj
+def label(obj: dict[str, Any], experiment_id: int, labels: tuple[str, ...], *, remove: bool, as_json: bool) -> None:
+    """Add LABELS to an experiment, or take them away."""
+    with connect(obj) as client:
+        before = set(client.experiment(experiment_id).labels)
+        after = before - set(labels) if remove else before | set(labels)
+        details = client.change_experiment(experiment_id, labels=sorted(after))
+    _show(details, as_json=as_json, text=f"Labels: {', '.join(details.labels) or 'none'}")
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool) -> None:
+    """Delete an ended experiment: records, logs and checkpoints."""
+    with connect(obj) as client:
+        name = client.experiment(experiment_id).name
+        if not yes:
+            click.confirm(f"Delete experiment {experiment_id} ({name}) with all its checkpoints?", abort=True)
+        client.delete_experiment(experiment_id)
+    click.echo(f"Deleted experiment {experiment_id}.")
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@json_option
+@click.pass_obj
+def fork(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Run an experiment again from the start: same code, same config, with overrides."""
+    _again(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=False)
+
+
+@click.command("continue")
+@click.argument("experiment_id", type=int)
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@json_option
+@click.pass_obj
+def continue_(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Train on from an experiment's best checkpoint; give a greater length with --config searcher.max_length=…"""
+    _again(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=True)
+
+
+@click.command()
+@click.argument("experiment_id", type=int)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to; experiment_ID without.")
+@click.pass_obj
+def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) -> None:
+    """Fetch an experiment's model folder and its config."""
+    import yaml
+
+    from trek.errors import InputError
+    from trek.experiments.package import unpack
+
+    target = output or Path(f"experiment_{experiment_id}")
+    if target.exists():
+        raise InputError(f"{str(target)!r} exists already. Name another folder with --output.")
+    with connect(obj) as client:
+        details = client.experiment(experiment_id)
+        count = unpack(client.archive(details.archive), target)
+    config = target / "experiment.yaml"
+    if not config.exists():
+        config.write_text(yaml.safe_dump(details.config, sort_keys=False))
+    click.echo(f"Wrote {count} files and {config.name} to {target}")
+
+
+def _again(
+    obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool, is_continued: bool
+) -> None:
+    from trek.errors import InputError
+    from trek.experiments.config import ExperimentConfig
+    from trek.experiments.yaml_source import YamlSource
+
+    with connect(obj) as client:
+        details = client.experiment(experiment_id)
+        source = YamlSource(f"the config of experiment {experiment_id}", details.config)
+        for setting in overrides:
+            source.override(setting)
+        config = ExperimentConfig.parse(source.data, name=source.name)
+        start_from = next((t.checkpoint for t in details.trials if t.id == details.best_trial), None)
+        if is_continued and start_from is None:
+            raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
+        made = client.create_experiment(
+            config=config.normal_form(),
+            archive=details.archive,
+            parent=experiment_id,
+            start_from=start_from if is_continued else None,
+        )
+    _show(made, as_json=as_json, text=f"Created experiment {made.id}")
+
+
+COMMANDS = (pause, activate, archive, label, delete, fork, continue_, download)

@@ -1,0 +1,90 @@
+"""What every list command offers: `--where`, `--sort`, `--limit`, `--json` and `--csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trek.cli import render
+from trek.cli.where import parse_where, sort_rows
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Listing:
+    """How a list is wanted."""
+
+    where: str | None
+    sort: str | None
+    limit: int | None
+    as_json: bool
+    as_csv: bool
+
+    def show(self, found: Sequence[BaseModel], *, row: Callable[[Any], Mapping[str, Any]], empty: str) -> None:
+        """Print what matches; `row` makes the columns people see of one item."""
+        chosen = self.choose(found)
+        if self.as_json:
+            render.show_json(chosen)
+        elif self.as_csv:
+            click.echo(_csv([_flat(item.model_dump(mode="json")) for item in chosen]), nl=False)
+        else:
+            render.show_table([row(item) for item in chosen], empty=empty)
+
+    def choose(self, found: Sequence[BaseModel]) -> list[Any]:
+        """What matches, sorted and cut."""
+        rows = [(item, item.model_dump(mode="json")) for item in found]
+        if self.where:
+            test = parse_where(self.where)
+            rows = [pair for pair in rows if test(pair[1])]
+        if self.sort:
+            rows = sort_rows(rows, self.sort, get=lambda pair: pair[1])
+        return [item for item, _ in rows[: self.limit]]
+
+
+def listing_options(command: F) -> F:
+    """Add the options; the command receives them as one `listing`."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        names = ("where", "sort", "limit", "as_json", "as_csv")
+        return command(*args, listing=Listing(**{name: kwargs.pop(name) for name in names}), **kwargs)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+        render.json_option,
+        click.option("--limit", type=click.IntRange(min=1), help="At most so many."),
+        click.option("--sort", metavar="KEY", help="Sort by KEY; -KEY for the largest first."),
+        click.option("--where", metavar="TEST", help="What matches, such as 'hparams.lr<0.1 and state=completed'."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    if names:
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -1,0 +1,159 @@
+"""`--where` and `--sort`: a small language of comparisons over the rows of a list. Evaluates nothing but itself.
+
+    hparams.lr < 0.1 and (state = completed or not best_metric > 3)
+
+Names are keys of the row, with dots for nested ones; `metric` is the best value of the searcher's metric. `~` finds a
+text within another. A row without the key does not match, and sorts last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trek.errors import InputError
+
+Row = Mapping[str, Any]
+Test = Callable[[Row], bool]
+_TOKEN = re.compile(r"\s*(<=|>=|!=|==|[<>=~()]|'[^']*'|\"[^\"]*\"|[^\s<>=!~()'\"]+)")
+_ALIASES = {"metric": "best_metric", "hparams": "hyperparameters"}
+_MISSING = object()
+
+
+def parse_where(text: str) -> Test:
+    """A test of rows; InputError says where the text cannot be read."""
+    parser = _Parser(text)
+    test = parser.either()
+    parser.expect_end()
+    return test
+
+
+def sort_rows(rows: Sequence[Any], key: str, *, get: Callable[[Any], Row]) -> list[Any]:
+    """Rows in the order of `key`, the smallest first; `-key` for the largest. Rows without it come last."""
+    name, is_reversed = key.removeprefix("-"), key.startswith("-")
+    present = [row for row in rows if _lookup(get(row), name) not in (_MISSING, None)]
+    absent = [row for row in rows if _lookup(get(row), name) in (_MISSING, None)]
+    try:
+        return sorted(present, key=lambda row: _lookup(get(row), name), reverse=is_reversed) + absent
+    except TypeError:
+        raise InputError(f"rows cannot be sorted by {name!r}: its values are of different kinds.") from None
+
+
+class _Parser:
+    """Recursive descent over the tokens of one expression."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._at = 0
+
+    def either(self) -> Test:
+        tests = [self._all()]
+        while self._take("or"):
+            tests.append(self._all())
+        return lambda row: any(test(row) for test in tests)
+
+    def expect_end(self) -> None:
+        if self._at < len(self._tokens):
+            raise self._error(f"{self._tokens[self._at]!r} was not expected")
+
+    def _all(self) -> Test:
+        tests = [self._one()]
+        while self._take("and"):
+            tests.append(self._one())
+        return lambda row: all(test(row) for test in tests)
+
+    def _one(self) -> Test:
+        if self._take("not"):
+            inner = self._one()
+            return lambda row: not inner(row)
+        if self._take("("):
+            inner = self.either()
+            if not self._take(")"):
+                raise self._error("a ')' is missing")
+            return inner
+        return self._comparison()
+
+    def _comparison(self) -> Test:
+        name, operator, value = self._next("a name"), self._next("a comparison"), self._next("a value")
+        if operator not in _OPERATORS:
+            raise self._error(f"{operator!r} is no comparison; use one of {' '.join(_OPERATORS)}")
+        compare, wanted = _OPERATORS[operator], _value(value)
+        return lambda row: _compare(compare, _lookup(row, name), wanted)
+
+    def _take(self, token: str) -> bool:
+        if self._at < len(self._tokens) and self._tokens[self._at].lower() == token:
+            self._at += 1
+            return True
+        return False
+
+    def _next(self, what: str) -> str:
+        if self._at == len(self._tokens):
+            raise self._error(f"{what} is missing at its end")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _error(self, problem: str) -> InputError:
+        return InputError(f"--where {self._text!r} cannot be read: {problem}. Write such as 'state=completed'.")
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, at = [], 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise InputError(f"--where {text!r} cannot be read from {text[at:]!r} on.")
+        tokens.append(found.group(1))
+        at = found.end()
+    return tokens
+
+
+def _value(token: str) -> Any:
+    if token[0] in "'\"":
+        return token[1:-1]
+    constants: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if token.lower() in constants:
+        return constants[token.lower()]
+    try:
+        return float(token)
+    except ValueError:
+        return token
+
+
+def _contains(value: Any, wanted: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return wanted in value
+    return str(wanted).lower() in str(value).lower()
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda value, wanted: bool(value == wanted) or str(value) == str(wanted),
+    "==": lambda value, wanted: bool(value == wanted) or str(value) == str(wanted),
+    "!=": lambda value, wanted: bool(value != wanted) and str(value) != str(wanted),
+    "<": lambda value, wanted: bool(value < wanted),
+    "<=": lambda value, wanted: bool(value <= wanted),
+    ">": lambda value, wanted: bool(value > wanted),
+    ">=": lambda value, wanted: bool(value >= wanted),
+    "~": _contains,
+}
+
+
+def _compare(compare: Callable[[Any, Any], bool], value: Any, wanted: Any) -> bool:
+    if value is _MISSING or (value is None and wanted is not None):
+        return False
+    try:
+        return compare(value, wanted)
+    except TypeError:
+        return False
+
+
+def _lookup(row: Row, dotted: str) -> Any:
+    head, _, rest = dotted.partition(".")
+    value: Any = row
+    first = _ALIASES[head] if _ALIASES.get(head) in row else head
+    for key in [first, *(rest.split(".") if rest else [])]:
+        if not isinstance(value, Mapping) or key not in value:
+            return _MISSING
+        value = value[key]
+    return value

@@ -1,0 +1,93 @@
+"""What may go, and its going: checkpoints by the keep policy once an experiment has ended, and whole experiments.
+
+A checkpoint that a running or queued trial starts from is never removed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from trek.client.models import ENDED
+from trek.control.layout import Layout
+from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
+from trek.errors import InputError
+from trek.experiments.config import CheckpointStorage, ExperimentConfig
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint as the policy sees it. `score` is smaller for the better; None where nothing was measured."""
+
+    uuid: str
+    trial_id: int
+    batches: int
+    score: float | None
+
+
+def expired(candidates: Sequence[Candidate], storage: CheckpointStorage) -> set[str]:
+    """Which checkpoints of an ended experiment the policy does not keep. Pure."""
+    keep: set[str] = set()
+    by_score = sorted((c for c in candidates if c.score is not None), key=lambda c: (c.score, c.batches))
+    keep |= {c.uuid for c in by_score[: storage.save_experiment_best]}
+    for trial_id in {c.trial_id for c in candidates}:
+        newest = sorted((c for c in candidates if c.trial_id == trial_id), key=lambda c: -c.batches)
+        keep |= {c.uuid for c in newest[: storage.save_trial_latest]}
+        keep |= {c.uuid for c in [c for c in by_score if c.trial_id == trial_id][: storage.save_trial_best]}
+    return {c.uuid for c in candidates} - keep
+
+
+def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[Path]:
+    """Mark what the policy lets go of an ended experiment; returns the folders to remove after the transaction."""
+    config = ExperimentConfig.parse(experiment.config)
+    sign = 1 if config.searcher.smaller_is_better else -1
+    rows = session.scalars(
+        select(CheckpointTable)
+        .join(TrialRow)
+        .where(TrialRow.experiment_id == experiment.id, ~CheckpointTable.is_deleted)
+    ).all()
+    candidates = []
+    for row in rows:
+        value = row.metrics.get(config.searcher.metric)
+        score = sign * value if value is not None else None
+        candidates.append(Candidate(row.uuid, row.trial_id, row.batches, score))
+    gone = expired(candidates, config.checkpoint_storage)
+    needed = _needed_paths(session)
+    folders = []
+    for row in rows:
+        if row.uuid in gone and row.path not in needed:
+            row.is_deleted = True
+            folders.append(Path(row.path))
+    return folders
+
+
+def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> list[Path]:
+    """Delete an experiment's rows; returns the folders to remove after the transaction."""
+    config = ExperimentConfig.parse(experiment.config)
+    trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
+    ids = [trial.id for trial in trials]
+    paths = session.scalars(select(CheckpointTable.path).where(CheckpointTable.trial_id.in_(ids))).all()
+    if in_use := set(paths) & _needed_paths(session):
+        raise InputError(f"a trial that has not ended starts from {sorted(in_use)[0]}. Wait for it or kill it.")
+    folders = [layout.trial(trial_id) for trial_id in ids]
+    folders += [layout.checkpoints(experiment.id, trial_id, config.checkpoint_storage) for trial_id in ids]
+    session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
+    return folders
+
+
+def remove_folders(folders: Iterable[Path]) -> None:
+    """Remove folders; one that is gone already is as good."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _needed_paths(session: Session) -> set[str]:
+    waiting = select(TrialRow.start_checkpoint).where(
+        TrialRow.state.not_in(ENDED), TrialRow.start_checkpoint.is_not(None)
+    )
+    return {path for path in session.scalars(waiting) if path is not None}

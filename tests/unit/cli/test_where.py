@@ -1,0 +1,78 @@
+"""The language of --where and --sort."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trek.cli.where import parse_where, sort_rows
+from trek.errors import InputError
+
+ROW: dict[str, Any] = {
+    "id": 7,
+    "name": "mnist const",
+    "state": "completed",
+    "metric": "error",
+    "best_metric": 0.25,
+    "hyperparameters": {"lr": 0.01, "net": {"depth": 3}},
+    "labels": ["good"],
+    "parent": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("state=completed", True),
+        ("state == running", False),
+        ("state!=running", True),
+        ("hparams.lr<0.1 and state=completed", True),
+        ("hparams.lr<0.1 and not state=completed", False),
+        ("hyperparameters.net.depth >= 3", True),
+        ("metric<0.3", True),
+        ("id=7", True),
+        ("id=8 or id=7", True),
+        ("id=8 or (id=7 and metric>1)", False),
+        ("name ~ MNIST", True),
+        ("name = 'mnist const'", True),
+        ('name = "mnist"', False),
+        ("labels ~ good", True),
+        ("parent = none", True),
+        ("parent > 3", False),
+        ("nothing.of.this > 3", False),
+        ("not nothing > 3", True),
+        ("state > 3", False),
+        ("NOT id=8 AND id=7", True),
+    ],
+)
+def test_what_matches(text: str, expected: bool) -> None:
+    assert parse_where(text)(ROW) is expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "state", "state=", "state=a b=c", "(state=a", "state=a)", "state ? a", "=", "and"]
+)
+def test_what_cannot_be_read_is_one_sentence(text: str) -> None:
+    with pytest.raises(InputError, match="--where"):
+        parse_where(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_test_or_one_sentence(text: str) -> None:
+    with contextlib.suppress(InputError):
+        assert parse_where(text)(ROW) in (True, False)
+
+
+def test_rows_sort_either_way_with_those_that_lack_the_key_last() -> None:
+    rows = [{"id": 1, "best_metric": 3.0}, {"id": 2, "best_metric": None}, {"id": 3, "best_metric": 1.0}]
+    assert [row["id"] for row in sort_rows(rows, "metric", get=lambda row: row)] == [3, 1, 2]
+    assert [row["id"] for row in sort_rows(rows, "-best_metric", get=lambda row: row)] == [1, 3, 2]
+
+
+def test_values_of_different_kinds_are_not_sorted() -> None:
+    with pytest.raises(InputError, match="different kinds"):
+        sort_rows([{"x": 1}, {"x": "a"}], "x", get=lambda row: row)

@@ -1,0 +1,154 @@
+"""Pausing, activating, forking, archiving, deleting; and which checkpoints stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trek.client import models
+from trek.control.removal import Candidate, expired
+from trek.errors import InputError, NotFound
+from trek.experiments.config import CheckpointStorage
+
+MakePlane = Callable[..., Any]
+# Runs until told to stop, as a trial does that learns of it with its reports.
+PATIENT = """
+while not os.path.exists(folder + '/stop'): time.sleep(0.01)
+outcome('done', stop_reason='preempted')
+"""
+WITH_CHECKPOINT = """
+home = f"{os.environ['TREK_HOME']}/trials/{os.environ['TREK_TRIAL_ID']}/checkpoints/one"
+os.makedirs(home)
+made = {"uuid": "abc-" + os.environ["TREK_TRIAL_ID"], "batches": 100, "metrics": {}, "time_s": 1.0, "files": {}}
+with open(home + "/manifest.json", "w") as file: json.dump(made, file)
+outcome('done')
+"""
+
+
+def test_pausing_frees_the_slots_and_activating_goes_on(make_plane: MakePlane) -> None:
+    plane = make_plane(PATIENT)
+    number = plane.create()
+    plane.run_until(lambda: plane.supervisor.running)
+    plane.services.pause_experiment(number)
+    assert plane.services.report(1, models.Report(run=1)).stop == "preempted"
+    (plane.services._layout.run(1, 1) / "stop").touch()
+    plane.run_until(lambda: plane.services.experiment(number).state == "paused")
+    assert plane.supervisor.free_slots == plane.supervisor.slots
+    for _ in range(5):
+        plane.supervisor.tick()
+    assert plane.services.experiment(number).trials[0].run == 1
+
+    plane.services.activate_experiment(number)
+    plane.run_until(lambda: plane.services.experiment(number).trials[0].run == 2)
+    assert plane.services.experiment(number).trials[0].restarts == 0
+    plane.services.kill_experiment(number)
+    assert plane.run_to_end(number).state == "killed"
+
+
+def test_a_paused_experiment_can_be_killed(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    number = plane.create()
+    assert plane.services.pause_experiment(number).state == "paused"
+    details = plane.services.kill_experiment(number)
+    assert (details.state, details.trials[0].state) == ("killed", "killed")
+
+
+def test_what_has_ended_cannot_be_paused_or_activated(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    number = plane.create()
+    plane.run_to_end(number)
+    for verb in (plane.services.pause_experiment, plane.services.activate_experiment):
+        with pytest.raises(InputError, match="completed already"):
+            verb(number)
+
+
+def test_killing_one_trial_lets_the_others_go_on(make_plane: MakePlane) -> None:
+    plane = make_plane("time.sleep(600) if os.environ['TREK_TRIAL_ID'] == '1' else outcome('done')")
+    searcher = {"name": "random", "metric": "error", "max_trials": 3, "max_length": 10}
+    space = {"lr": {"type": "double", "minval": 0, "maxval": 1}}
+    number = plane.create(searcher=searcher, hyperparameters=space)
+    plane.run_until(lambda: 1 in plane.supervisor.running)
+    plane.services.kill_trial(1)
+    details = plane.run_to_end(number)
+    assert [trial.state for trial in details.trials] == ["killed", "completed", "completed"]
+    assert details.state == "completed"
+
+
+def test_an_experiment_is_labelled_renamed_and_archived(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    number = plane.create()
+    with pytest.raises(InputError, match="Kill it before archiving"):
+        plane.services.change_experiment(number, models.ChangeExperiment(is_archived=True))
+    plane.run_to_end(number)
+    change = models.ChangeExperiment(is_archived=True, labels=["b", "a", "b"], name="new")
+    details = plane.services.change_experiment(number, change)
+    assert (details.is_archived, details.labels, details.name) == (True, ["a", "b"], "new")
+
+
+def test_a_deleted_experiment_leaves_neither_rows_nor_files(make_plane: MakePlane) -> None:
+    plane = make_plane("print('hello'); " + WITH_CHECKPOINT.lstrip())
+    number = plane.create()
+    with pytest.raises(InputError, match="Kill it before deleting"):
+        plane.services.delete_experiment(number)
+    plane.run_to_end(number)
+    folder = plane.services._layout.trial(1)
+    assert folder.exists()
+    plane.services.delete_experiment(number)
+    assert not folder.exists()
+    with pytest.raises(NotFound):
+        plane.services.experiment(number)
+    assert plane.services.checkpoints() == []
+    assert plane.create() == number + 1, "an id is never used again"
+
+
+def test_an_experiment_may_start_from_a_checkpoint_of_another(make_plane: MakePlane) -> None:
+    plane = make_plane(WITH_CHECKPOINT)
+    first = plane.run_to_end(plane.create())
+    request = models.CreateExperiment(
+        config=first.config, archive=first.archive, parent=first.id, start_from=first.trials[0].checkpoint
+    )
+    second = plane.services.create_experiment(request)
+    assert second.parent == first.id
+    with pytest.raises(InputError, match="starts from"):
+        plane.services.delete_experiment(first.id)
+    plane.run_until(lambda: plane.services.experiment(second.id).state == "running")
+    assert plane.services.assignment(second.trials[0].id, run=1).resume == str(
+        plane.services._layout.trial(1) / "checkpoints" / "one"
+    )
+    plane.run_to_end(second.id)
+
+
+def test_a_deleted_checkpoint_is_gone_and_remembered(make_plane: MakePlane) -> None:
+    plane = make_plane(WITH_CHECKPOINT)
+    details = plane.run_to_end(plane.create())
+    path = Path(plane.services.checkpoint("abc").path)
+    assert path.exists()
+    assert plane.services.delete_checkpoint("abc").is_deleted
+    assert not path.exists()
+    assert plane.services.trial(details.trials[0].id).checkpoint is None
+    with pytest.raises(NotFound, match="were deleted"):
+        plane.services.checkpoint_folder("abc")
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ({"save_trial_best": 1, "save_trial_latest": 1}, {"a2", "a3", "b1", "b2"}),
+        ({"save_trial_best": 0, "save_trial_latest": 1}, {"a3", "b2"}),
+        ({"save_trial_best": 0, "save_trial_latest": 0}, set()),
+        ({"save_trial_best": 0, "save_trial_latest": 0, "save_experiment_best": 2}, {"a2", "b1"}),
+        ({"save_trial_best": 2, "save_trial_latest": 0}, {"a2", "a1", "b1", "b2"}),
+    ],
+)
+def test_which_checkpoints_stay(policy: dict[str, int], kept: set[str]) -> None:
+    candidates = [
+        Candidate("a1", 1, 10, 0.5),
+        Candidate("a2", 1, 20, 0.1),
+        Candidate("a3", 1, 30, None),
+        Candidate("b1", 2, 10, 0.2),
+        Candidate("b2", 2, 20, 0.9),
+    ]
+    assert {c.uuid for c in candidates} - expired(candidates, CheckpointStorage(**policy)) == kept
