@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from trek.data.loaders import Loader
 from trek.strategies import Strategy
@@ -34,14 +35,13 @@ class Feed:
     def training(self, loader: Loader) -> Iterator[Portion]:
         """The rest of the current epoch. The position counts a batch once it is handed out."""
         position = self.position
-        weighed = self._weighed(loader)
+        weighed = self._on_device(self._weighed(loader), loader)
         while True:
             asked = time.perf_counter()
             portion = next(weighed, None)
             if portion is None:
                 self._arrive()  # nothing may have been left to read
                 return
-            portion.data = to_device(portion.data, self._device)
             self.wait_s += time.perf_counter() - asked
             position.take(records=portion.global_samples, ends_group=portion.is_last)
             yield portion
@@ -51,9 +51,7 @@ class Feed:
         batches = loader.batches(0)
         if loader.num_batches is None and self._strategy.world.is_distributed:
             batches = agreed(batches, self._strategy)
-        for portion in portions(batches, strategy=self._strategy):
-            portion.data = to_device(portion.data, self._device)
-            yield portion
+        yield from self._on_device(portions(batches, strategy=self._strategy), loader)
 
     def rank_state(self) -> dict[str, Any]:
         """The random generators now, and at the start of the epoch."""
@@ -80,6 +78,11 @@ class Feed:
             taken_records=position.group_records,
         )
 
+    def _on_device(self, weighed: Iterator[Portion], loader: Loader) -> Iterator[Portion]:
+        if self._device.type == "cpu":
+            return weighed
+        return copied_ahead(weighed, self._device) if loader.is_pure else _copied(weighed, self._device)
+
     def _begin_epoch(self) -> None:
         """Note the random states an epoch starts from; after a resume, go back to them.
 
@@ -98,16 +101,44 @@ class Feed:
             self._resumed = None
 
 
+def copied_ahead(weighed: Iterator[Portion], device: torch.device) -> Iterator[Portion]:
+    """Copy each batch to the GPU while the one before is computed on, on a stream of its own."""
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    waiting: Portion | None = None
+    for portion in weighed:
+        with torch.cuda.stream(stream):
+            portion.data = to_device(portion.data, device)
+        if waiting is not None:
+            yield waiting
+        _join(portion.data, stream)
+        waiting = portion
+    if waiting is not None:
+        yield waiting
+
+
+def _join(data: Any, stream: torch.cuda.Stream) -> None:
+    """Let the computing stream wait for the copies, and keep their memory until it has used them."""
+    current = torch.cuda.current_stream(stream.device)
+    current.wait_stream(stream)
+    for leaf in tree_leaves(data):
+        if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+            leaf.record_stream(current)
+
+
+def _copied(weighed: Iterator[Portion], device: torch.device) -> Iterator[Portion]:
+    for portion in weighed:
+        portion.data = to_device(portion.data, device)
+        yield portion
+
+
 def to_device(data: Any, device: torch.device) -> Any:
-    """`data` with every tensor in it on `device`."""
+    """`data` with every tensor in it on `device`; pinned on the way to a GPU, so that the copy does not block."""
     if device.type == "cpu":
         return data
-    if isinstance(data, torch.Tensor):
-        return data.to(device, non_blocking=True)
-    if isinstance(data, dict):
-        return {key: to_device(value, device) for key, value in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(value, device) for value in data))
-    if isinstance(data, list | tuple):
-        return type(data)(to_device(value, device) for value in data)
-    return data
+    return tree_map_only(torch.Tensor, lambda tensor: _moved(tensor, device), data)
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if tensor.device == device:
+        return tensor
+    return (tensor.pin_memory() if tensor.device.type == "cpu" else tensor).to(device, non_blocking=True)

@@ -113,7 +113,14 @@ class Optimization:
         """Step `optimizer` (the only one, if none is named) if this batch ends its group; whether it did."""
         if not self._portion.is_last:
             return False
-        optimizer = optimizer or self._only_optimizer()
+        self.move(optimizer or self._only_optimizer(), clip_norm=clip_norm, clip_value=clip_value)
+        self.count_step()
+        return True
+
+    def move(
+        self, optimizer: torch.optim.Optimizer, *, clip_norm: float | None = None, clip_value: float | None = None
+    ) -> None:
+        """What of a step happens on the device."""
         parameters = self._parameters.get(id(optimizer))
         if parameters is None:
             raise InputError("step() was given an optimizer that was never added. Call add_optimizer first.")
@@ -123,9 +130,20 @@ class Optimization:
         optimizer.zero_grad()
         for ema in self._emas:
             ema.update()
+
+    def count_step(self) -> None:
+        """What of a step happens here: counting, and schedulers."""
         self.num_steps += 1
         self._advance("step", self.num_steps)
-        return True
+
+    @property
+    def is_whole_step(self) -> bool:
+        """Whether this batch is a step of its own at full weight, as a captured step is."""
+        return self._portion.is_last and self._portion.weight == 1.0
+
+    def learning_rates(self) -> tuple[float, ...]:
+        """Of every group of every optimizer."""
+        return tuple(float(group["lr"]) for optimizer in self.optimizers for group in optimizer.param_groups)
 
     def end_batch(self, count: int) -> None:
         """The `count`-th batch is done."""
@@ -138,7 +156,7 @@ class Optimization:
 
     def learning_rate(self) -> float | None:
         """The first optimizer's first learning rate."""
-        return float(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else None
+        return next(iter(self.learning_rates()), None)
 
     def swap_averages(self) -> None:
         """Exchange weights and their moving averages, where these are kept."""

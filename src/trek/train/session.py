@@ -52,6 +52,8 @@ class SessionSettings:
     show_progress: bool = True
     compile: bool | str = False
     """Compile models; with a name, by that torch.compile backend."""
+    capture: bool = False
+    """Run the training step as a CUDA graph."""
     deterministic: bool = False
     profile: ProfileSettings | None = None
     hang_s: float | None = 600.0
@@ -113,6 +115,7 @@ def train_trial(
             checkpoint_period=settings.checkpoint_period,
             records_per_epoch=settings.records_per_epoch,
             initial_validation=settings.initial_validation,
+            capture=settings.capture,
         )
         trainer.fit(traveler.archive.find(resume))
         traveler.archive.wait()

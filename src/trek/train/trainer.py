@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from trek.data.loaders import Loader, as_loader
-from trek.errors import EntrypointError, InputError
+from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks import Callback
+from trek.train.capture import CapturedStep
 from trek.train.checkpoints import Checkpoint
 from trek.train.feed import to_device
 from trek.train.length import Length, epochs
@@ -38,6 +39,7 @@ class Trainer:
         checkpoint_period: Length | None = None,
         records_per_epoch: int | None = None,
         initial_validation: bool = False,
+        capture: bool = False,
     ) -> None:
         check_trial_class(trial_class)
         self.traveler: Traveler = context.traveler
@@ -52,6 +54,7 @@ class Trainer:
         self._checkpoints = self._schedule(checkpoint_period, records_per_epoch)
         self._initial_validation = initial_validation
         self._train_batch = _by_name(self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx"))
+        self._captured = self._make_captured() if capture else None
         self._validated_at = -1
         self._best_score: float | None = None
         self._connect_callbacks()
@@ -115,22 +118,51 @@ class Trainer:
             self._do_what_is_due()
 
     def _train_one(self, batch: Any) -> None:
-        position = self.traveler.position
         if self.model is None:
+            position = self.traveler.position
             out = self._train_batch(batch, None, position.epoch, position.batches - 1)
             if out is not None:
-                self.traveler.log(out if isinstance(out, Mapping) else {"loss": out})
+                self.traveler.log(_as_metrics(out))
             return
+        optimization = self.traveler.optimization
+        if self._captured is not None and optimization.is_whole_step:
+            metrics = self._captured(batch)
+            optimization.count_step()
+        else:
+            metrics = self._backward(batch)
+            optimization.step()
+        self.traveler.log(metrics)
+
+    def _backward(self, batch: Any) -> Mapping[str, Any]:
+        """Forward and backward of the simple form."""
+        position = self.traveler.position
         with self.traveler.precision.autocast():
-            out = self._train_batch(batch, self.model, position.epoch, position.batches - 1)
-        metrics = out if isinstance(out, Mapping) else {"loss": out}
+            metrics = _as_metrics(self._train_batch(batch, self.model, position.epoch, position.batches - 1))
         if "loss" not in metrics:
             raise InputError(
                 f"train_batch returned {sorted(metrics)}, which has no 'loss'. Return the loss under the key 'loss'."
             )
         self.traveler.optimization.backward(metrics["loss"])
-        self.traveler.optimization.step()
-        self.traveler.log(metrics)
+        return metrics
+
+    def _whole_step(self, batch: Any) -> Mapping[str, Any]:
+        """What a captured step records."""
+        metrics = self._backward(batch)
+        self.traveler.optimization.move(self.traveler.optimization.optimizers[0])
+        return metrics
+
+    def _make_captured(self) -> CapturedStep:
+        if self.model is None:
+            raise ConfigError(
+                "capture records the simple form of a Trial; one that steps its optimizers itself cannot be."
+            )
+        if self.traveler.world.is_distributed or self.traveler.precision.name == "fp16":
+            raise ConfigError("capture works for one process in fp32 or bf16. Leave it out, or change those settings.")
+        return CapturedStep(
+            self._whole_step,
+            device=self.context.device,
+            settings_key=self.traveler.optimization.learning_rates,
+        )
 
     def _next_due(self) -> float:
         position = self.traveler.position
@@ -330,6 +362,10 @@ def _by_name(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[...
     if len(parameters) <= len(names):
         return lambda *args: method(*args[: len(parameters)])
     raise EntrypointError(f"{method.__qualname__} must take some of {', '.join(names)}, got {', '.join(parameters)}.")
+
+
+def _as_metrics(out: Any) -> Mapping[str, Any]:
+    return out if isinstance(out, Mapping) else {"loss": out}
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

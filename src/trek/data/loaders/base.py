@@ -35,6 +35,8 @@ class Loader(ABC):
     """Batches in an epoch; None when only reading can tell."""
     batch_records: int | None
     """Records in a full global batch; None when unknown."""
+    is_pure = False
+    """Whether reading draws from no random generator of this process, so that reading ahead changes nothing."""
 
     @abstractmethod
     def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:

@@ -60,6 +60,7 @@ class MappedLoader(Loader):
         self._world = world
         self._seed = seed
         self._reading = dict(reading or {})
+        self.is_pure = self._reading.get("num_workers", 0) > 0
         if isinstance(order, Order):
             self.num_batches = order.num_batches
             self.batch_records = order.batch_size

@@ -23,6 +23,8 @@ class TensorLoader(Loader):
     once when `on_device` is true, and batches are gathered there.
     """
 
+    is_pure = True
+
     def __init__(
         self,
         tensors: Sequence[torch.Tensor],
