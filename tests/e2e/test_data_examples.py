@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -47,3 +50,19 @@ def test_census_beats_always_saying_no_and_carries_its_preparation() -> None:
 def test_ctr_beats_the_base_rate() -> None:
     result = fit(load("ctr").ClickTrial, learning_rate=0.002, embedding_dim=8, num_bins=1000)
     assert result.best["validation_loss"] < 0.52  # always saying the share of clicks costs 0.532
+
+
+@pytest.mark.parametrize("by", ["disk", "memory"])
+def test_the_dataflow_hands_every_row_of_mnist_to_exactly_one_of_four_ranks(by: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "dataflow" / "mnist.py"), "--by", by]
+    done = subprocess.run(
+        [*command, "--folder", str(tmp_path / "prepared"), "--audit", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = np.concatenate([np.load(tmp_path / f"rank-{rank}.npy") for rank in range(4)])
+    assert np.array_equal(np.sort(seen), np.arange(60000))
+    assert float(done.stdout.split()[-1]) > 0.93
