@@ -9,7 +9,7 @@ as it does: a run can be checked against plain PyTorch row for row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from trek.errors import InputError
 
@@ -38,6 +38,8 @@ class Order:
             raise InputError("the data has no rows; there is nothing to train on.")
         if self.batch_size < 1:
             raise InputError(f"batch size must be at least 1, got {self.batch_size}.")
+        if self.tail not in get_args(Tail):
+            raise InputError(f"tail must be one of {', '.join(get_args(Tail))}, got {self.tail!r}.")
         if self.tail == "drop" and self.num_rows < self.batch_size:
             raise InputError(
                 f"tail='drop' leaves nothing: {self.num_rows} rows do not fill one batch of {self.batch_size}. "
@@ -60,10 +62,14 @@ class Order:
         else:
             generator = torch.Generator().manual_seed(self.seed + epoch)
             order = torch.randperm(self.num_rows, generator=generator)
-        if self.tail == "pad":
-            missing = self.num_batches * self.batch_size - self.num_rows
-            order = torch.cat([order, order.repeat(-(-missing // self.num_rows))[:missing]]) if missing else order
-        return order
+        return self.filled(order)
+
+    def filled(self, order: torch.Tensor) -> torch.Tensor:
+        """`order` with the rows that "pad" adds to its last batch."""
+        if self.tail != "pad":
+            return order
+        wanted = self.num_batches * self.batch_size
+        return order.repeat(-(-wanted // self.num_rows))[:wanted]
 
     def num_records(self, batch: int) -> int:
         """Rows in global batch `batch` of any epoch."""

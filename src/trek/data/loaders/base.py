@@ -37,6 +37,8 @@ class Loader(ABC):
     """Records in a full global batch; None when unknown."""
     is_pure = False
     """Whether reading draws from no random generator of this process, so that reading ahead changes nothing."""
+    is_on_device = False
+    """Whether batches are on the World's device already."""
 
     @abstractmethod
     def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:

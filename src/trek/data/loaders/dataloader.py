@@ -52,6 +52,9 @@ class DataLoader:
     ) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        if isinstance(sampler, DistributedSampler):
+            # Sharding is ours to do: taking the user's shard as well would train on a share of a share.
+            shuffle, sampler = sampler.shuffle, None
         self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -147,18 +150,15 @@ def _from_torch(loader: TorchDataLoader[Any]) -> DataLoader:
     }
     if type(loader.batch_sampler) is not BatchSampler:
         return DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, **reading)  # type: ignore[arg-type]
-    assert loader.batch_size is not None
-    sampler = loader.sampler
-    if isinstance(sampler, DistributedSampler):
-        # Sharding is ours to do: taking the user's shard as well would train on a share of a share.
-        order: dict[str, Any] = {"shuffle": sampler.shuffle}
-    elif type(sampler) is SequentialSampler:
-        order = {"shuffle": False}
+    batching = loader.batch_sampler
+    sampler = batching.sampler
+    if type(sampler) is SequentialSampler:
+        order: dict[str, Any] = {"shuffle": False}
     elif type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(loader.dataset):  # type: ignore[arg-type]
         order = {"shuffle": True}
     else:
         order = {"sampler": sampler}
-    return DataLoader(loader.dataset, loader.batch_size, drop_last=loader.drop_last, **order, **reading)
+    return DataLoader(loader.dataset, batching.batch_size, drop_last=batching.drop_last, **order, **reading)
 
 
 def _columns(

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from trek.data.loaders.base import Batch, Loader, nothing
 from trek.data.order import Order
 from trek.world import World
+from trek.world.seeds import random_state, restore_random_state, seed_everything
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class SamplerOrder(Order):
     def rows(self, epoch: int) -> torch.Tensor:
         """The sampler's rows of an epoch."""
         assert self.sampler is not None
-        return torch.tensor(_draw(self.sampler, seed=self.seed, epoch=epoch), dtype=torch.int64)
+        return self.filled(torch.tensor(_draw(self.sampler, seed=self.seed, epoch=epoch), dtype=torch.int64))
 
 
 class MappedLoader(Loader):
@@ -138,11 +139,19 @@ def _plan_batches(batches: list[list[int]], world: World) -> list[PlannedBatch]:
 
 
 def _draw(sampler: Any, *, seed: int, epoch: int) -> list[Any]:
-    if hasattr(sampler, "set_epoch"):
-        sampler.set_epoch(epoch)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed + epoch)
+    """What `sampler` draws for `epoch`, whatever it drew before and whichever generator it draws from."""
+    inner: Any = getattr(sampler, "sampler", None)
+    for one in (sampler, inner):
+        if hasattr(one, "set_epoch"):
+            one.set_epoch(epoch)
+        if isinstance(generator := getattr(one, "generator", None), torch.Generator):
+            generator.manual_seed(seed + epoch)
+    before = random_state()
+    try:
+        seed_everything(seed + epoch)
         return list(sampler)
+    finally:
+        restore_random_state(before)
 
 
 def _mix(*parts: int) -> int:
