@@ -13,8 +13,10 @@ from trek.errors import InvalidHP, TrekError
 
 if TYPE_CHECKING:
     from trek import data, search
+    from trek.client.client import Client
     from trek.data.expressions import col
     from trek.data.loaders import DataLoader
+    from trek.experiments.experiment import Experiment
     from trek.flow import Flow
     from trek.train import arguments
     from trek.train.checkpoints import Checkpoint
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 # name -> the module that holds it, or that it is
 _HOMES = {
     "Checkpoint": "trek.train.checkpoints",
+    "Client": "trek.client.client",
     "DataLoader": "trek.data.loaders",
+    "Experiment": "trek.experiments.experiment",
     "Flow": "trek.flow",
     "Traveler": "trek.train.traveler",
     "Trial": "trek.train.trial",
@@ -47,7 +51,9 @@ _HOMES = {
 
 __all__ = [
     "Checkpoint",
+    "Client",
     "DataLoader",
+    "Experiment",
     "Flow",
     "InvalidHP",
     "Traveler",

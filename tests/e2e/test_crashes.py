@@ -16,22 +16,12 @@ def create(shell: Shell, **changes: Any) -> str:
 
 
 def trial_of(shell: Shell, experiment: str) -> dict[str, Any]:
-    trial: dict[str, Any] = shell.json("experiment", "describe", experiment)["trials"][0]
+    trial: dict[str, Any] = shell.experiment(experiment)["trials"][0]
     return trial
 
 
 def batches_of(shell: Shell, trial_id: int) -> list[int]:
     return [point["batches"] for point in shell.json("trial", "metrics", str(trial_id), "--group", "validation")]
-
-
-def test_a_trial_outlives_a_killed_control_plane_and_is_found_again(shell: Shell) -> None:
-    experiment = create(shell, hyperparameters__sleep_s=0.02)
-    wait_until(lambda: trial_of(shell, experiment)["batches"] > 0)
-    shell.control_plane().send_signal(signal.SIGKILL)
-    wait_until(lambda: trial_of(shell, experiment)["state"] == "completed")
-    trial = trial_of(shell, experiment)
-    assert (trial["restarts"], trial["run"]) == (0, 1)
-    assert batches_of(shell, trial["id"]) == [*range(8, 100, 8), 100]
 
 
 def test_what_a_trial_reports_while_nobody_listens_is_taken_in_later(shell: Shell) -> None:
@@ -66,3 +56,20 @@ def test_a_stopped_control_plane_lets_trials_save_and_continues_them_at_its_next
     wait_until(lambda: trial_of(shell, experiment)["state"] == "completed")
     trial = trial_of(shell, experiment)
     assert (trial["restarts"], trial["run"], trial["batches"]) == (0, 2, 100)
+
+
+def test_a_search_outlives_a_killed_control_plane_and_is_found_again(shell: Shell) -> None:
+    space = {"learning_rate": {"type": "log", "minval": -3, "maxval": -1}, "global_batch_size": 32, "sleep_s": 0.01}
+    searcher = {"name": "adaptive_asha", "metric": "validation_error", "max_trials": 3, "max_length": {"batches": 64}}
+    experiment = create(shell, hyperparameters=space, searcher=searcher, min_validation_period={"batches": 8})
+    wait_until(lambda: trial_of(shell, experiment)["batches"] > 0)
+    shell.control_plane().send_signal(signal.SIGKILL)
+    wait_until(lambda: shell.experiment(experiment)["state"] == "completed")
+    details = shell.experiment(experiment)
+    assert [(trial["state"], trial["restarts"], trial["run"]) for trial in details["trials"]] == [
+        ("completed", 0, 1)
+    ] * 3
+    assert details["best_trial"] is not None
+    for trial in details["trials"]:
+        reported = batches_of(shell, trial["id"])
+        assert reported == [*range(8, reported[-1] + 1, 8)]

@@ -151,3 +151,17 @@ def test_a_control_plane_with_nothing_to_do_ends_by_itself(shell: Shell) -> None
     wait_until(lambda: not shell.processes(), timeout_s=30)
     assert not (shell.home / "control.json").exists()
     assert shell.json("experiment", "list") == []
+
+
+def test_a_paused_experiment_goes_on_where_it_was(shared_shell: Shell) -> None:
+    done = shared_shell.create("--no-follow", "--json", hyperparameters__sleep_s=0.03)
+    number = str(json.loads(done.stdout)["id"])
+    wait_until(lambda: shared_shell.experiment(number)["trials"][0]["batches"] > 0)
+    assert shared_shell.json("experiment", "pause", number)["state"] == "paused"
+    saved = shared_shell.experiment(number)["trials"][0]
+    assert saved["checkpoint"] is not None
+    shared_shell.json("experiment", "activate", number)
+    followed = shared_shell.run("experiment", "logs", "-f", number)
+    assert followed.returncode == 0
+    trial = shared_shell.experiment(number)["trials"][0]
+    assert (trial["state"], trial["run"], trial["restarts"], trial["batches"]) == ("completed", 2, 0, 100)

@@ -79,10 +79,9 @@ def _is_alive(process: Any, client: Client) -> bool:
 def _running(obj: dict[str, Any]) -> Client | None:
     from trek.client.client import Client
     from trek.client.embedded import running_address
-    from trek.client.opening import open_client
     from trek.world import trek_home
 
     if obj["master"]:
-        return open_client(obj["master"])
+        return Client(obj["master"])
     address = running_address(trek_home())
     return Client(address) if address is not None else None

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 def connect(obj: dict[str, Any]) -> Client:
     """A client for the command whose context carries `obj`."""
-    from trek.client.opening import open_client
+    from trek.client.client import Client
 
-    return open_client(obj["master"])
+    return Client(obj["master"])

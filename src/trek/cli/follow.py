@@ -12,7 +12,7 @@ import click
 
 from trek.cli import render
 from trek.client.models import ENDED
-from trek.errors import InputError, OutsideError, TrainingError
+from trek.errors import TrainingError
 
 if TYPE_CHECKING:
     from trek.client.client import Client
@@ -55,20 +55,15 @@ def prefix(details: ExperimentDetails, line: LogLine) -> str:
 
 
 def raise_for_end(details: ExperimentDetails) -> None:
-    """The exit code of an experiment: nothing for completed and paused, else the error it ended with."""
-    if details.state == "killed":
-        raise TrainingError(f"experiment {details.id} was killed.")
-    if details.state != "errored":
-        return
-    trial = next((t for t in details.trials if t.error == details.error), None)
-    text = trial.traceback if trial is not None else ""
-    is_shown = sys.stdout.isatty() and sys.stderr.isatty()  # the log above ends with it
-    message = f"experiment {details.id}, trial {trial.id if trial else '-'}: {details.error}"
-    if details.failure in ("input", "rejected"):
-        raise InputError(message)
-    if details.failure == "outside":
-        raise OutsideError(message)
-    raise TrainingError(message, traceback_text="" if is_shown else text)
+    """The error an experiment ended with. A terminal has seen the traceback already: the log above ends with it."""
+    from trek.experiments.experiment import raise_for_end as raise_error
+
+    try:
+        raise_error(details)
+    except TrainingError as error:
+        if sys.stdout.isatty() and sys.stderr.isatty():
+            error.traceback_text = ""
+        raise
 
 
 def show_end(client: Client, details: ExperimentDetails) -> None:

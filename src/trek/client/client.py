@@ -32,16 +32,23 @@ class Address:
 
 
 class Client:
-    """A control plane at an address. `relocate` finds the address anew when nobody answers any more."""
+    """A control plane: the one at `address`, else at TREK_MASTER, else this machine's own, started if need be.
+
+    `relocate` finds the address anew when nobody answers any more.
+    """
 
     def __init__(
         self,
-        address: Address,
+        address: Address | str | None = None,
         *,
         timeout_s: float = 30.0,
         relocate: Callable[[], Address | None] | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        if not isinstance(address, Address):
+            from trek.client.opening import find_control_plane
+
+            address, relocate = find_control_plane(address)
         self._address = address
         self._relocate = relocate
         self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False)

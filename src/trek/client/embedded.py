@@ -15,17 +15,10 @@ from pathlib import Path
 import httpx
 from filelock import FileLock
 
-from trek.client.client import Address, Client
+from trek.client.client import Address
 from trek.errors import MasterUnreachable, StorageError
-from trek.world import trek_home
 
 START_TIMEOUT_S = 60.0
-
-
-def open_embedded(home: Path | None = None) -> Client:
-    """A client of the control plane of `home`, started now if need be, and again whenever it has gone."""
-    folder = home or trek_home()
-    return Client(ensure_running(folder), relocate=lambda: ensure_running(folder))
 
 
 def running_address(home: Path) -> Address | None:

@@ -1,21 +1,27 @@
-"""Which control plane a command speaks to: the master that was named, else this machine's own."""
+"""Which control plane to speak to: the master that was named, else this machine's own."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from trek.client.client import Address, Client
-from trek.client.embedded import open_embedded
+from trek.client.client import Address
+from trek.client.embedded import ensure_running
 from trek.errors import InputError
+from trek.world import trek_home
+
+Relocate = Callable[[], Address | None]
 
 
-def open_client(master: str | None = None, *, environ: Mapping[str, str] = os.environ) -> Client:
-    """A client of `master`, or of TREK_MASTER, or of the embedded control plane."""
+def find_control_plane(
+    master: str | None = None, *, environ: Mapping[str, str] = os.environ
+) -> tuple[Address, Relocate | None]:
+    """The address of `master`, of TREK_MASTER, or of the embedded control plane, with the way to find it anew."""
     url = master or environ.get("TREK_MASTER")
-    if not url:
-        return open_embedded()
-    return Client(Address(master_url(url), environ.get("TREK_TOKEN", "")))
+    if url:
+        return Address(master_url(url), environ.get("TREK_TOKEN", "")), None
+    home = trek_home(environ)
+    return ensure_running(home), lambda: ensure_running(home)
 
 
 def master_url(text: str) -> str:

@@ -23,7 +23,7 @@ BATCH_REPORTS = 2000
 POLL_S = 0.5
 GATHER_S = 0.02
 """Rows that come close together travel together."""
-DRAIN_S = 10.0
+DRAIN_S = 3.0
 MAX_PAUSE_S = 2.0
 
 

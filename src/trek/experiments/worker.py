@@ -31,6 +31,7 @@ from trek.train.session import Outcome, SessionSettings, train_trial
 from trek.train.stopping import StopRequest
 from trek.train.storage import open_storage
 from trek.world import World
+from trek.world.leaving import leave
 
 PATIENCE_S = 120.0
 """How long a process waits at its start for a control plane that is being restarted."""
@@ -172,4 +173,4 @@ def _patiently(ask: Callable[[], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

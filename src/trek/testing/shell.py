@@ -16,6 +16,10 @@ from typing import Any
 import psutil
 import yaml
 
+from trek.client.client import Client
+from trek.client.embedded import running_address
+from trek.errors import MasterUnreachable
+
 CONFIG: dict[str, Any] = {
     "description": "line",
     "hyperparameters": {"learning_rate": 0.05, "global_batch_size": 32},
@@ -57,6 +61,17 @@ class Shell:
         done = self.run(*args, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def experiment(self, number: str | int) -> Any:
+        """What `trek experiment describe` tells, asked without a new process where a control plane runs."""
+        address = running_address(self.home)
+        if address is None:
+            return self.json("experiment", "describe", str(number))
+        try:
+            with Client(address) as client:
+                return client.experiment(int(number)).model_dump(mode="json")
+        except MasterUnreachable:
+            return self.experiment(number)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start `trek args…` and leave it running."""

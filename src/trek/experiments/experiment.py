@@ -1,0 +1,150 @@
+"""Experiment: an experiment as a Python object. Creates, waits and reads through the same client as commands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from trek.client.client import Client
+from trek.client.models import ENDED, ExperimentDetails, LogLine, Trial
+from trek.errors import InputError, NotFound, OutsideError, TrainingError
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.entrypoint import check_entrypoint
+from trek.experiments.package import pack
+from trek.world import trek_home
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trek.train.checkpoints import Checkpoint
+
+POLL_S = 0.25
+
+
+class Experiment:
+    """An experiment of a config (a mapping, or the path of a YAML file) and a model folder; it starts at once.
+
+    Without a client, the control plane is found as commands find it: TREK_MASTER, else this machine's own.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any] | Path | str, folder: Path | str = ".", *, client: Client | None = None
+    ) -> None:
+        parsed = ExperimentConfig.parse(config) if isinstance(config, Mapping) else ExperimentConfig.read(Path(config))
+        package = pack(Path(folder))
+        check_entrypoint(parsed.entrypoint, Path(folder))
+        self._client = client or Client()
+        self._client.upload_archive(package.data, sha256=package.sha256)
+        self.id = self._client.create_experiment(config=parsed.normal_form(), archive=package.sha256).id
+
+    @classmethod
+    def get(cls, experiment_id: int, *, client: Client | None = None) -> Self:
+        """The experiment with this id."""
+        found = cls.__new__(cls)
+        found._client = client or Client()
+        found.id = found._client.experiment(experiment_id).id
+        return found
+
+    def __repr__(self) -> str:
+        return f"Experiment({self.id})"
+
+    @property
+    def details(self) -> ExperimentDetails:
+        """How it stands now: state, progress, config, trials."""
+        return self._client.experiment(self.id)
+
+    @property
+    def state(self) -> str:
+        """queued, running, paused, completed, errored or killed."""
+        return self.details.state
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Its trials, in the order they were made."""
+        return self.details.trials
+
+    def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Return when it has completed or is paused; raises what it ended with otherwise."""
+        deadline = time.monotonic() + timeout_s if timeout_s is not None else None
+        while (details := self.details).state not in (*ENDED, "paused"):
+            if deadline is not None and time.monotonic() > deadline:
+                raise OutsideError(f"experiment {self.id} is still {details.state} after {timeout_s:g} s.")
+            time.sleep(POLL_S)
+        raise_for_end(details)
+        return self
+
+    def kill(self) -> None:
+        """End it."""
+        self._client.kill_experiment(self.id)
+
+    def pause(self) -> None:
+        """Let running trials save and give their slots back."""
+        self._client.pause_experiment(self.id)
+
+    def activate(self) -> None:
+        """Let it go on after a pause."""
+        self._client.activate_experiment(self.id)
+
+    def logs(self, *, tail: int = 1000) -> list[LogLine]:
+        """The last lines its trials wrote."""
+        return self._client.experiment_logs(self.id, tail=tail)
+
+    def top_k(self, k: int) -> list[Trial]:
+        """The `k` trials with the best metric, the best first."""
+        if k < 1:
+            raise InputError(f"top_k needs at least 1, got {k}.")
+        details = self.details
+        judged = [trial for trial in details.trials if trial.best_metric is not None]
+        sign = 1 if details.smaller_is_better else -1
+        return sorted(judged, key=lambda trial: (sign * (trial.best_metric or 0.0), trial.id))[:k]
+
+    def checkpoint(self, trial_id: int | None = None) -> Checkpoint:
+        """The newest checkpoint of a trial, the best trial's without one; fetched where it is on another machine."""
+        from trek.train.checkpoints import Checkpoint
+
+        chosen = trial_id if trial_id is not None else self.details.best_trial
+        uuid = self._client.trial(chosen).checkpoint if chosen is not None else None
+        if uuid is None:
+            raise NotFound(f"experiment {self.id} has no checkpoint of trial {chosen}.")
+        path = Path(self._client.checkpoint(uuid).path)
+        if not path.is_dir():
+            path = trek_home() / "downloads" / uuid
+            if not path.is_dir():
+                self._client.download_checkpoint(uuid, path)
+        return Checkpoint(path)
+
+    def to_pandas(self, *, group: str | None = None) -> pd.DataFrame:
+        """Every reported row of every trial: trial, group, batches, epoch, metrics, and hyperparameters as hparams.*"""
+        import pandas as pd
+
+        rows = [
+            {
+                "trial": trial.id,
+                "group": point.group,
+                "batches": point.batches,
+                "epoch": point.epoch,
+                "time_s": point.time_s,
+                **point.metrics,
+                **{f"hparams.{name}": value for name, value in trial.hparams.items()},
+            }
+            for trial in self.trials
+            for point in self._client.trial_metrics(trial.id, group=group)
+        ]
+        return pd.DataFrame(rows, columns=None if rows else ["trial", "group", "batches", "epoch", "time_s"])
+
+
+def raise_for_end(details: ExperimentDetails) -> None:
+    """Nothing for completed and paused, else the error the experiment ended with."""
+    if details.state == "killed":
+        raise TrainingError(f"experiment {details.id} was killed.")
+    if details.state != "errored":
+        return
+    trial = next((one for one in details.trials if one.error == details.error), None)
+    message = f"experiment {details.id}, trial {trial.id if trial else '-'}: {details.error}"
+    if details.failure in ("input", "rejected"):
+        raise InputError(message)
+    if details.failure == "outside":
+        raise OutsideError(message)
+    raise TrainingError(message, traceback_text=trial.traceback if trial is not None else "")
