@@ -55,10 +55,12 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
     """Print the first rows of a data set, a file or a folder."""
     from trek.data.opening import open as open_table
+    from trek.data.steps import rows_of
 
     table = open_table(name, split=split)
     if as_json:
-        click.echo(json.dumps(table.head(num_rows).to_arrow().to_pylist(), default=str))
+        rows = [row for batch in table.head(num_rows) for row in rows_of(batch)]
+        click.echo(json.dumps(rows, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)))
     else:
         table.show(num_rows)
 

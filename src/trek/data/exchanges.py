@@ -62,11 +62,12 @@ class Repartition(Exchange):
         return f"partition into {self._num_partitions}"
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """Cut by global row; a source that can do so itself is not read."""
+        """Cut by global row; a source that can do so itself is not read, and one partition is worked on by all."""
         node = self.inputs[0]
-        split = node.split(self._num_partitions) if isinstance(node, Source) else None
-        if split is not None:
+        if isinstance(node, Source) and (split := node.split(self._num_partitions)) is not None:
             return split.pieces(executor)
+        if node.num_partitions < executor.num_workers:
+            node = node.split(executor.num_workers) or node
         return spread_evenly(executor, evaluate(node, executor), num_partitions=self._num_partitions)
 
 

@@ -7,14 +7,12 @@ Several processes may fetch the same data set at once: one does, the others wait
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +21,8 @@ from filelock import FileLock
 from trek.data.datasets import Dataset, RemoteFile
 from trek.data.download import download
 from trek.data.progress import ProgressBar, progress_bar
-from trek.errors import DataUnavailable, StorageError
+from trek.data.storage import storage_errors
+from trek.errors import DataUnavailable
 from trek.world.home import trek_home
 
 
@@ -34,7 +33,7 @@ def fetch(
     files = dataset.files if split is None else dataset.splits[dataset.require_split(split)]
     folder = trek_home(environ) / "data" / dataset.name
     mirror = environ.get("TREK_DATA_MIRROR")
-    with storage_errors(folder):
+    with storage_errors(folder, remedy="Set TREK_HOME to a place that has room."):
         return {file.name: _fetch_file(dataset.name, file, folder, mirror, show_progress) for file in files}
 
 
@@ -53,19 +52,6 @@ def find_fault(path: Path, file: RemoteFile) -> str | None:
     with path.open("rb") as content:
         found = hashlib.file_digest(content, algorithm).hexdigest()
     return None if found == expected else f"its {algorithm} is {found} instead of {expected}"
-
-
-@contextmanager
-def storage_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk or a folder that cannot be written into a StorageError that names it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(f"no space left in {folder}. Free some, or set TREK_HOME to a larger disk.") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise StorageError(f"cannot write to {folder}: {error.strerror}. Set TREK_HOME elsewhere.") from error
-        raise
 
 
 @dataclass(frozen=True)

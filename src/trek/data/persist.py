@@ -26,9 +26,9 @@ from filelock import FileLock
 from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import open_mapped
-from trek.data.fetch import storage_errors
 from trek.data.plan import Node, Source, Stream
 from trek.data.sources.memory import BATCH_ROWS
+from trek.data.storage import storage_errors
 from trek.errors import DataUnavailable, InputError
 
 Storage = Literal["parquet", "arrow"]
@@ -149,7 +149,7 @@ def persist(
     if storage not in ("parquet", "arrow"):
         raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
     print_ = node.fingerprint()
-    with storage_errors(path.parent):
+    with storage_errors(path.parent, remedy="Free some, or persist elsewhere."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / f".{path.name}.lock"):
             if not overwrite and _is_current(path, print_, storage):

@@ -7,6 +7,7 @@ The nodes themselves live beside their subject: `trek.data.sources`, `trek.data.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ class Node(ABC):
     """One operation and the nodes it reads from."""
 
     inputs: tuple[Node, ...] = ()
+    _learnt_schema: pa.Schema | None = None
 
     @property
     @abstractmethod
@@ -53,6 +55,14 @@ class Node(ABC):
     @property
     def schema(self) -> pa.Schema | None:
         """The columns, where they are known without computing."""
+        return self._learnt_schema
+
+    def learn_schema(self, schema: pa.Schema) -> None:
+        """Remember columns that were found out by computing."""
+        self._learnt_schema = schema
+
+    def split(self, num_partitions: int) -> Node | None:
+        """The same rows in the same order in as many partitions, if that can be had without reading them."""
         return None
 
     def fingerprint(self) -> str:
@@ -78,10 +88,6 @@ class Source(Node):
     def looking_ahead(self) -> AbstractContextManager[None]:
         """A block in which reading has no lasting effect: for learning the columns of a stream."""
         return nullcontext()
-
-    def split(self, num_partitions: int) -> Source | None:
-        """The same rows in as many equal partitions, if this source can do that without reading them."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,9 @@ class Context:
 class Step(Node):
     """An operation on one partition's stream; `apply` must be a generator or return an iterator."""
 
+    is_by_row = False
+    """Whether it makes no difference to the result where partitions begin and end."""
+
     def __init__(self, node: Node) -> None:
         self.inputs = (node,)
 
@@ -137,14 +146,21 @@ class Step(Node):
             for index, piece in enumerate(pieces)
         ]
 
+    def split(self, num_partitions: int) -> Node | None:
+        """The same step on the input in other partitions."""
+        split = self.inputs[0].split(num_partitions) if self.is_by_row else None
+        if split is None:
+            return None
+        step = copy.copy(self)
+        step.inputs = (split,)
+        return step
+
     def side_inputs(self, executor: Executor) -> Mapping[str, Any]:
         """Values computed beforehand for `Context.inputs`."""
         return {}
 
     def detached(self) -> Step:
         """This step without its inputs, so that sending it to a worker does not send the whole plan."""
-        import copy
-
         step = copy.copy(self)
         step.inputs = ()
         return step

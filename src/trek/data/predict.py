@@ -23,6 +23,8 @@ from trek.errors import InputError
 class Predict(Step):
     """Runs a model over a partition's rows, `batch_size` at a time, without gradients and in evaluation mode."""
 
+    is_by_row = True
+
     def __init__(
         self, node: Node, model: Any, *, columns: Sequence[str], output: str, batch_size: int, device: str
     ) -> None:

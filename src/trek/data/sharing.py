@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from trek.data.execution.parts import open_mapped
 from trek.data.execution.shm import new_folder
-from trek.data.fetch import storage_errors
 from trek.data.plan import Source, Stream
+from trek.data.storage import storage_errors
 from trek.errors import DataUnavailable, InputError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class MappedSource(Source):
 def share(table: pa.Table) -> Handle:
     """Write `table` to shared memory as one batch, so that each column is one piece of memory."""
     folder = new_folder()
-    with storage_errors(folder):
+    with storage_errors(folder, remedy="Free shared memory, or persist(storage='arrow') instead."):
         path = folder / "table.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table.combine_chunks())

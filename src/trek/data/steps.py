@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ Format = Literal["numpy", "arrow", "rows"]
 
 class Map(Step):
     """A function over batches or rows; rows may become fewer or more when it sees batches."""
+
+    is_by_row = True
 
     def __init__(self, node: Node, function: Callable[[Any], Any], *, format: Format = "numpy") -> None:  # noqa: A002
         super().__init__(node)
@@ -55,6 +57,8 @@ class Map(Step):
 class FlatMap(Step):
     """A function that gives any number of rows (dicts) for each row."""
 
+    is_by_row = True
+
     def __init__(self, node: Node, function: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(node)
         self.function = function
@@ -81,6 +85,8 @@ class FlatMap(Step):
 
 class Filter(Step):
     """Rows for which a condition holds; a missing answer counts as no."""
+
+    is_by_row = True
 
     def __init__(self, node: Node, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> None:
         super().__init__(node)
@@ -128,6 +134,8 @@ class Filter(Step):
 class Project(Step):
     """Columns chosen, left out, renamed or computed, by position in the new order."""
 
+    is_by_row = True
+
     def __init__(self, node: Node, columns: Mapping[str, str | Expression], *, verb: str) -> None:
         super().__init__(node)
         self.columns = dict(columns)
@@ -161,6 +169,49 @@ class Project(Step):
                 s.evaluate(batch) if isinstance(s, Expression) else batch.column(s) for s in self.columns.values()
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+class RequireFinite(Step):
+    """Passes rows on, and refuses numbers that are missing, NaN or infinite."""
+
+    is_by_row = True
+
+    def __init__(self, node: Node, columns: Sequence[str]) -> None:
+        super().__init__(node)
+        self.columns = list(columns)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """As it was."""
+        return self.inputs[0].schema
+
+    @property
+    def num_rows(self) -> int | None:
+        """As many as before."""
+        return self.inputs[0].num_rows
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"require finite {', '.join(self.columns)}"
+
+    def identity(self) -> Any:
+        """The columns."""
+        return self.columns
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The rows as they came."""
+        for batch, rows in numbered(batches, context):
+            for name in self.columns:
+                self._check(tensors.to_numpy(batch.column(name)), name, rows)
+            yield batch
+
+    def _check(self, values: np.ndarray, name: str, rows: str) -> None:
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+            raise InputError(
+                f"{rows}: column {name!r} is missing, NaN or infinite in {len(bad)} rows, first at row {bad[0]} of "
+                "these. Fill them with map(), or filter() them out."
+            )
 
 
 class Compute(Step):

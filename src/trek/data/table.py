@@ -131,6 +131,11 @@ class Table:
             raise InputError(f"add_input() follows compute(); this is: {self._node.describe()}.")
         return Table(self._node.with_side_input(name, other._node))
 
+    def require_finite(self, *names: str) -> Table:
+        """The same rows, and an error that names column and rows where a number is missing, NaN or infinite."""
+        self._require_columns(names)
+        return Table(steps.RequireFinite(self._node, names or self.columns))
+
     def partition(self, num_partitions: int, *, by: str | Sequence[str] = ()) -> Table:
         """The same rows in so many partitions: equal ones, in the same order; or with `by`, equal keys together."""
         _positive(num_partitions, "num_partitions")
@@ -243,6 +248,7 @@ class Table:
         """Names and types of the columns; behind a function they are known by running it on the first batch."""
         if self._schema is None:
             self._schema = self._node.schema or self._first_schema()
+            self._node.learn_schema(self._schema)
         return self._schema
 
     @property

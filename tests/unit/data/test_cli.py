@@ -56,6 +56,11 @@ def test_show_prints_rows_of_a_split() -> None:
     assert "sentence" in run("show", "sst2", "--split", "dev").output
 
 
+def test_show_prints_tensors_as_nested_lists() -> None:
+    (row,) = json.loads(run("show", "digits", "--rows", "1", "--json").output)
+    assert (len(row["image"]), len(row["image"][0])) == (8, 8)
+
+
 def test_describe_prints_figures() -> None:
     rows = {row["column"]: row for row in json.loads(run("describe", "digits", "--json").output)}
     assert (rows["image"]["min"], rows["image"]["max"]) == (0, 16)

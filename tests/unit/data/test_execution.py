@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from trek.data.execution.base import Executor
 from trek.data.execution.threads import ThreadExecutor
+from trek.errors import StorageError
 from trek.testing.execution_conformance import ExecutorConformance
 
 
@@ -17,3 +20,18 @@ class TestThreads(ExecutorConformance):
     @pytest.fixture
     def make_executor(self, tmp_path: Path) -> Callable[..., Executor]:
         return partial(ThreadExecutor, 2, spill_dir=tmp_path)
+
+
+def test_a_spill_folder_without_room_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write_batch(self, batch: pa.RecordBatch) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(pa.ipc, "new_file", lambda file, schema: Full())
+    with ThreadExecutor(1, memory_limit_bytes=10, spill_dir=tmp_path) as executor:
+        with pytest.raises(StorageError, match="no space left"):
+            executor.put(pa.table({"x": list(range(100))}))
+        assert not list(tmp_path.rglob("*.arrow"))

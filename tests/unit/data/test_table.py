@@ -12,6 +12,8 @@ import pytest
 
 import trek
 from trek.data import Table
+from trek.data.execution import running_on
+from trek.data.execution.threads import ThreadExecutor
 from trek.errors import InputError, TrainingError
 
 
@@ -115,6 +117,31 @@ def test_compute_reads_a_side_input(table: Table) -> None:
             yield {"x": batch["x"] + context.inputs["centres"]["c"].sum()}
 
     assert table.compute(shift, centres=centres).to_numpy()["x"][0] == 300
+
+
+def test_columns_learnt_by_running_are_learnt_once(table: Table) -> None:
+    calls: list[int] = []
+    mapped = table.map(lambda batch: calls.append(1) or batch)
+    narrowed = mapped.filter(trek.col("x") < 5).select("x").filter(trek.col("x") > 1)
+    assert narrowed.columns == ["x"]
+    assert len(calls) == 1
+
+
+def test_one_partition_is_worked_on_by_all_workers_when_it_is_cut_anyway() -> None:
+    table = Table.of({"x": np.arange(1000)}).map(
+        lambda batch: {"x": batch["x"], "n": np.full(len(batch["x"]), len(batch["x"]))}
+    )
+    with running_on(ThreadExecutor(2)):
+        columns = table.filter(trek.col("x") < 900).partition(3).to_numpy()
+    assert columns["x"].tolist() == list(range(900))
+    assert set(columns["n"].tolist()) == {500}
+
+
+def test_numbers_a_model_cannot_take_are_refused_by_column_and_row() -> None:
+    table = Table.of({"a": np.arange(6.0), "b": np.array([0, 1, 2, np.nan, 4, np.inf])}, num_partitions=2)
+    assert table.require_finite("a").num_rows == 6
+    with pytest.raises(InputError, match=r"rows 0 to 2 of partition 1: column 'b' .* in 2 rows, first at row 0"):
+        table.require_finite().to_arrow()
 
 
 def test_union_puts_rows_behind_each_other(table: Table) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from trek.data.progress import progress_bar
+
 _Result = TypeVar("_Result")
 _here = threading.local()
 
@@ -15,8 +17,13 @@ def run_all(run: Callable[[int], _Result], count: int, *, num_threads: int) -> l
     """`[run(0), run(1), …]` on threads; after a failure nothing new begins, and the lowest failed index's is raised."""
     if min(count, num_threads) <= 1:
         return [run(index) for index in range(count)]
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="trek-data", initializer=_number_thread()) as pool:
+    with (
+        progress_bar(count, title="data", unit=" partitions", delay_s=1.0) as bar,
+        ThreadPoolExecutor(num_threads, thread_name_prefix="trek-data", initializer=_number_thread()) as pool,
+    ):
         futures = [pool.submit(run, index) for index in range(count)]
+        for future in futures:
+            future.add_done_callback(lambda _: bar.update())
         wait(futures, return_when=FIRST_EXCEPTION)
         pool.shutdown(wait=True, cancel_futures=True)
     for future in futures:

@@ -48,6 +48,7 @@ class ProcessExecutor(Executor):
         self.num_workers = num_workers or os.cpu_count() or 1
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.store = SharedStore.create(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)
+        weakref.finalize(self, self.store.close)  # one that nobody closes leaves no shared memory behind either
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()

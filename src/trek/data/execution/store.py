@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Segment
 from trek.data.execution.shm import new_folder
+from trek.data.storage import storage_errors
 
 _log = logging.getLogger("trek.data")
 
@@ -218,9 +219,10 @@ class FileWriter:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Write the rows of `batch`."""
-        if self._writer is None:
-            self._writer = pa.ipc.new_file(self._file, batch.schema)
-        self._writer.write_batch(batch)
+        with storage_errors(self.path.parent, remedy="Free some, or give the executor another spill_dir."):
+            if self._writer is None:
+                self._writer = pa.ipc.new_file(self._file, batch.schema)
+            self._writer.write_batch(batch)
         self._num_rows += batch.num_rows
         self._num_bytes += batch.nbytes
 
