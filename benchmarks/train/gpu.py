@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import trek
 
 
-def hand_dataloader(data: TensorDataset) -> float:
+def hand_dataloader(data: Any) -> float:
     """What everybody writes."""
     model = make_model("cnn").cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -119,9 +119,12 @@ def trek_fit(data: Any, **settings: Any) -> float:
 
 CONTENDERS: dict[str, Callable[[TensorDataset], float]] = {
     "hand-written, DataLoader": hand_dataloader,
+    "hand-written, DataLoader, row by row": lambda data: hand_dataloader(RowByRow(data)),
     "hand-written, data on the device": hand_on_device,
     "hand-written CUDA graph, bf16, data on the device": hand_graph,
-    "Trek, torch DataLoader": lambda data: trek_fit(DataLoader(RowByRow(data), BATCH, shuffle=True, pin_memory=True)),
+    "Trek, torch DataLoader, row by row": lambda data: trek_fit(
+        DataLoader(RowByRow(data), BATCH, shuffle=True, pin_memory=True)
+    ),
     "Trek": trek_fit,
     "Trek, capture, bf16": lambda data: trek_fit(data, capture=True, precision="bf16"),
     "Trek, capture, fp32": lambda data: trek_fit(data, capture=True),

@@ -79,7 +79,7 @@ class Feed:
         )
 
     def _on_device(self, weighed: Iterator[Portion], loader: Loader) -> Iterator[Portion]:
-        if self._device.type == "cpu":
+        if self._device.type == "cpu" or loader.is_on_device:
             return weighed
         return copied_ahead(weighed, self._device) if loader.is_pure else _copied(weighed, self._device)
 
@@ -132,13 +132,7 @@ def _copied(weighed: Iterator[Portion], device: torch.device) -> Iterator[Portio
 
 
 def to_device(data: Any, device: torch.device) -> Any:
-    """`data` with every tensor in it on `device`; pinned on the way to a GPU, so that the copy does not block."""
+    """`data` with every tensor in it on `device`."""
     if device.type == "cpu":
         return data
-    return tree_map_only(torch.Tensor, lambda tensor: _moved(tensor, device), data)
-
-
-def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if tensor.device == device:
-        return tensor
-    return (tensor.pin_memory() if tensor.device.type == "cpu" else tensor).to(device, non_blocking=True)
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), data)
