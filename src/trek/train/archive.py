@@ -12,7 +12,7 @@ from typing import Literal
 from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.train.checkpoint_writer import CheckpointWriter
-from trek.train.checkpoints import Checkpoint, RunState, find_latest
+from trek.train.checkpoints import Checkpoint, RunState, find_latest, open_checkpoint
 from trek.train.journal import Journal
 from trek.train.keeping import KeepPolicy
 from trek.train.storage import open_storage
@@ -61,12 +61,12 @@ class Archive:
         if resume is None or isinstance(resume, Checkpoint):
             return resume
         if resume != "latest":
-            return Checkpoint(resume)
+            return open_checkpoint(resume)
         if self._storage is None:
             raise InputError("resume='latest' needs checkpoint_dir, the folder to look in.")
         found = find_latest(self._storage) if self._strategy.world.is_leader else None
-        path = self._strategy.broadcast(str(found.path) if found else None)
-        return Checkpoint(path) if path else None
+        name = self._strategy.broadcast(found.path.name if found else None)
+        return found or (Checkpoint(self._storage.fetch(name)) if name else None)
 
     def wait(self) -> None:
         """Return when everything saved is on storage."""

@@ -7,6 +7,9 @@ raised from the next call on the training thread, never swallowed.
 from __future__ import annotations
 
 import json
+import logging
+import os
+import re
 import shutil
 import time
 import uuid
@@ -18,11 +21,14 @@ from typing import Any
 import torch
 
 from trek._version import __version__
+from trek.errors import CheckpointError
 from trek.train.checkpoints import FORMAT, Checkpoint, RunState, checksum, model_file
 from trek.train.keeping import KeepPolicy, Kept, ranked
 from trek.train.loggers.base import CheckpointRow
 from trek.train.storage import MANIFEST, Storage, storage_error
 from trek.train.tree import encode
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
@@ -85,8 +91,13 @@ class CheckpointWriter:
         return best[0].name if best else self.last
 
     def _adopt_existing(self) -> None:
-        found = [Checkpoint(self._storage.fetch(name)) for name in self._storage.names()]
-        for one in sorted(found, key=lambda checkpoint: checkpoint.manifest["time_s"]):
+        found: list[Checkpoint] = []
+        for name in self._storage.names():
+            try:
+                found.append(Checkpoint(self._storage.fetch(name, only=MANIFEST)))
+            except CheckpointError as error:
+                logger.warning("leaving a checkpoint alone: %s", error)
+        for one in sorted(found, key=lambda checkpoint: float(checkpoint.manifest["time_s"])):
             self._remember(one.path.name, one.uuid, one.batches, one.manifest["score"])
 
     def _remember(self, name: str, identity: str, batches: int, score: float | None) -> None:
@@ -94,14 +105,16 @@ class CheckpointWriter:
         self._uuids[name] = identity
 
     def _write(self, snapshot: _Snapshot) -> CheckpointRow:
-        workspace = self._storage.workspace()
+        name = f"batch-{snapshot.batches:010d}-{snapshot.uuid[:8]}"
         try:
-            num_bytes = snapshot.write(workspace)
-            name = f"batch-{snapshot.batches:010d}-{snapshot.uuid[:8]}"
-            path = self._storage.publish(workspace, name)
+            workspace = self._storage.workspace()
+            try:
+                num_bytes = snapshot.write(workspace)
+                path = self._storage.publish(workspace, name)
+            finally:
+                shutil.rmtree(workspace, ignore_errors=True)  # published, it is there no more
         except OSError as error:
-            shutil.rmtree(workspace, ignore_errors=True)
-            raise storage_error(error, workspace.parent) from error
+            raise storage_error(error, self._storage.address) from error
         self._remember(name, snapshot.uuid, snapshot.batches, snapshot.score)
         return CheckpointRow(
             uuid=snapshot.uuid,
@@ -139,13 +152,11 @@ class _Snapshot:
 
     def write(self, folder: Path) -> int:
         """Write every file, the manifest last; the bytes of all."""
-        from safetensors.torch import save_file
-
         for index, model in enumerate(self._models):
-            save_file(model, folder / model_file(index))
+            _save(model, folder / model_file(index))
         for stem, (tree, tensors) in self._trees.items():
             (folder / f"{stem}.json").write_text(json.dumps(tree))
-            save_file(tensors, folder / f"{stem}.safetensors")
+            _save(tensors, folder / f"{stem}.safetensors")
         sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
         files = {path.name: {"bytes": size, "sha256": checksum(path)} for path, size in sizes.items()}
         manifest = {
@@ -161,6 +172,20 @@ class _Snapshot:
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
         return sum(sizes.values())
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Write a file of tensors. What the disk refuses is an OSError, as with every other file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        refused = re.search(r"os error (\d+)", str(error))
+        if refused is None:
+            raise
+        raise OSError(int(refused[1]), os.strerror(int(refused[1]))) from error
 
 
 def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.errors import CheckpointError
-from trek.train.storage import MANIFEST, Storage
+from trek.train.storage import MANIFEST, Storage, open_storage
 from trek.train.tree import decode
 
 if TYPE_CHECKING:
@@ -96,6 +96,17 @@ class Checkpoint:
         return tree
 
 
+def open_checkpoint(place: Path | str) -> Checkpoint:
+    """The checkpoint in a folder, or at a URL of a store that fsspec reaches."""
+    parent, _, name = str(place).rstrip("/").rpartition("/")
+    if "://" not in parent or parent.startswith("file://"):
+        return Checkpoint(str(place).removeprefix("file://"))
+    try:
+        return Checkpoint(open_storage(parent).fetch(name))
+    except FileNotFoundError:
+        raise CheckpointError(f"{place} is not a checkpoint: nothing is there.") from None
+
+
 def find_latest(storage: Storage) -> Checkpoint | None:
     """The newest checkpoint that is whole; torn ones are skipped with a warning."""
     for name in reversed(storage.names()):
@@ -126,7 +137,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         form = manifest["format"]
     except FileNotFoundError:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}.") from None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"the manifest of checkpoint {path} cannot be read: {error}.") from error
     if form != FORMAT:
         raise CheckpointError(

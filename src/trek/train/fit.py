@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trek.errors import ConfigError
-from trek.train.checkpoints import Checkpoint
-from trek.train.folders import new_run_folder
+from trek.train.checkpoints import Checkpoint, open_checkpoint
+from trek.train.folders import open_run_folder
 from trek.train.goal import Goal
-from trek.train.job import run_job
+from trek.train.job import own_world, run_job
 from trek.train.length import Length
 from trek.train.loggers.jsonl import JSONLLogger, read_rows
 from trek.train.result import Result, flat_row
@@ -35,14 +35,17 @@ def fit(
     precision: str = "fp32",
     resume: Checkpoint | Path | str | None = None,
     name: str | None = None,
+    checkpoint_dir: Path | str | None = None,
     **settings: Any,
 ) -> Result:
     """Train `trial_class` and return its metrics and checkpoints.
 
     One worker trains in this process; several are started on `engine` and keep together by `strategy` ("ddp" unless
     said otherwise). The global batch, and so the numbers, stay the same: `hparams["global_batch_size"]` is shared out.
-    `resume` goes on from a checkpoint, or from the "latest" of the last run with the same `name`. Further `settings`
-    are those of SessionSettings: accumulate, clip_norm, metric, keep_best, …
+    A script that torchrun, mpirun or srun started trains in the processes there are.
+
+    `resume` goes on from a checkpoint, or from the "latest" of the last run with the same `name`. `checkpoint_dir` is a
+    folder or URL in place of the run's own. Further `settings` are those of SessionSettings: accumulate, clip_norm, …
     """
     check_trial_class(trial_class)
     chosen = _settings(
@@ -54,10 +57,12 @@ def fit(
         precision=precision,
         **settings,
     )
-    folder = new_run_folder(name or trial_class.__name__.lower(), is_resumed=resume == "latest")
-    job = _Fit(trial_class, dict(hparams or {}), dict(data or {}), chosen, folder, _resume(resume))
-    if workers == 1:
-        return _result(job(World()), job)
+    world = own_world(workers)
+    folder = open_run_folder(name or trial_class.__name__.lower(), world=world, is_resumed=resume == "latest")
+    place = checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints"
+    job = _Fit(trial_class, dict(hparams or {}), dict(data or {}), chosen, folder, place, _resume(resume))
+    if world is not None:
+        return _result(job(world), job)
     return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine, folder=folder), job)
 
 
@@ -71,6 +76,7 @@ class _Fit:
         data: dict[str, Any],
         settings: SessionSettings,
         folder: Path,
+        checkpoint_dir: Path | str,
         resume: Path | Literal["latest"] | None,
     ) -> None:
         self.trial_class = trial_class
@@ -78,6 +84,7 @@ class _Fit:
         self.data = data
         self.settings = settings
         self.folder = folder
+        self.checkpoint_dir = checkpoint_dir
         self.resume = resume
 
     @property
@@ -91,7 +98,7 @@ class _Fit:
             data=self.data,
             settings=self.settings,
             world=world,
-            checkpoint_dir=self.folder / "checkpoints",
+            checkpoint_dir=self.checkpoint_dir,
             loggers=[JSONLLogger(self.metrics_path)],
             resume=self.resume,
             name=self.folder.name,
@@ -148,4 +155,4 @@ def _resume(resume: Checkpoint | Path | str | None) -> Path | Literal["latest"] 
         return None
     if resume == "latest":
         return "latest"
-    return resume.path if isinstance(resume, Checkpoint) else Checkpoint(resume).path
+    return resume.path if isinstance(resume, Checkpoint) else open_checkpoint(resume).path

@@ -6,7 +6,16 @@ from itertools import count
 from pathlib import Path
 
 from trek.errors import ConfigError
-from trek.world import trek_home
+from trek.world import World, trek_home
+
+
+def open_run_folder(name: str, *, world: World | None, is_resumed: bool) -> Path:
+    """The run's folder, made where it is new and this process is the one that writes.
+
+    Of processes that were started together only the leader makes one: the others write nothing, and a folder each
+    would hide the leader's from a resume.
+    """
+    return new_run_folder(name, is_resumed=is_resumed or (world is not None and not world.is_leader))
 
 
 def new_run_folder(name: str, *, is_resumed: bool = False) -> Path:

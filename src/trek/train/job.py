@@ -18,10 +18,10 @@ from typing import Any
 from trek.engines import OutputLine, open_engine
 from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import to_error
-from trek.errors import InputError, InvalidHP, OutsideError, RankFailed
+from trek.errors import ConfigError, InputError, InvalidHP, OutsideError, RankFailed
 from trek.train.rank_outcome import read_outcomes
-from trek.train.stopping import StopRequest, stop_on_signals
-from trek.train.whereabouts import ask_where
+from trek.train.stopping import Stopped, StopRequest, stop_on_signals
+from trek.train.whereabouts import ASKED, ask_where
 from trek.world import World
 
 PAYLOAD = "job.pkl"
@@ -37,6 +37,7 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
     Output of the leader is passed through as it is, that of other ranks with their rank before it. The first failure
     ends all, and is raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
+    _forget_earlier(folder)
     _write_payload(function, folder, module=sys.modules.get(getattr(origin, "__module__", "")))
     stop = StopRequest()
     command = [sys.executable, "-m", "trek.train.worker", str(folder)]
@@ -46,10 +47,33 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
             failed = _watch(gang, stop)
             waiting = _waiting(gang, folder) if failed else {}
         finally:
-            gang.stop(grace_s=30.0 if stop.is_set else 2.0)
+            gang.stop(grace_s=2.0)
     if failed is not None:
         raise _error(failed, folder, waiting, num_workers=num_workers)
+    if stop.is_set and not (folder / RETURNED).exists():  # asked to end before training began
+        raise Stopped(stop.reason)
     return json.loads((folder / RETURNED).read_text())
+
+
+def own_world(num_workers: int | None) -> World | None:
+    """The World this process was started in, by torchrun, mpirun, srun or Trek; None where workers are to be started.
+
+    With `num_workers`, a world of another size is refused: nobody finds out later that half of them are missing.
+    """
+    world = World.from_env()
+    if world.is_distributed and num_workers not in (None, 1, world.size):
+        raise ConfigError(
+            f"{num_workers} workers were asked for, but this process is one of {world.size} that were started "
+            f"together. Start {num_workers} processes, or leave workers out."
+        )
+    return world if world.is_distributed or num_workers == 1 else None
+
+
+def _forget_earlier(folder: Path) -> None:
+    """Remove what the processes of an earlier run in this folder said of themselves."""
+    for pattern in (RETURNED, ASKED, "outcome_*.json", "where_*.txt"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _write_payload(function: Callable[[World], Any], folder: Path, *, module: ModuleType | None) -> None:

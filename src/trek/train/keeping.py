@@ -31,6 +31,8 @@ class KeepPolicy:
                 f"a keep policy needs best >= 0 and last >= 1, got best={self.best}, last={self.last}: without the "
                 "last checkpoint a run cannot be resumed."
             )
+        if self.every is not None and self.every < 1:
+            raise ConfigError(f"a keep policy keeps every so many batches, at least 1, got every={self.every}.")
 
     def expired(self, kept: Sequence[Kept]) -> list[str]:
         """Names that may go, of checkpoints in the order they were written."""

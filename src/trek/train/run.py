@@ -7,8 +7,8 @@ from typing import Any
 
 from trek.engines import open_engine
 from trek.errors import InputError
-from trek.train.folders import new_run_folder
-from trek.train.job import run_job
+from trek.train.folders import open_run_folder
+from trek.train.job import own_world, run_job
 from trek.train.stopping import Stopped, StopRequest, stop_on_signals
 from trek.world import World
 
@@ -28,15 +28,17 @@ def run(
     """
     if not callable(train_fn):
         raise InputError(f"run needs a function to call with a Traveler, got {type(train_fn).__name__}.")
-    num_workers = workers if workers is not None else _default_workers()
-    if num_workers < 1:
-        raise InputError(f"workers must be at least 1, got {num_workers}.")
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}.")
+    world = own_world(workers)
+    num_workers = workers or (world.size if world else _default_workers())
+    if world is None and num_workers == 1:
+        world = World.from_env()
     own_name: str = getattr(train_fn, "__name__", "run").strip("<>")
-    folder = new_run_folder(name or own_name, is_resumed=settings.get("resume") == "latest")
+    folder = open_run_folder(name or own_name, world=world, is_resumed=settings.get("resume") == "latest")
     settings.setdefault("checkpoint_dir", folder / "checkpoints")
     job = _Run(train_fn, args, settings)
-    world = World.from_env()
-    if num_workers == 1 or world.is_distributed:  # already one of many: torchrun, mpirun or srun started us
+    if world is not None:
         return job.call(world)
     return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine, folder=folder))
 

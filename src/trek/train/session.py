@@ -47,6 +47,8 @@ class SessionSettings:
     smaller_is_better: bool | None = None
     keep_best: int = 1
     keep_last: int = 1
+    keep_every: int | None = None
+    """Also keep each checkpoint whose number of batches is a multiple of this."""
     records_per_epoch: int | None = None
     initial_validation: bool = False
     show_progress: bool = True
@@ -147,7 +149,7 @@ def _make_traveler(
         ema_decay=settings.ema_decay,
         seed=settings.seed,
         checkpoint_dir=checkpoint_dir,
-        keep=KeepPolicy(best=settings.keep_best, last=settings.keep_last),
+        keep=KeepPolicy(best=settings.keep_best, last=settings.keep_last, every=settings.keep_every),
         goal=Goal(settings.metric, settings.smaller_is_better),
         loggers=loggers,
         stop=stop,

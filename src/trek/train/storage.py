@@ -6,11 +6,13 @@ readers, so a store without an atomic rename uploads the manifest last.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ MANIFEST = "manifest.json"
 class Storage(ABC):
     """A place that holds checkpoints by name."""
 
+    address: str
+    """The place in words a person knows it by."""
+
     @abstractmethod
     def prepare(self) -> None:
         """Fail now, not after an hour of training, if nothing can be written here."""
@@ -32,15 +37,18 @@ class Storage(ABC):
 
     @abstractmethod
     def publish(self, workspace: Path, name: str) -> str:
-        """Make the files of `workspace` the checkpoint `name`; the address it can be read from."""
+        """Make the files of `workspace` the checkpoint `name`; the address it can be read from.
+
+        The workspace may be gone afterwards; if not, the caller removes it.
+        """
 
     @abstractmethod
     def names(self) -> list[str]:
         """Checkpoints that are whole as far as their manifest's presence tells, in order of name."""
 
     @abstractmethod
-    def fetch(self, name: str) -> Path:
-        """A local folder with the files of `name`."""
+    def fetch(self, name: str, *, only: str | None = None) -> Path:
+        """A local folder with the files of `name`, or with one of them at least. Its last part is `name`."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -52,6 +60,7 @@ class FolderStorage(Storage):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.address = str(folder)
 
     def prepare(self) -> None:
         """Create the folder and write a byte into it."""
@@ -81,7 +90,7 @@ class FolderStorage(Storage):
         """Folders with a manifest."""
         return sorted(path.parent.name for path in self.folder.glob(f"[!.]*/{MANIFEST}"))
 
-    def fetch(self, name: str) -> Path:
+    def fetch(self, name: str, *, only: str | None = None) -> Path:
         """The folder itself."""
         return self.folder / name
 
@@ -101,9 +110,9 @@ class RemoteStorage(Storage):
     def __init__(self, url: str) -> None:
         import fsspec
 
-        self._url = url.rstrip("/")
+        self.address = url.rstrip("/")
         self._files: Any
-        self._files, self._root = fsspec.core.url_to_fs(self._url)
+        self._files, self._root = fsspec.core.url_to_fs(self.address)
 
     def prepare(self) -> None:
         """Write and remove a byte."""
@@ -113,7 +122,7 @@ class RemoteStorage(Storage):
             self._files.pipe_file(probe, b"x")
             self._files.rm_file(probe)
         except OSError as error:
-            raise storage_error(error, self._url) from error
+            raise storage_error(error, self.address) from error
 
     def workspace(self) -> Path:
         """A local temporary folder."""
@@ -125,20 +134,27 @@ class RemoteStorage(Storage):
         self._files.makedirs(target, exist_ok=True)
         for path in sorted(workspace.iterdir(), key=lambda p: p.name == MANIFEST):
             self._files.put_file(str(path), f"{target}/{path.name}")
-        shutil.rmtree(workspace)
-        return f"{self._url}/{name}"
+        return f"{self.address}/{name}"
 
     def names(self) -> list[str]:
         """Folders with a manifest."""
         return sorted(str(path).split("/")[-2] for path in self._files.glob(f"{self._root}/*/{MANIFEST}"))
 
-    def fetch(self, name: str) -> Path:
-        """Download into a temporary folder."""
-        local = Path(tempfile.mkdtemp(prefix="trek-checkpoint-")) / name
-        local.mkdir()
+    def fetch(self, name: str, *, only: str | None = None) -> Path:
+        """Download what is not here yet into a folder that lasts as long as this process."""
+        local = self._fetched / name
+        local.mkdir(exist_ok=True)
         for remote in self._files.ls(f"{self._root}/{name}", detail=False):
-            self._files.get_file(remote, str(local / str(remote).split("/")[-1]))
+            target = local / str(remote).split("/")[-1]
+            if only in (None, target.name) and not target.exists():
+                self._files.get_file(remote, str(target))
         return local
+
+    @cached_property
+    def _fetched(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="trek-fetched-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def delete(self, name: str) -> None:
         """Take the manifest away first."""

@@ -65,7 +65,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if isinstance(value, tuple):
         return {"$tuple": [_encode(item, tensors, path=f"{path}[{i}]") for i, item in enumerate(value)]}
     if isinstance(value, set | frozenset):
-        return {"$set": [_encode(item, tensors, path=path) for item in sorted(value)]}
+        return {"$set": [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
     raise InputError(
         f"state{path} is a {type(value).__name__}, which a checkpoint cannot hold without a pickle. "
         "Make the state_dict that returns it hold numbers, strings, tensors, lists and dicts."
