@@ -109,13 +109,13 @@ class Batches:
         if self._stored is None:
             self._stored = StoredColumns.of(self._table)
         rows = self.order.rows(self.epoch) if self.order.shuffle or self.order.tail == "pad" else None
+        stored, rank, size = self._stored, self.world.rank, self.world.size
         for batch in range(first, len(self), every):
             if rows is None:
                 start = batch * self.order.batch_size
-                stop = start + self.order.num_records(batch)
-                yield self._stored.rows(start + self.world.rank, stop, self.world.size)
+                yield stored.rows(start + rank, start + self.order.num_records(batch), size)
             else:
-                yield self._stored.take(self.order.share(rows, batch, rank=self.world.rank, size=self.world.size))
+                yield stored.take(self.order.share(rows, batch, rank=rank, size=size))
 
     def _running(self, first: int, every: int) -> Iterator[Columns]:
         running = RunningColumns(self._table, skip=first * self.order.batch_size)

@@ -73,7 +73,8 @@ class StoredColumns:
         chunk = bisect_right(self._ends, start)
         if chunk < len(self._ends) and stop <= self._ends[chunk]:
             begin = self._begin(chunk)
-            return tuple(chunks[chunk][start - begin : stop - begin : step] for chunks in self._columns)
+            wanted = slice(start - begin, stop - begin, step)
+            return tuple([chunks[chunk][wanted] for chunks in self._columns])
         return self.take(torch.arange(start, max(start, stop), step))
 
     def _begin(self, chunk: int) -> int:

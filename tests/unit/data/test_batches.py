@@ -56,7 +56,7 @@ def test_ranks_together_see_every_row_once(num_rows: int, batch_size: int, size:
 
 
 def test_every_rank_gets_its_own_part_of_the_data() -> None:
-    """The reference's loader ignored rank and world, and every rank trained on the same quarter."""
+    """A loader that ignores rank and world has every rank train on the same quarter."""
     shares = [set(flat(table(100).batches(20, world=world(r, 4)))) for r in range(4)]
     assert set.union(*shares) == set(range(100))
     assert sum(len(share) for share in shares) == 100
@@ -64,7 +64,7 @@ def test_every_rank_gets_its_own_part_of_the_data() -> None:
 
 @pytest.mark.parametrize("num_rows", [1, 3, 4, 5, 7, 10])
 def test_the_true_tail_is_served_and_no_batch_comes_twice(num_rows: int) -> None:
-    """The reference's loader dropped the tail, served the first batch twice, and crashed below 5 rows."""
+    """A loader that reshapes rows into batches drops the tail, or serves a batch twice, or fails on few rows."""
     seen = flat(table(num_rows).batches(4))
     assert seen == list(range(num_rows))
 

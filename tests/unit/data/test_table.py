@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -142,6 +144,17 @@ def test_numbers_a_model_cannot_take_are_refused_by_column_and_row() -> None:
     assert table.require_finite("a").num_rows == 6
     with pytest.raises(InputError, match=r"rows 0 to 2 of partition 1: column 'b' .* in 2 rows, first at row 0"):
         table.require_finite().to_arrow()
+
+
+def test_tables_travel_to_other_processes_as_plans(tmp_path: Path, table: Table) -> None:
+    kept = table.persist(tmp_path / "kept")
+    for source in (table.partition(2), kept, trek.data.open("digits"), table.cache(), table.sort("x")):
+        rows = source.num_rows
+        list(source)
+        travelled = pickle.loads(cloudpickle.dumps(source.select(source.columns[0])))
+        assert travelled.num_rows == rows
+    with pytest.raises(InputError, match="cannot be sent"):
+        pickle.dumps(Table.stream([{"x": [1]}]))
 
 
 def test_union_puts_rows_behind_each_other(table: Table) -> None:

@@ -74,6 +74,9 @@ class StreamSource(Source):
         """One line for `explain`."""
         return "stream"
 
+    def __getstate__(self) -> dict[str, Any]:
+        raise InputError("a stream cannot be sent to another process. Make it there, or share() what it brought.")
+
     def identity(self) -> Any:
         """Refused: what a stream will bring is not known."""
         raise InputError("a stream cannot be persisted by what it will bring. Use for_each(), or cache() it first.")

@@ -67,6 +67,9 @@ class MemorySource(Source):
         """The same table in other ranges."""
         return MemorySource(self.table, num_partitions=num_partitions, title=self.title)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parts": None}
+
     def _kept_parts(self) -> list[Part]:
         if self._parts is None:
             bounds = even_bounds(self.num_rows, self._num_partitions)

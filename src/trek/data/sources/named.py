@@ -86,6 +86,13 @@ class NamedSource(Source):
         other._table = self._table
         return other
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Whoever receives it parses for itself: the files are verified and small beside what they hold.
+        return {**self.__dict__, "dataset": self.dataset.name, "_table": None, "_memory": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "dataset": find_dataset(state["dataset"]), "_lock": threading.Lock()}
+
     def _in_memory(self) -> MemorySource:
         if self._memory is None:
             self._memory = MemorySource(self.table, num_partitions=self._num_partitions)
