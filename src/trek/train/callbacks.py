@@ -56,8 +56,8 @@ class Callback:
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
         """Add entries of your own to a checkpoint: plain values and tensors."""
 
-    def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
-        """A checkpoint is whole on storage; called on the leader."""
+    def on_checkpoint_write_end(self, checkpoint_dir: Path | str) -> None:
+        """A checkpoint is whole on storage, in a folder or at a URL; called on the leader."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """The same moment, by the checkpoint's name; called on the leader."""

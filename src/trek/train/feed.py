@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from trek.data.loaders import Loader
+from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.train.portions import Portion, agreed, portions
 from trek.train.position import Position
@@ -41,6 +42,7 @@ class Feed:
             portion = next(weighed, None)
             if portion is None:
                 self._arrive()  # nothing may have been left to read
+                _check_not_empty(position)
                 return
             self.wait_s += time.perf_counter() - asked
             position.take(records=portion.global_samples, ends_group=portion.is_last)
@@ -55,6 +57,8 @@ class Feed:
 
     def rank_state(self) -> dict[str, Any]:
         """The random generators now, and at the start of the epoch."""
+        if self._resumed is not None:  # saved again before anything was read: the generators are yet to be put back
+            return dict(self._resumed)
         return {"random": random_state(), "epoch_start": self._epoch_start}
 
     def load(self, position: Mapping[str, int], rank: Mapping[str, Any] | None) -> None:
@@ -99,6 +103,14 @@ class Feed:
         if self._resumed is not None:
             restore_random_state(dict(self._resumed["random"]))
             self._resumed = None
+
+
+def _check_not_empty(position: Position) -> None:
+    if position.epoch_batch == 0:
+        raise InputError(
+            f"the training data gave no batch in epoch {position.epoch + 1}. Data that can be read only once, such as "
+            "a generator, ends with its first epoch: give an object whose __iter__ starts anew."
+        )
 
 
 def copied_ahead(weighed: Iterator[Portion], device: torch.device) -> Iterator[Portion]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from trek.errors import ConfigError
 
-_LARGER = ("acc", "auc", "f1", "precision", "recall", "score", "bleu", "rouge", "r2", "iou", "map", "dice")
+_LARGER_STEMS = ("acc", "auc", "f1", "precision", "recall", "score", "bleu", "rouge", "dice")
+_LARGER_WORDS = {"r2", "iou", "miou", "map"}  # whole words: mape is an error
 
 
 @dataclass(frozen=True)
@@ -45,4 +46,6 @@ class Goal:
         if self.smaller_is_better is not None:
             return self.smaller_is_better
         words = name.lower().replace("-", "_").split("_")
-        return "loss" in words or "error" in words or not any(word.startswith(_LARGER) for word in words)
+        if "loss" in words or "error" in words:
+            return True
+        return not any(word.startswith(_LARGER_STEMS) or word in _LARGER_WORDS for word in words)

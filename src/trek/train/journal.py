@@ -24,7 +24,10 @@ class Journal:
         self.table = EpochTable()
         self.on_report: Callable[[dict[str, float]], None] = lambda metrics: None
         """Called on every rank with each report of training metrics."""
+        self.more_metrics: Callable[[], Mapping[str, float]] = dict
+        """Training metrics that are reduced in another way; asked for with each report, on every rank."""
         self._validated: tuple[int, dict[str, float]] = (-1, {})
+        self._has_begun = False
         self._strategy = strategy
         self._training = MetricSums()
         self._validation = MetricSums()
@@ -34,6 +37,12 @@ class Journal:
         self._reported_records = 0
         self._since = time.perf_counter()
         self._validation_since = 0.0
+
+    def begin(self, *, name: str, hparams: Mapping[str, Any]) -> None:
+        """The run begins: open the loggers. A run that nobody named begins with its first report."""
+        self._has_begun = True
+        for logger in self.loggers:
+            logger.start(name=name, hparams=hparams)
 
     def log(self, metrics: Mapping[str, Any], *, num_samples: int) -> None:
         """Metrics of one batch of whatever is going on now: training or validation."""
@@ -49,7 +58,6 @@ class Journal:
         *,
         wait_s: float = 0.0,
         learning_rate: float | None = None,
-        extra: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
         """Reduce the training metrics since the last report, and tell them. Every rank calls this together."""
         duration = time.perf_counter() - self._since
@@ -59,7 +67,7 @@ class Journal:
         self._epoch_seconds += duration
         if not records:
             return {}
-        metrics = {**self._training.reduce(self._strategy), **(extra or {})}
+        metrics = {**self._training.reduce(self._strategy), **self.more_metrics()}
         for name, value in metrics.items():
             total = self._epoch_totals.setdefault(name, [0.0, 0.0])
             total[0] += value * records
@@ -169,6 +177,8 @@ class Journal:
     def _tell(self, group: str, position: Position, metrics: Mapping[str, float], *, duration_s: float) -> None:
         if not self.loggers:
             return
+        if not self._has_begun:
+            self.begin(name="run", hparams={})
         row = MetricRow(
             group=group,
             batches=position.batches,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -63,6 +63,9 @@ class MetricSums:
         for metric in self._objects.values():
             metric.reset()
         how = how or {}
+        unknown = sorted(set(how.values()) - set(get_args(Reduction)))
+        if unknown:
+            raise InputError(f"metrics are reduced by {', '.join(get_args(Reduction))}, not by {unknown[0]!r}.")
         averaged = [name for name in self._values if how.get(name, "avg") in ("avg", "sum")]
         results.update(self._reduce_sums(averaged, strategy, how))
         for name in self._values:

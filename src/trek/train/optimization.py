@@ -29,6 +29,11 @@ class _Scheduled:
     per: StepUnit
     every: int
 
+    def advance(self, unit: StepUnit, count: int) -> None:
+        """Step, if the `count`-th `unit` is one to step after."""
+        if self.per == unit and count % self.every == 0:
+            self.scheduler.step()
+
 
 class Optimization:
     """What is trained and how it moves."""
@@ -45,14 +50,14 @@ class Optimization:
     ) -> None:
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
-        self.num_steps = 0
+        self._num_steps: dict[int, int] = {}
         self._strategy = strategy
         self._precision = precision
         self._clip_norm = clip_norm
         self._clip_value = clip_value
         self._compiled = compiled
         self._ema_decay = ema_decay
-        self._emas: list[EMA] = []
+        self._emas: list[tuple[nn.Module, EMA]] = []
         self._pace = Pace(strategy.world)
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
@@ -68,7 +73,7 @@ class Optimization:
         wrapped = self._strategy.wrap_model(model)
         self.models.append(wrapped)
         if self._ema_decay is not None:
-            self._emas.append(EMA(wrapped, decay=self._ema_decay))
+            self._emas.append((wrapped, EMA(wrapped, decay=self._ema_decay)))
         return wrapped
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -113,8 +118,9 @@ class Optimization:
         """Step `optimizer` (the only one, if none is named) if this batch ends its group; whether it did."""
         if not self._portion.is_last:
             return False
-        self.move(optimizer or self._only_optimizer(), clip_norm=clip_norm, clip_value=clip_value)
-        self.count_step()
+        optimizer = optimizer or self._only_optimizer()
+        self.move(optimizer, clip_norm=clip_norm, clip_value=clip_value)
+        self.count_step(optimizer)
         return True
 
     def move(
@@ -128,13 +134,15 @@ class Optimization:
         self._clip(optimizer, parameters, clip_norm or self._clip_norm, clip_value or self._clip_value)
         self._precision.step(optimizer)
         optimizer.zero_grad()
-        for ema in self._emas:
-            ema.update()
+        if self._emas:
+            self._update_averages({id(p) for p in parameters})
 
-    def count_step(self) -> None:
-        """What of a step happens here: counting, and schedulers."""
-        self.num_steps += 1
-        self._advance("step", self.num_steps)
+    def count_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """What of a step happens here: counting, and the schedulers of `optimizer`."""
+        count = self._num_steps[id(optimizer)] = self._num_steps.get(id(optimizer), 0) + 1
+        for scheduled in self._scheduled:
+            if getattr(scheduled.scheduler, "optimizer", optimizer) is optimizer:
+                scheduled.advance("step", count)
 
     @property
     def is_whole_step(self) -> bool:
@@ -160,7 +168,7 @@ class Optimization:
 
     def swap_averages(self) -> None:
         """Exchange weights and their moving averages, where these are kept."""
-        for ema in self._emas:
+        for _, ema in self._emas:
             ema.swap()
 
     def sync_buffers(self) -> None:
@@ -178,8 +186,8 @@ class Optimization:
             "optimizers": [self._strategy.optimizer_state(self._owner(o), o) for o in self.optimizers],
             "schedulers": [s.scheduler.state_dict() for s in self._scheduled],
             "precision": self._precision.state_dict(),
-            "emas": [ema.state_dict() for ema in self._emas],
-            "num_steps": self.num_steps,
+            "emas": [ema.state_dict() for _, ema in self._emas],
+            "num_steps": [self._num_steps.get(id(optimizer), 0) for optimizer in self.optimizers],
         }
 
     def load(self, models: list[dict[str, torch.Tensor]], state: Mapping[str, Any]) -> None:
@@ -195,9 +203,9 @@ class Optimization:
             scheduled.scheduler.load_state_dict(saved)
         self._precision.load_state_dict(dict(state["precision"]))
         _match("moving average", len(self._emas), len(state["emas"]))
-        for ema, saved in zip(self._emas, state["emas"], strict=True):
+        for (_, ema), saved in zip(self._emas, state["emas"], strict=True):
             ema.load_state_dict(saved)
-        self.num_steps = state["num_steps"]
+        self._num_steps = {id(o): count for o, count in zip(self.optimizers, state["num_steps"], strict=True)}
 
     def gradients(self) -> dict[int, torch.Tensor]:
         """Gradients half way through a group, by the parameter's place; empty between steps."""
@@ -228,10 +236,15 @@ class Optimization:
         if norm is not None:
             self._strategy.clip_norm(parameters, norm)
 
+    def _update_averages(self, moved: set[int]) -> None:
+        """Of the models with parameters that moved: with two optimizers, each average follows its own."""
+        for model, ema in self._emas:
+            if any(id(p) in moved for p in model.parameters()):
+                ema.update()
+
     def _advance(self, unit: StepUnit, count: int) -> None:
         for scheduled in self._scheduled:
-            if scheduled.per == unit and count % scheduled.every == 0:
-                scheduled.scheduler.step()
+            scheduled.advance(unit, count)
 
     def _only_optimizer(self) -> torch.optim.Optimizer:
         if len(self.optimizers) != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from trek.world import World
 
@@ -19,8 +20,9 @@ class Pace:
     than what the step takes now, the processes are certainly a loss.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._world = world
+        self._clock = clock
         self._num_steps = 0
         self._sync_s = 0.0
         self._started = 0.0
@@ -30,11 +32,11 @@ class Pace:
         """One more step; its gradients took `seconds` to become global."""
         self._num_steps += 1
         if self._num_steps == _FIRST:
-            self._started, self._sync_s = time.perf_counter(), 0.0
+            self._started, self._sync_s = self._clock(), 0.0
             return
         self._sync_s += seconds
         if self._num_steps == _LAST:
-            self._judge(time.perf_counter() - self._started)
+            self._judge(self._clock() - self._started)
             self.is_measuring = False
 
     def _judge(self, total_s: float) -> None:

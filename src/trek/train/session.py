@@ -99,8 +99,7 @@ def train_trial(
     stop = stop or StopRequest()
     traveler = _make_traveler(settings, world, checkpoint_dir, loggers=loggers, stop=stop)
     with stop_on_signals(stop), traveler:
-        for logger in traveler.journal.loggers:
-            logger.start(name=name, hparams=hparams)
+        traveler.journal.begin(name=name, hparams=hparams)
         context = TrialContext(
             traveler,
             hparams=hparams,

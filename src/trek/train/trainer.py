@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -127,7 +128,7 @@ class Trainer:
         optimization = self.traveler.optimization
         if self._captured is not None and optimization.is_whole_step:
             metrics = self._captured(batch)
-            optimization.count_step()
+            optimization.count_step(optimization.optimizers[0])
         else:
             metrics = self._backward(batch)
             optimization.step()
@@ -172,7 +173,7 @@ class Trainer:
         """Training metrics and progress, validation, checkpoint: in that order."""
         position = self.traveler.position
         if self._validations.is_due(position):
-            self._report()
+            self.traveler.report()
             self._validate_and_keep_best()
         if self._checkpoints.is_due(position) and self.traveler.saved_at != position.batches:
             self.traveler.save()
@@ -180,11 +181,12 @@ class Trainer:
     def _finish(self) -> None:
         """A last validation and checkpoint, unless they were just made."""
         batches = self.traveler.position.batches
-        self._report()
+        self.traveler.report()
         if self._validated_at != batches:
             self._validate_and_keep_best()
         if self.traveler.archive.is_open and self.traveler.saved_at != batches:
             self.traveler.save()
+        self.traveler.archive.wait()
 
     def _validate_and_keep_best(self) -> None:
         score = self.traveler.goal.score(self.validate())
@@ -194,9 +196,8 @@ class Trainer:
         if self.traveler.archive.is_open:
             self.traveler.save()
 
-    def _report(self) -> None:
-        reducers = [r for r in self.context.reducers if r.for_training]
-        self.traveler.report(extra=reduce_all(reducers, self.traveler.strategy))
+    def _reduce_training(self) -> dict[str, float]:
+        return reduce_all([r for r in self.context.reducers if r.for_training], self.traveler.strategy)
 
     def _tell_progress(self) -> None:
         done = self._length.progress(self.traveler.position, epoch_batches=self.loader.num_batches)
@@ -210,7 +211,7 @@ class Trainer:
         outputs: list[Any] = []
         for index, batch in enumerate(self.traveler.validation_batches(self._bound_validation_loader())):
             with self.traveler.autocast():
-                out = evaluate(batch, self.model, index)
+                out = _checked_metrics(evaluate(batch, self.model, index), "evaluate_batch")
             if out:
                 self.traveler.log(out)
             if keeps_outputs:
@@ -228,6 +229,7 @@ class Trainer:
             evaluate = _by_name(self.trial.evaluate_full_dataset, ("data_loader", "model"))
             with torch.no_grad(), self.traveler.autocast():
                 out = evaluate(_OnDevice(loader, self.context.device), self.model)
+                out = _checked_metrics(out, "evaluate_full_dataset")
             metrics = {name: float(value) for name, value in out.items()}
         self._call("on_validation_epoch_end", [])
         return self.traveler.end_validation(extra=self.traveler.strategy.broadcast(metrics))
@@ -274,6 +276,7 @@ class Trainer:
         for name, callback in self.callbacks.items():
             self.traveler.add_state(f"callback_{name}", callback)
         self.traveler.journal.on_report = self._on_report
+        self.traveler.journal.more_metrics = self._reduce_training
         if self.traveler.world.is_leader:
             self.traveler.journal.loggers.append(_CheckpointHooks(self))
 
@@ -309,7 +312,7 @@ class _CheckpointHooks(Logger):
         self._trainer = trainer
 
     def log_checkpoint(self, row: CheckpointRow) -> None:
-        self._trainer._call("on_checkpoint_write_end", row.path)
+        self._trainer._call("on_checkpoint_write_end", row.path if "://" in row.path else Path(row.path))
         self._trainer._call("on_checkpoint_upload_end", row.uuid)
 
 
@@ -362,6 +365,12 @@ def _by_name(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[...
     if len(parameters) <= len(names):
         return lambda *args: method(*args[: len(parameters)])
     raise EntrypointError(f"{method.__qualname__} must take some of {', '.join(names)}, got {', '.join(parameters)}.")
+
+
+def _checked_metrics(out: Any, method: str) -> Mapping[str, Any]:
+    if out is not None and not isinstance(out, Mapping):
+        raise InputError(f"{method} must return a dict of metrics by name, got {type(out).__name__}.")
+    return out or {}
 
 
 def _as_metrics(out: Any) -> Mapping[str, Any]:

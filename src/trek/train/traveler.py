@@ -18,8 +18,7 @@ business, nor is what a Trial looks like.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +28,12 @@ import torch
 from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
+from trek.data.loaders.base import nothing
 from trek.errors import ConfigError
 from trek.strategies import Strategy, open_strategy
 from trek.train.archive import Archive
 from trek.train.checkpoints import Checkpoint, RunState
+from trek.train.determinism import Determinism
 from trek.train.feed import Feed
 from trek.train.goal import Goal
 from trek.train.journal import Journal
@@ -91,8 +92,6 @@ class Traveler:
     ) -> None:
         if accumulate < 1:
             raise ConfigError(f"accumulate counts the batches of one step and must be at least 1, got {accumulate}.")
-        if deterministic:
-            _be_deterministic()
         self.world = world or World.from_env()
         self.seed = seed
         self.stop = stop or StopRequest()
@@ -122,8 +121,10 @@ class Traveler:
         self.saved_at = -1
         """Batches trained when the run was last saved."""
         self._show_progress = show_progress and self.world.is_leader
+        self._determinism = Determinism() if deterministic else None
         self._profiler = Profiler(profile) if profile is not None and self.world.is_leader else None
         self._lookout = Lookout(rank=self.world.rank, hang_s=hang_s) if hang_s and self.world.is_distributed else None
+        self._beat: Callable[[], None] = self._lookout.beat if self._lookout else nothing
         self._owes_save = False
 
     # -- what the loop is made of
@@ -177,6 +178,8 @@ class Traveler:
         if self._profiler:
             self._profiler.advance(self.position.batches)
         self.journal.begin_training()
+        if self._is_savable and self.strategy.any(self.stop.is_set):  # asked to between two epochs
+            self._stop()
         position, optimization, stop = self.position, self.optimization, self.stop
         next_check = self._next_check()
         label = f"epoch: {position.epoch + 1}" + (f"/{self._num_epochs}" if self._num_epochs else "")
@@ -186,6 +189,7 @@ class Traveler:
                 self._num_samples = portion.num_samples
                 yield portion.data
                 bar.update()
+                self._beat()
                 optimization.end_batch(position.batches)
                 if position.batches >= next_check or stop.is_set or self._owes_save:
                     self._check()
@@ -285,7 +289,7 @@ class Traveler:
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
             stack.callback(self.archive.close)
-            for part in (self._profiler, self._lookout):
+            for part in (self._profiler, self._lookout, self._determinism):
                 if part is not None:
                     stack.callback(part.close)
 
@@ -297,14 +301,11 @@ class Traveler:
 
     # -- for the Trainer, and for loops with needs of their own
 
-    def report(self, *, extra: Mapping[str, float] | None = None) -> dict[str, float]:
-        """Reduce and tell the training metrics since the last report; every rank together.
-
-        `extra` are metrics that are reduced already.
-        """
+    def report(self) -> dict[str, float]:
+        """Reduce and tell the training metrics since the last report; every rank together."""
         wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
-        return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate, extra=extra)
+        return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate)
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
         """The batches of `validate`, without its end."""
@@ -315,6 +316,7 @@ class Traveler:
                 self._num_samples = portion.num_samples
                 yield portion.data
                 bar.update()
+                self._beat()
 
     def begin_validation(self) -> None:
         """Evaluation mode, and what is logged belongs to a validation."""
@@ -338,8 +340,6 @@ class Traveler:
     def _check(self) -> None:
         """Between two batches: report, save, and stop if any rank was asked to."""
         batches = self.position.batches
-        if self._lookout:
-            self._lookout.beat()
         if self._profiler:
             self._profiler.advance(batches)
         if batches % self._report_period == 0:
@@ -411,9 +411,3 @@ def _summed(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) ->
     """One rank's gradients that average to the same over another number of ranks."""
     places = {place for one in gradients for place in one}
     return {p: torch.stack([one[p] for one in gradients if p in one]).sum(0) * scale for p in places}
-
-
-def _be_deterministic() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False

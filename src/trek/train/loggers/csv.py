@@ -10,11 +10,12 @@ from trek.train.loggers.base import Logger, MetricRow
 
 
 class CSVLogger(Logger):
-    """Writes `<group>.csv` into a folder. A metric that appears later than the first row widens the file."""
+    """Writes `<group>.csv` into a folder; a resumed run goes on in it. A metric that appears later widens the file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._rows: dict[str, list[dict[str, object]]] = {}
+        self._written: set[str] = set()
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
         """Make the folder."""
@@ -23,15 +24,26 @@ class CSVLogger(Logger):
     def log_metrics(self, row: MetricRow) -> None:
         """Append, or write the file anew where its columns changed."""
         flat = {"batches": row.batches, "epoch": row.epoch, **row.metrics}
-        rows = self._rows.setdefault(row.group, [])
-        is_wider = not rows or not flat.keys() <= rows[0].keys()
+        if row.group not in self._rows:
+            self._rows[row.group] = self._read(row.group, before=row.batches)
+        rows = self._rows[row.group]
+        is_wider = row.group not in self._written or not flat.keys() <= rows[0].keys()
         rows.append({**dict.fromkeys(rows[0] if rows else flat, ""), **flat})
         if is_wider:
             columns = list(dict.fromkeys(key for one in rows for key in one))
             self._rows[row.group] = [{key: one.get(key, "") for key in columns} for one in rows]
             self._write(row.group, self._rows[row.group], mode="w")
+            self._written.add(row.group)
         else:
             self._write(row.group, rows[-1:], mode="a")
+
+    def _read(self, group: str, *, before: int) -> list[dict[str, object]]:
+        """What an earlier part of the run wrote, up to where this part goes on."""
+        path = self._folder / f"{group}.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return [dict(one) for one in csv.DictReader(file) if int(one["batches"]) < before]
 
     def _write(self, group: str, rows: list[dict[str, object]], *, mode: str) -> None:
         with (self._folder / f"{group}.csv").open(mode, newline="") as file:
