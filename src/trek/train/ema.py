@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from trek.errors import ConfigError
 
@@ -37,12 +36,22 @@ class EMA:
 
     def state_dict(self) -> dict[str, Any]:
         """The averages, whole where they are sharded."""
-        return {"averages": [a.full_tensor() if isinstance(a, DTensor) else a for a in self._averages]}
+        averages: list[Any] = self._averages
+        return {"averages": [a.full_tensor() if _is_sharded(a) else a for a in averages]}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the averages back."""
         for average, saved in zip(self._averages, state["averages"], strict=True):
-            if isinstance(average, DTensor):
-                saved = distribute_tensor(saved, average.device_mesh, average.placements)
-            average.copy_(saved)
+            average.copy_(_sharded_like(saved, average) if _is_sharded(average) else saved)
+
+
+def _is_sharded(tensor: torch.Tensor) -> bool:
+    # Asked by name: torch's DTensor takes half a second to import, which every start would pay.
+    return hasattr(tensor, "full_tensor")
+
+
+def _sharded_like(whole: torch.Tensor, sharded: Any) -> torch.Tensor:
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(whole, sharded.device_mesh, sharded.placements)
