@@ -15,10 +15,7 @@ def test_an_experiment_is_created_awaited_and_read(shell: Shell) -> None:
     address = running_address(shell.home)
     assert address is not None
     with Client(address) as client:
-        config = {
-            **CONFIG,
-            "searcher": {"name": "random", "metric": "validation_error", "max_trials": 2, "max_length": 16},
-        }
+        searcher = {"name": "random", "metric": "validation_error", "max_trials": 2, "max_length": 16}
         experiment = trek.Experiment({**CONFIG, "searcher": searcher}, shell.model, client=client).wait(timeout_s=90)
         assert experiment.state == "completed"
         best, second = experiment.top_k(2)

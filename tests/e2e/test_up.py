@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import signal
 import socket
+from pathlib import Path
 
 from trek.testing.shell import Shell
 
 
-def test_commands_with_a_master_speak_to_it(shell: Shell) -> None:
-    shell.variables = {"TREK_TOKEN": "secret"}
-    master = shell.start("up", "--port", "0")
+def test_people_log_in_to_a_master_that_others_can_reach(shell: Shell, tmp_path: Path) -> None:
+    refused = shell.run("up", "--host", "0.0.0.0", "--port", "0")
+    assert refused.returncode == 2
+    assert "needs users" in refused.stderr
+    for name, role in (("ann", "admin"), ("vic", "viewer")):
+        assert shell.run("user", "create", name, "--role", role, "--password", "correct horse").returncode == 0
+    assert shell.run("cluster", "stop").returncode == 0
+    master = shell.start("up", "--host", "0.0.0.0", "--port", "0")
     assert master.stdout is not None
     url = master.stdout.readline().split(" at ")[1].split()[0]
+    other = Shell(tmp_path / "other-home", tmp_path, shell.model)
     try:
-        assert shell.json("-m", url, "experiment", "list") == []
-        shell.variables = {"TREK_TOKEN": "wrong"}
-        refused = shell.run("-m", url, "experiment", "list")
-        assert refused.returncode == 2
-        assert "token" in refused.stderr
-        shell.variables = {}
-        assert shell.json("experiment", "list") == [], "a command of the same home finds the master by itself"
+        assert other.run("-m", url, "experiment", "list").returncode == 2
+        assert "wrong" in other.run("-m", url, "user", "login", "vic", "--password", "incorrect").stderr
+        assert other.run("-m", url, "user", "login", "vic", "--password", "correct horse").returncode == 0
+        assert other.json("-m", url, "user", "whoami")["role"] == "viewer"
+        assert other.json("-m", url, "experiment", "list") == []
+        denied = other.run("-m", url, "experiment", "create", other.config(), str(other.model))
+        assert denied.returncode == 2
+        assert "needs the role 'editor'" in denied.stderr
+        assert shell.json("experiment", "list") == [], "the owner of the home needs no login"
         second = shell.run("up", "--port", "0")
-        assert second.returncode == 2
         assert "already runs" in second.stderr
     finally:
         master.send_signal(signal.SIGINT)
@@ -38,12 +46,6 @@ def test_a_port_in_use_is_named(shell: Shell) -> None:
         done = shell.run("up", "--port", str(port))
     assert done.returncode == 3
     assert f"port {port} on 127.0.0.1 is in use" in done.stderr
-
-
-def test_a_master_that_others_could_reach_needs_a_token(shell: Shell) -> None:
-    done = shell.run("up", "--host", "0.0.0.0")
-    assert done.returncode == 2
-    assert "needs a token" in done.stderr
 
 
 def test_a_master_that_is_not_there_is_named(shell: Shell) -> None:

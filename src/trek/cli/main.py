@@ -20,8 +20,10 @@ COMMANDS = {
     "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and look at their runs."),
     "launch": ("trek.cli.launch:launch", "Run a script as N processes."),
     "preview-search": ("trek.cli.preview_search:preview_search", "Show how many trials a search runs to which length."),
+    "token": ("trek.cli.token:token", "Make, list and revoke your tokens for scripts."),
     "trial": ("trek.cli.trial:trial", "Describe trials, their metrics and logs."),
     "up": ("trek.cli.up:up", "Start a master that other people can use."),
+    "user": ("trek.cli.user:user", "Log in, and keep the users of a master."),
 }
 
 

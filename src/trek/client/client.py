@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
 import httpx
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trek import errors
 from trek.client import models
@@ -108,7 +108,7 @@ class Client:
 
     def change_experiment(self, experiment_id: int, **changes: Any) -> models.ExperimentDetails:
         """Set name, description, labels or is_archived."""
-        body = models.ChangeExperiment(**changes)
+        body = _checked(models.ChangeExperiment, **changes)
         return self._one(models.ExperimentDetails, "PATCH", f"/experiments/{experiment_id}", body=body)
 
     def delete_experiment(self, experiment_id: int) -> None:
@@ -167,6 +167,44 @@ class Client:
             file.seek(0)
             unpack_files(file, target)
 
+    # accounts
+
+    def login(self, name: str, password: str) -> models.Token:
+        """A token for a name and a password; the client uses it from now on."""
+        token = self._one(models.Token, "POST", "/login", body=models.Login(name=name, password=password))
+        self._address = Address(self._address.url, token.token)
+        return token
+
+    def whoami(self) -> models.User:
+        """Whom the control plane takes us for."""
+        return self._one(models.User, "GET", "/whoami")
+
+    def users(self) -> list[models.User]:
+        """All users."""
+        return self._many(models.User, "/users")
+
+    def create_user(self, name: str, *, password: str, role: models.Role = "editor") -> models.User:
+        """Add a user."""
+        body = _checked(models.CreateUser, name=name, password=password, role=role)
+        return self._one(models.User, "POST", "/users", body=body)
+
+    def change_user(self, name: str, **changes: Any) -> models.User:
+        """Set password, role or is_active."""
+        return self._one(models.User, "PATCH", f"/users/{name}", body=_checked(models.ChangeUser, **changes))
+
+    def tokens(self) -> list[models.Token]:
+        """Our own tokens."""
+        return self._many(models.Token, "/tokens")
+
+    def create_token(self, *, description: str = "", days: float = 30) -> models.Token:
+        """A new token of our own."""
+        body = _checked(models.CreateToken, description=description, days=days)
+        return self._one(models.Token, "POST", "/tokens", body=body)
+
+    def revoke_token(self, token_id: int) -> None:
+        """End one of our own tokens."""
+        self._send("DELETE", f"/tokens/{token_id}")
+
     # cluster
 
     def cluster(self) -> models.ClusterInfo:
@@ -221,6 +259,14 @@ class Client:
         if response.status_code >= 400:
             raise _error_of(response)
         return response
+
+
+def _checked(model: type[T], **fields: Any) -> T:
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise errors.InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
 
 
 def _error_of(response: httpx.Response) -> TrekError:

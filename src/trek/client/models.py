@@ -179,6 +179,58 @@ class ChangeExperiment(Model):
     is_archived: bool | None = None
 
 
+Role = Literal["viewer", "editor", "admin"]
+
+
+class User(Model):
+    """Somebody who may log in. Viewers look, editors run experiments and change their own, admins may do anything."""
+
+    name: str
+    role: Role
+    is_active: bool = True
+    created_s: float = 0.0
+
+
+class CreateUser(Model):
+    """A new user."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")
+    password: str = Field(min_length=8, max_length=1000)
+    role: Role = "editor"
+
+
+class ChangeUser(Model):
+    """What may be changed of a user; None leaves it as it is."""
+
+    password: str | None = Field(default=None, min_length=8, max_length=1000)
+    role: Role | None = None
+    is_active: bool | None = None
+
+
+class Login(Model):
+    """A name and a password."""
+
+    name: str = Field(max_length=100)
+    password: str = Field(max_length=1000)
+
+
+class Token(Model):
+    """A token of the user who asks; `token` is shown once, when it is made."""
+
+    id: int
+    description: str = ""
+    created_s: float
+    expires_s: float
+    token: str = ""
+
+
+class CreateToken(Model):
+    """A new token."""
+
+    description: str = Field(default="", max_length=200)
+    days: float = Field(default=30, gt=0, le=3660)
+
+
 class ClusterInfo(Model):
     """The control plane and what it runs."""
 

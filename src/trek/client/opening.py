@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from trek.client.client import Address
 from trek.client.embedded import ensure_running
+from trek.client.logins import saved_token
 from trek.errors import InputError
 from trek.world import trek_home
 
@@ -19,7 +20,8 @@ def find_control_plane(
     """The address of `master`, of TREK_MASTER, or of the embedded control plane, with the way to find it anew."""
     url = master or environ.get("TREK_MASTER")
     if url:
-        return Address(master_url(url), environ.get("TREK_TOKEN", "")), None
+        url = master_url(url)
+        return Address(url, environ.get("TREK_TOKEN") or saved_token(url, home=trek_home(environ))), None
     home = trek_home(environ)
     return ensure_running(home), lambda: ensure_running(home)
 

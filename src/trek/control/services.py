@@ -84,6 +84,11 @@ class Services:
             ).all()
         return views.experiment_details(row, list(trials))
 
+    def owner(self, experiment_id: int) -> str:
+        """Whose experiment it is."""
+        with self._store.reading() as session:
+            return _experiment(session, experiment_id).owner
+
     def kill_experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """End an experiment; one that ended already stays as it is."""
         return self._ask(experiment_id, "kill")

@@ -65,7 +65,7 @@ class Running:
 
 
 class Supervisor:
-    """See the module. `environment` gives what trial processes need to reach the control plane."""
+    """See the module. `environment(trial, run)` gives what its processes need to reach the control plane."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Supervisor:
         layout: Layout,
         engine: LocalEngine,
         slots: int,
-        environment: Callable[[], dict[str, str]],
+        environment: Callable[[int, int], dict[str, str]],
         has_gpus: bool = False,
         command: Sequence[str] = (sys.executable, "-m", "trek.experiments.worker"),
     ) -> None:
@@ -240,7 +240,7 @@ class Supervisor:
             variables.setdefault("OMP_NUM_THREADS", "1")
         return {
             **variables,
-            **self._environment(),
+            **self._environment(trial.id, trial.run),
             "TREK_HOME": str(self._layout.home),
             "TREK_TRIAL_ID": str(trial.id),
             "TREK_RUN": str(trial.run),

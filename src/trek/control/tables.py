@@ -152,3 +152,38 @@ class ArchiveTable(Base):
     num_bytes: Mapped[int] = mapped_column(BigInteger)
     num_files: Mapped[int] = mapped_column(Integer)
     created_s: Mapped[float] = mapped_column(Float)
+
+
+class UserRow(Base):
+    """A person who may log in."""
+
+    __tablename__ = "users"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    password_hash: Mapped[str] = mapped_column(Text)
+    role: Mapped[str] = mapped_column(String(20))
+    is_active: Mapped[bool] = mapped_column(default=True)
+    created_s: Mapped[float] = mapped_column(Float)
+
+
+class TokenRow(Base):
+    """A token of a user; only its hash is kept."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    user_id: Mapped[int] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    hash: Mapped[str] = mapped_column(String(64), unique=True)
+    description: Mapped[str] = mapped_column(String(200), default="")
+    created_s: Mapped[float] = mapped_column(Float)
+    expires_s: Mapped[float] = mapped_column(Float)
+
+
+class SecretRow(Base):
+    """Secrets of the control plane itself, made once."""
+
+    __tablename__ = "secrets"
+
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    value: Mapped[str] = mapped_column(String(200))

@@ -158,7 +158,9 @@ def _logger(client: Client, place: Place, stop: StopRequest) -> ControlPlaneLogg
 
 
 def _relocated(place: Place) -> Address | None:
-    return read_address(place.address_file) if place.address_file is not None else None
+    """A control plane that was started anew may listen elsewhere; the trial's own token stays good."""
+    moved = read_address(place.address_file) if place.address_file is not None else None
+    return Address(moved.url, place.address.token) if moved is not None else None
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
@@ -19,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from trek._version import __version__
 from trek.client.models import ENDED
+from trek.control.accounts import Accounts
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
@@ -39,8 +41,6 @@ class MasterSettings:
     host: str = "127.0.0.1"
     port: int = 0
     database: str | None = None
-    token: str | None = None
-    """Without one, a token is made that only the owner of the home can read."""
     idle_s: float | None = None
     slots: int | None = None
     patience_s: float = 0.0
@@ -54,7 +54,7 @@ class ControlPlane:
         self._settings = settings
         self._on_ready = on_ready
         self._layout = Layout(settings.home)
-        self._token = settings.token or secrets.token_urlsafe(32)
+        self._token = secrets.token_urlsafe(32)
         self._last_request_s = time.monotonic()
         self._kill = False
         self._is_stopping = threading.Event()
@@ -81,6 +81,8 @@ class ControlPlane:
         return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
 
     def _run(self, store: Store, listener: socket.socket) -> None:
+        self._accounts = Accounts(store)
+        self._check_reach()
         engine = LocalEngine()
         supervisor = Supervisor(
             store,
@@ -91,7 +93,7 @@ class ControlPlane:
             has_gpus=count_gpus(os.environ) > 0,
         )
         services = Services(store, layout=self._layout, supervisor=supervisor)
-        app = make_app(services, token=self._token, stop=self.stop, on_request=self._notice)
+        app = make_app(services, self._accounts, token=self._token, stop=self.stop, on_request=self._notice)
         config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
         server = _Server(config)
         with _address_file(self._layout.address_file, url=self._url, token=self._token):
@@ -124,10 +126,17 @@ class ControlPlane:
         quiet_s, idle_s = time.monotonic() - self._last_request_s, self._settings.idle_s
         return idle_s is not None and quiet_s > idle_s and services.num_active() == 0
 
-    def _environment(self) -> dict[str, str]:
+    def _check_reach(self) -> None:
+        if not is_loopback(self._settings.host) and not self._accounts.has_users:
+            raise InputError(
+                f"a master on {self._settings.host} can be reached by others, so it needs users. Add one with "
+                "`trek user create NAME --role admin`, or listen on 127.0.0.1."
+            )
+
+    def _environment(self, trial_id: int, run: int) -> dict[str, str]:
         return {
             "TREK_MASTER": self._url,
-            "TREK_TOKEN": self._token,
+            "TREK_TOKEN": self._accounts.trial_token(trial_id, run),
             "TREK_ADDRESS_FILE": str(self._layout.address_file),
         }
 
@@ -174,6 +183,14 @@ def _listen(host: str, port: int) -> socket.socket:
             raise PortInUse(f"port {port} on {host} is in use by another program. Choose another --port.") from error
         raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}. Check --host and --port.") from error
     return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _shown_host(host: str) -> str:

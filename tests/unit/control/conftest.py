@@ -85,7 +85,7 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
             layout=Layout(home),
             engine=LocalEngine(),
             slots=slots,
-            environment=dict,
+            environment=lambda trial, run: {},
             command=[sys.executable, "-S", "-c", _PRELUDE + script],
         )
         services = Services(store, layout=Layout(home), supervisor=supervisor)

@@ -10,15 +10,22 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from trek.client import models
+from trek.control.accounts import Accounts
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.supervisor import Supervisor
+from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.engines.local import LocalEngine
+from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack
 from trek.master.app import make_app
 
 pytestmark = pytest.mark.anyio
+CONFIG = ExperimentConfig.parse(
+    {"entrypoint": "a:B", "searcher": {"name": "single", "metric": "m", "max_length": 1}}
+).normal_form()
 TOKEN = {"authorization": "Bearer t0ken"}
 
 
@@ -28,11 +35,16 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[FastAPI]:
+def services(tmp_path: Path) -> Iterator[Services]:
     store, layout = Store.at(tmp_path), Layout(tmp_path)
-    supervisor = Supervisor(store, layout=layout, engine=LocalEngine(), slots=1, environment=dict)
-    yield make_app(Services(store, layout=layout, supervisor=supervisor), token="t0ken", stop=lambda kill: None)
+    supervisor = Supervisor(store, layout=layout, engine=LocalEngine(), slots=1, environment=lambda trial, run: {})
+    yield Services(store, layout=layout, supervisor=supervisor)
     store.close()
+
+
+@pytest.fixture
+def app(services: Services) -> FastAPI:
+    return make_app(services, Accounts(services._store), token="t0ken", stop=lambda kill: None)
 
 
 async def ask(app: FastAPI, method: str, path: str, **kwargs: object) -> httpx.Response:
@@ -40,16 +52,100 @@ async def ask(app: FastAPI, method: str, path: str, **kwargs: object) -> httpx.R
         return await client.request(method, path, **{"headers": TOKEN, **kwargs})  # type: ignore[arg-type]
 
 
-async def test_every_route_of_the_api_wants_the_token(app: FastAPI) -> None:
-    paths = [(path, method) for path, item in app.openapi()["paths"].items() for method in item]
-    assert len(paths) > 10
-    for path, method in paths:
-        if path.startswith("/api/"):
-            filled = path.replace("{experiment_id}", "1").replace("{trial_id}", "1").replace("{sha256}", "a")
-            for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": b"Bearer \xff"}):
-                reply = await ask(app, method, filled.replace("{uuid}", "a"), headers=headers)
-                assert reply.status_code == 401, (method, path)
-                assert reply.json()["kind"] == "NotAllowed"
+OPEN = {("/health", "get"), ("/api/v1/login", "post")}
+
+
+def routes(app: FastAPI) -> list[tuple[str, str]]:
+    found = [(path, method) for path, item in app.openapi()["paths"].items() for method in item]
+    return [route for route in found if route not in OPEN]
+
+
+def filled(path: str) -> str:
+    values = {"experiment_id": "1", "trial_id": "1", "uuid": "u", "sha256": "0" * 64, "name": "vic", "token_id": "99"}
+    return path.format(**values)
+
+
+async def test_every_route_wants_a_token(app: FastAPI) -> None:
+    assert len(routes(app)) > 20
+    for path, method in routes(app):
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": b"Bearer \xff"}):
+            reply = await ask(app, method, filled(path), headers=headers)
+            assert reply.status_code == 401, (method, path)
+            assert reply.json()["kind"] == "NotAllowed"
+
+
+ADMIN, EDITOR, VIEWER, TRIAL = "admin", "editor", "viewer", "trial 1"
+EVERYBODY = {ADMIN, EDITOR, VIEWER}
+# Who may pass each route: `editor` owns experiment 1, `other` is an editor who does not.
+PERMISSIONS: dict[tuple[str, str], set[str]] = {
+    ("/experiments", "get"): {*EVERYBODY, "other"},
+    ("/experiments", "post"): {ADMIN, EDITOR, "other"},
+    ("/experiments/{experiment_id}", "get"): {*EVERYBODY, "other"},
+    ("/experiments/{experiment_id}", "patch"): {ADMIN, EDITOR},
+    ("/experiments/{experiment_id}", "delete"): {ADMIN, EDITOR},
+    ("/experiments/{experiment_id}/kill", "post"): {ADMIN, EDITOR},
+    ("/experiments/{experiment_id}/pause", "post"): {ADMIN, EDITOR},
+    ("/experiments/{experiment_id}/activate", "post"): {ADMIN, EDITOR},
+    ("/experiments/{experiment_id}/logs", "get"): {*EVERYBODY, "other"},
+    ("/trials/{trial_id}", "get"): {*EVERYBODY, "other"},
+    ("/trials/{trial_id}/metrics", "get"): {*EVERYBODY, "other"},
+    ("/trials/{trial_id}/logs", "get"): {*EVERYBODY, "other"},
+    ("/trials/{trial_id}/kill", "post"): {ADMIN, EDITOR},
+    ("/trials/{trial_id}/assignment", "get"): {ADMIN, TRIAL},
+    ("/trials/{trial_id}/reports", "post"): {ADMIN, TRIAL},
+    ("/checkpoints", "get"): {*EVERYBODY, "other"},
+    ("/checkpoints/{uuid}", "get"): {*EVERYBODY, "other"},
+    ("/checkpoints/{uuid}", "delete"): {ADMIN, EDITOR},
+    ("/checkpoints/{uuid}/files", "get"): {*EVERYBODY, "other"},
+    ("/archives/{sha256}", "put"): {ADMIN, EDITOR, "other"},
+    ("/archives/{sha256}", "get"): {*EVERYBODY, "other", TRIAL, "trial 2"},
+    ("/archives/{sha256}/exists", "get"): {*EVERYBODY, "other", TRIAL, "trial 2"},
+    ("/whoami", "get"): {*EVERYBODY, "other"},
+    ("/users", "get"): {*EVERYBODY, "other"},
+    ("/users", "post"): {ADMIN},
+    ("/users/{name}", "patch"): {ADMIN, VIEWER},  # the viewer is called vic, and changes the own password
+    ("/tokens", "get"): {*EVERYBODY, "other"},
+    ("/tokens", "post"): {*EVERYBODY, "other"},
+    ("/tokens/{token_id}", "delete"): {*EVERYBODY, "other"},
+    ("/cluster", "get"): {*EVERYBODY, "other"},
+    ("/cluster/stop", "post"): {ADMIN},
+}
+
+
+async def test_the_table_of_permissions_holds_for_every_route_and_role(app: FastAPI, services: Services) -> None:
+    assert {(path.removeprefix("/api/v1"), method) for path, method in routes(app)} == set(PERMISSIONS)
+    accounts = Accounts(services._store)
+    people = {ADMIN: "ann", EDITOR: "ed", VIEWER: "vic", "other": "olga"}
+    for role, name in people.items():
+        kind = "editor" if role == "other" else role
+        accounts.create_user(models.CreateUser(name=name, password="correct horse", role=kind))  # type: ignore[arg-type]
+    tokens = {role: accounts.create_token(name, models.CreateToken()).token for role, name in people.items()}
+    tokens |= {f"trial {trial}": accounts.trial_token(trial, 1) for trial in (1, 2)}
+    tokens["forged"] = accounts.trial_token(1, 1)[:-1] + "x"
+    for (path, method), allowed in PERMISSIONS.items():
+        for who, token in tokens.items():
+            _prepare(services)
+            body = {"password": "battery staple"} if path == "/users/{name}" else {}
+            headers = {"authorization": f"Bearer {token}"}
+            reply = await ask(app, method, f"/api/v1{filled(path)}", headers=headers, json=body)
+            is_stopped = reply.status_code in (401, 403)
+            assert is_stopped is (who not in allowed), (method, path, who, reply.text)
+            if path == "/users/{name}" and who in allowed:
+                tokens[VIEWER] = accounts.create_token("vic", models.CreateToken()).token
+
+
+def _prepare(services: Services) -> None:
+    """Experiment 1 of ed's, with trial 1 and checkpoint u, whatever the last request did to them."""
+    with services._store.writing() as session:
+        session.merge(
+            ExperimentRow(id=1, name="x", owner="ed", state="completed", config=CONFIG, archive="0" * 64, created_s=1.0)
+        )
+        session.flush()
+        session.merge(
+            TrialRow(id=1, experiment_id=1, key=0, state="completed", hparams={}, seed=0, length=1, created_s=1.0)
+        )
+        session.flush()
+        session.merge(CheckpointTable(uuid="u", trial_id=1, batches=1, path="/nowhere", num_bytes=0, time_s=1.0))
 
 
 async def test_health_is_open(app: FastAPI) -> None:

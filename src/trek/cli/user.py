@@ -1,0 +1,102 @@
+"""`trek user …`: logging in, and who may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli import render
+from trek.cli.connect import connect
+from trek.cli.listing import Listing, listing_options
+from trek.cli.render import json_option
+
+if TYPE_CHECKING:
+    from trek.client.models import User
+
+roles = click.Choice(["viewer", "editor", "admin"])
+
+
+@click.group()
+def user() -> None:
+    """Log in, and keep the users of a master."""
+
+
+@user.command()
+@click.argument("name")
+@click.option("--password", prompt=True, hide_input=True, help="Asked for without.")
+@click.pass_obj
+def login(obj: dict[str, Any], name: str, *, password: str) -> None:
+    """Log in as NAME; the login is remembered for this master."""
+    from trek.client.logins import save_token
+    from trek.world import trek_home
+
+    with connect(obj) as client:
+        token = client.login(name, password)
+        save_token(client.url, token.token, home=trek_home())
+    click.echo(f"Logged in as {name} at {client.url}.")
+
+
+@user.command()
+@click.pass_obj
+def logout(obj: dict[str, Any]) -> None:
+    """Forget the login for this master."""
+    from trek.client.logins import save_token
+    from trek.world import trek_home
+
+    with connect(obj) as client:
+        save_token(client.url, None, home=trek_home())
+    click.echo("Logged out.")
+
+
+@user.command()
+@json_option
+@click.pass_obj
+def whoami(obj: dict[str, Any], *, as_json: bool) -> None:
+    """Show whom the master takes you for."""
+    with connect(obj) as client:
+        found = client.whoami()
+    if as_json:
+        render.show_json(found)
+    else:
+        click.echo(f"{found.name} ({found.role})")
+
+
+@user.command("list")
+@listing_options
+@click.pass_obj
+def list_(obj: dict[str, Any], *, listing: Listing) -> None:
+    """List users."""
+    with connect(obj) as client:
+        found = client.users()
+    listing.show(found, row=_row, empty="No users.")
+
+
+@user.command()
+@click.argument("name")
+@click.option("--role", type=roles, default="editor", show_default=True, help="What the user may do.")
+@click.option("--password", prompt=True, hide_input=True, confirmation_prompt=True, help="Asked for without.")
+@click.pass_obj
+def create(obj: dict[str, Any], name: str, *, role: Any, password: str) -> None:
+    """Add a user. Viewers look, editors run experiments and change their own, admins may do anything."""
+    with connect(obj) as client:
+        client.create_user(name, password=password, role=role)
+    click.echo(f"Created user {name} ({role}).")
+
+
+@user.command()
+@click.argument("name")
+@click.option("--role", type=roles, help="What the user may do.")
+@click.option("--active/--inactive", "is_active", default=None, help="Whether the user may log in.")
+@click.option("--password", is_flag=True, help="Ask for a new password; it ends all logins of the user.")
+@click.pass_obj
+def change(obj: dict[str, Any], name: str, *, role: str | None, is_active: bool | None, password: bool) -> None:
+    """Change a user's role or password, or whether the user may log in."""
+    new = click.prompt("New password", hide_input=True, confirmation_prompt=True) if password else None
+    with connect(obj) as client:
+        found = client.change_user(name, role=role, is_active=is_active, password=new)
+    click.echo(f"{found.name} is {found.role}{'' if found.is_active else ', and may not log in'}.")
+
+
+def _row(one: User) -> dict[str, Any]:
+    return {"name": one.name, "role": one.role, "active": one.is_active, "created": render.ago(one.created_s)}

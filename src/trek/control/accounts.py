@@ -1,0 +1,213 @@
+"""Accounts: users, passwords, tokens, and who a token belongs to. What each may do is the master's matter.
+
+Passwords are kept as Argon2 hashes, tokens as SHA-256 of 256 random bits. A trial's processes have a token of their
+own, signed and bound to one run: it needs no row, survives a restart of the control plane, and is worth nothing when
+the run is over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error, InvalidHashError
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from trek.client import models
+from trek.client.models import Role
+from trek.control.store import Store
+from trek.control.tables import SecretRow, TokenRow, UserRow
+from trek.errors import InputError, NotAllowed, NotFound
+
+LOGIN_DAYS = 30.0
+MAX_FAILURES = 5
+FAILURE_WINDOW_S = 60.0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who asks: a user, or a process of one run of a trial."""
+
+    name: str
+    role: Role | None
+    trial_id: int | None = None
+    run: int | None = None
+
+
+class Accounts:
+    """Users and tokens of one store."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._hasher = PasswordHasher()
+        self._failures: dict[str, deque[float]] = defaultdict(deque)
+        self._lock = threading.Lock()
+        self._signing_key = self._load_signing_key()
+
+    @cached_property
+    def _dummy_hash(self) -> str:
+        """Checked for names that do not exist, so that the time an answer takes tells nothing."""
+        return self._hasher.hash(secrets.token_hex())
+
+    # users
+
+    @property
+    def has_users(self) -> bool:
+        """Whether anybody can log in."""
+        with self._store.reading() as session:
+            return bool(session.scalar(select(func.count()).select_from(UserRow).where(UserRow.is_active)))
+
+    def create_user(self, request: models.CreateUser) -> models.User:
+        """Add a user."""
+        hashed = self._hasher.hash(request.password)
+        with self._store.writing() as session:
+            if session.scalar(select(UserRow).where(UserRow.name == request.name)) is not None:
+                raise InputError(f"the user {request.name!r} exists already. Choose another name.")
+            row = UserRow(name=request.name, password_hash=hashed, role=request.role, created_s=self._clock())
+            session.add(row)
+        return _user(row)
+
+    def users(self) -> list[models.User]:
+        """All users, by name."""
+        with self._store.reading() as session:
+            return [_user(row) for row in session.scalars(select(UserRow).order_by(UserRow.name))]
+
+    def change_user(self, name: str, change: models.ChangeUser) -> models.User:
+        """Set a password, a role, or whether the user may log in; a new password ends all sessions."""
+        with self._store.writing() as session:
+            row = self._find(session, name)
+            if change.password is not None:
+                row.password_hash = self._hasher.hash(change.password)
+            if change.role is not None:
+                row.role = change.role
+            if change.is_active is not None:
+                row.is_active = change.is_active
+            if change.password is not None or change.is_active is False:
+                session.execute(delete(TokenRow).where(TokenRow.user_id == row.id))
+        return _user(row)
+
+    # tokens
+
+    def login(self, request: models.Login, *, origin: str) -> models.Token:
+        """A token for a name and a password; after too many failures nobody gets in for a while."""
+        self._check_failures(f"{origin} {request.name}")
+        with self._store.reading() as session:
+            row = session.scalar(select(UserRow).where(UserRow.name == request.name))
+        hashed = row.password_hash if row is not None and row.is_active else self._dummy_hash
+        if not self._verify(hashed, request.password) or row is None or not row.is_active:
+            self._failures[f"{origin} {request.name}"].append(self._clock())
+            raise NotAllowed("the name or the password is wrong.")
+        return self.create_token(row.name, models.CreateToken(description="login", days=LOGIN_DAYS))
+
+    def create_token(self, name: str, request: models.CreateToken) -> models.Token:
+        """A token for a user; the only time its text is known."""
+        text, now = secrets.token_urlsafe(32), self._clock()
+        with self._store.writing() as session:
+            row = TokenRow(
+                user_id=self._find(session, name).id,
+                hash=_digest(text),
+                description=request.description,
+                created_s=now,
+                expires_s=now + request.days * 86_400,
+            )
+            session.add(row)
+            session.execute(delete(TokenRow).where(TokenRow.expires_s < now))
+        return _token(row, text)
+
+    def tokens(self, name: str) -> list[models.Token]:
+        """A user's tokens, without their text."""
+        with self._store.reading() as session:
+            query = select(TokenRow).join(UserRow, TokenRow.user_id == UserRow.id).where(UserRow.name == name)
+            return [_token(row) for row in session.scalars(query.order_by(TokenRow.id))]
+
+    def revoke_token(self, name: str, token_id: int) -> None:
+        """End one of a user's tokens."""
+        with self._store.writing() as session:
+            row = session.get(TokenRow, token_id)
+            if row is None or row.user_id != self._find(session, name).id:
+                raise NotFound(f"token {token_id} of {name} does not exist. See `trek token list`.")
+            session.delete(row)
+
+    def identify(self, token: str) -> Identity | None:
+        """Whose token it is; None for one that is wrong, expired or revoked."""
+        if token.startswith("trial."):
+            return self._identify_trial(token)
+        with self._store.reading() as session:
+            found = session.execute(
+                select(UserRow, TokenRow.expires_s)
+                .join(TokenRow, TokenRow.user_id == UserRow.id)
+                .where(TokenRow.hash == _digest(token))
+            ).one_or_none()
+        if found is None or not found[0].is_active or found[1] < self._clock():
+            return None
+        return Identity(found[0].name, cast(Role, found[0].role))
+
+    def trial_token(self, trial_id: int, run: int) -> str:
+        """What the processes of one run of a trial show."""
+        return f"trial.{trial_id}.{run}.{self._sign(f'{trial_id}.{run}')}"
+
+    def _identify_trial(self, token: str) -> Identity | None:
+        parts = token.split(".")
+        if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit() and parts[2].isdigit()):
+            return None
+        if not hmac.compare_digest(self._sign(f"{parts[1]}.{parts[2]}").encode(), parts[3].encode()):
+            return None
+        return Identity(f"trial {parts[1]}", None, trial_id=int(parts[1]), run=int(parts[2]))
+
+    def _sign(self, text: str) -> str:
+        return hmac.new(self._signing_key, text.encode(), hashlib.sha256).hexdigest()
+
+    def _load_signing_key(self) -> bytes:
+        with self._store.writing() as session:
+            row = session.get(SecretRow, "trial_tokens")
+            if row is None:
+                row = SecretRow(name="trial_tokens", value=secrets.token_hex(32))
+                session.add(row)
+            return bytes.fromhex(row.value)
+
+    def _check_failures(self, who: str) -> None:
+        with self._lock:
+            recent = self._failures[who]
+            while recent and recent[0] < self._clock() - FAILURE_WINDOW_S:
+                recent.popleft()
+            if len(recent) >= MAX_FAILURES:
+                raise NotAllowed(f"too many failed logins. Try again in {FAILURE_WINDOW_S:.0f} seconds.")
+
+    def _verify(self, hashed: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(hashed, password)
+        except (Argon2Error, InvalidHashError):
+            return False
+
+    def _find(self, session: Session, name: str) -> UserRow:
+        row = session.scalar(select(UserRow).where(UserRow.name == name))
+        if row is None:
+            raise NotFound(f"the user {name!r} does not exist. See `trek user list`.")
+        return row
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _user(row: UserRow) -> models.User:
+    return models.User.model_validate(
+        {"name": row.name, "role": row.role, "is_active": row.is_active, "created_s": row.created_s}
+    )
+
+
+def _token(row: TokenRow, text: str = "") -> models.Token:
+    return models.Token(
+        id=row.id, description=row.description, created_s=row.created_s, expires_s=row.expires_s, token=text
+    )

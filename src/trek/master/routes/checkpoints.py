@@ -1,0 +1,35 @@
+"""Routes of checkpoints."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import StreamingResponse
+
+from trek.client import models
+from trek.control.services import Services
+from trek.master.auth import Auth
+from trek.master.tar_stream import tar_stream
+
+
+def make_router(services: Services, auth: Auth) -> APIRouter:
+    """Checkpoints: anybody looks and downloads, owners delete."""
+    router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
+    viewer = [Depends(auth.at_least("viewer"))]
+
+    @router.get("", dependencies=viewer)
+    def list_checkpoints(experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
+        return services.checkpoints(experiment_id=experiment_id, trial_id=trial_id)
+
+    @router.get("/{uuid}", dependencies=viewer)
+    def get_checkpoint(uuid: str) -> models.Checkpoint:
+        return services.checkpoint(uuid)
+
+    @router.get("/{uuid}/files", response_class=StreamingResponse, dependencies=viewer)
+    def get_files(uuid: str) -> StreamingResponse:
+        return StreamingResponse(tar_stream(services.checkpoint_folder(uuid)), media_type="application/x-tar")
+
+    @router.delete("/{uuid}", dependencies=[Depends(auth.owner_of_checkpoint)])
+    def delete_checkpoint(uuid: str) -> models.Checkpoint:
+        return services.delete_checkpoint(uuid)
+
+    return router

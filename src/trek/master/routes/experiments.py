@@ -1,0 +1,59 @@
+"""Routes of experiments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from trek.client import models
+from trek.control.services import Services
+from trek.master.auth import Auth
+
+Limit = Annotated[int, Query(ge=1, le=100_000)]
+Tail = Annotated[int | None, Query(ge=1, le=100_000)]
+
+
+def make_router(services: Services, auth: Auth) -> APIRouter:
+    """Experiments: anybody looks, editors create, owners change."""
+    router = APIRouter(prefix="/experiments", tags=["experiments"])
+    viewer, editor = [Depends(auth.at_least("viewer"))], [Depends(auth.at_least("editor"))]
+    owner = [Depends(auth.owner_of_experiment)]
+
+    @router.post("", status_code=201, dependencies=editor)
+    def create_experiment(body: models.CreateExperiment, request: Request) -> models.ExperimentDetails:
+        return services.create_experiment(body, owner=auth.identify(request).name)
+
+    @router.get("", dependencies=viewer)
+    def list_experiments() -> list[models.Experiment]:
+        return services.experiments()
+
+    @router.get("/{experiment_id}", dependencies=viewer)
+    def get_experiment(experiment_id: int) -> models.ExperimentDetails:
+        return services.experiment(experiment_id)
+
+    @router.get("/{experiment_id}/logs", dependencies=viewer)
+    def get_logs(experiment_id: int, after: int = 0, limit: Limit = 1000, tail: Tail = None) -> list[models.LogLine]:
+        return services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail)
+
+    @router.post("/{experiment_id}/kill", dependencies=owner)
+    def kill_experiment(experiment_id: int) -> models.ExperimentDetails:
+        return services.kill_experiment(experiment_id)
+
+    @router.post("/{experiment_id}/pause", dependencies=owner)
+    def pause_experiment(experiment_id: int) -> models.ExperimentDetails:
+        return services.pause_experiment(experiment_id)
+
+    @router.post("/{experiment_id}/activate", dependencies=owner)
+    def activate_experiment(experiment_id: int) -> models.ExperimentDetails:
+        return services.activate_experiment(experiment_id)
+
+    @router.patch("/{experiment_id}", dependencies=owner)
+    def change_experiment(experiment_id: int, body: models.ChangeExperiment) -> models.ExperimentDetails:
+        return services.change_experiment(experiment_id, body)
+
+    @router.delete("/{experiment_id}", status_code=204, dependencies=owner)
+    def delete_experiment(experiment_id: int) -> None:
+        services.delete_experiment(experiment_id)
+
+    return router

@@ -1,0 +1,42 @@
+"""Routes of trials."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+
+from trek.client import models
+from trek.control.services import Services
+from trek.master.auth import Auth
+from trek.master.routes.experiments import Limit, Tail
+
+
+def make_router(services: Services, auth: Auth) -> APIRouter:
+    """Trials: anybody looks, owners end them, and a trial's own processes report."""
+    router = APIRouter(prefix="/trials/{trial_id}", tags=["trials"])
+    viewer, itself = [Depends(auth.at_least("viewer"))], [Depends(auth.trial_itself)]
+
+    @router.get("", dependencies=viewer)
+    def get_trial(trial_id: int) -> models.Trial:
+        return services.trial(trial_id)
+
+    @router.get("/metrics", dependencies=viewer)
+    def get_metrics(trial_id: int, group: str | None = None) -> list[models.MetricPoint]:
+        return services.metrics(trial_id, group=group)
+
+    @router.get("/logs", dependencies=viewer)
+    def get_logs(trial_id: int, after: int = 0, limit: Limit = 1000, tail: Tail = None) -> list[models.LogLine]:
+        return services.logs(trial_id=trial_id, after=after, limit=limit, tail=tail)
+
+    @router.post("/kill", dependencies=[Depends(auth.owner_of_trial)])
+    def kill_trial(trial_id: int) -> models.Trial:
+        return services.kill_trial(trial_id)
+
+    @router.get("/assignment", dependencies=itself)
+    def get_assignment(trial_id: int, run: int) -> models.Assignment:
+        return services.assignment(trial_id, run=run)
+
+    @router.post("/reports", dependencies=itself)
+    def report(trial_id: int, body: models.Report) -> models.ReportReply:
+        return services.report(trial_id, body)
+
+    return router

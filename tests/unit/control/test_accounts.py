@@ -1,0 +1,123 @@
+"""Users and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trek.client.models import ChangeUser, CreateToken, CreateUser, Login
+from trek.control.accounts import FAILURE_WINDOW_S, MAX_FAILURES, Accounts
+from trek.control.store import Store
+from trek.errors import InputError, NotAllowed, NotFound
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.at(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def accounts(store: Store, clock: Clock) -> Accounts:
+    made = Accounts(store, clock=clock)
+    made.create_user(CreateUser(name="ann", password="correct horse"))
+    return made
+
+
+def login(accounts: Accounts, password: str, name: str = "ann") -> str:
+    return accounts.login(Login(name=name, password=password), origin="here").token
+
+
+def test_the_right_password_gives_a_token_that_says_who_it_is(accounts: Accounts) -> None:
+    identity = accounts.identify(login(accounts, "correct horse"))
+    assert identity is not None
+    assert (identity.name, identity.role) == ("ann", "editor")
+
+
+@pytest.mark.parametrize("name", ["ann", "nobody"])
+def test_a_wrong_name_or_password_is_told_the_same(accounts: Accounts, name: str) -> None:
+    with pytest.raises(NotAllowed, match="the name or the password is wrong"):
+        login(accounts, "wrong", name)
+
+
+def test_too_many_failures_close_the_door_for_a_while(accounts: Accounts, clock: Clock) -> None:
+    for _ in range(MAX_FAILURES):
+        with pytest.raises(NotAllowed, match="wrong"):
+            login(accounts, "wrong")
+    with pytest.raises(NotAllowed, match="too many"):
+        login(accounts, "correct horse")
+    clock.now += FAILURE_WINDOW_S + 1
+    assert login(accounts, "correct horse")
+
+
+def test_a_token_ends_when_it_expires(accounts: Accounts, clock: Clock) -> None:
+    token = accounts.create_token("ann", CreateToken(days=1)).token
+    clock.now += 86_399
+    assert accounts.identify(token) is not None
+    clock.now += 2
+    assert accounts.identify(token) is None
+
+
+def test_a_token_ends_when_it_is_revoked(accounts: Accounts) -> None:
+    made = accounts.create_token("ann", CreateToken())
+    assert [token.token for token in accounts.tokens("ann")] == [""]
+    accounts.revoke_token("ann", made.id)
+    assert accounts.identify(made.token) is None
+    with pytest.raises(NotFound):
+        accounts.revoke_token("ann", made.id)
+
+
+@pytest.mark.parametrize("change", [ChangeUser(password="battery staple"), ChangeUser(is_active=False)])
+def test_a_new_password_or_a_closed_account_ends_all_tokens(accounts: Accounts, change: ChangeUser) -> None:
+    token = login(accounts, "correct horse")
+    accounts.change_user("ann", change)
+    assert accounts.identify(token) is None
+    with pytest.raises(NotAllowed):
+        login(accounts, "correct horse")
+
+
+def test_neither_passwords_nor_tokens_are_kept(accounts: Accounts, store: Store, tmp_path: Path) -> None:
+    token = login(accounts, "correct horse")
+    store.close()
+    content = b"".join(path.read_bytes() for path in tmp_path.glob("control.db*"))
+    assert b"correct horse" not in content
+    assert token.encode() not in content
+
+
+def test_a_trials_token_outlives_the_control_plane_and_cannot_be_made_up(accounts: Accounts, store: Store) -> None:
+    token = accounts.trial_token(7, 2)
+    again = Accounts(store).identify(token)
+    assert again is not None
+    assert (again.trial_id, again.run, again.role) == (7, 2, None)
+    for forged in (
+        token.replace("trial.7", "trial.8"),
+        token[:-1],
+        "trial.7.2.",
+        "trial.x.y.z",
+        "trial...",
+        "trial.٣.1.a",
+    ):
+        assert accounts.identify(forged) is None
+
+
+def test_a_name_is_taken_once(accounts: Accounts) -> None:
+    with pytest.raises(InputError, match="exists already"):
+        accounts.create_user(CreateUser(name="ann", password="battery staple"))
