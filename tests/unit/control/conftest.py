@@ -77,9 +77,10 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
     package = pack(model)
     made: list[Plane] = []
 
-    def make(script: str = "outcome('done')", *, slots: int = 2) -> Plane:
+    def make(script: str = "outcome('done')", *, slots: int = 2, url: str | None = None) -> Plane:
         home = tmp_path / "control-home"
-        store = Store.at(home)
+        home.mkdir(exist_ok=True)
+        store = Store(url) if url is not None else Store.at(home)
         supervisor = Supervisor(
             store,
             layout=Layout(home),
