@@ -30,5 +30,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Benchmarks print ratios, campaigns kill things at random; both want a quiet machine. Peers come with the extra `bench`.
+bench: $(VENV)/.dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	for script in $$(ls benchmarks/*/*.py | grep -v /gpu.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	$(BIN)/python -m pytest -m campaign --timeout 3600
+
+docs: $(VENV)/.dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict --site-dir site
+
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

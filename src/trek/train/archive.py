@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from trek.errors import InputError
 from trek.strategies import Strategy
@@ -28,6 +28,7 @@ class Archive:
         strategy: Strategy,
         journal: Journal,
         policy: KeepPolicy | None = None,
+        trial: Mapping[str, Any] | None = None,
     ) -> None:
         self._strategy = strategy
         self._storage = open_storage(place) if place is not None else None
@@ -36,6 +37,7 @@ class Archive:
             self._writer = CheckpointWriter(
                 self._storage,
                 policy=policy or KeepPolicy(),
+                trial=trial,
                 on_written=journal.tell_checkpoint,
                 on_deleted=journal.tell_deleted,
             )

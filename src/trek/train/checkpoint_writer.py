@@ -39,11 +39,13 @@ class CheckpointWriter:
         storage: Storage,
         *,
         policy: KeepPolicy,
+        trial: Mapping[str, Any] | None = None,
         on_written: Callable[[CheckpointRow], None] = lambda row: None,
         on_deleted: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._storage = storage
         self._policy = policy
+        self._trial = trial
         self._on_written = on_written
         self._on_deleted = on_deleted
         self._kept: list[Kept] = []
@@ -57,7 +59,7 @@ class CheckpointWriter:
         """Copy `state` now and write it in the background; the checkpoint's uuid. `score`: smaller is better."""
         self.wait()
         name = str(uuid.uuid4())
-        snapshot = _Snapshot(state, uuid=name, batches=batches, metrics=dict(metrics), score=score)
+        snapshot = _Snapshot(state, uuid=name, batches=batches, metrics=dict(metrics), score=score, trial=self._trial)
         self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="trek-checkpoint")
         self._pending = self._pool.submit(self._write, snapshot)
         return name
@@ -136,12 +138,20 @@ class _Snapshot:
     """A copy of a run's state, and how it is laid out in a folder."""
 
     def __init__(
-        self, state: RunState, *, uuid: str, batches: int, metrics: dict[str, float], score: float | None
+        self,
+        state: RunState,
+        *,
+        uuid: str,
+        batches: int,
+        metrics: dict[str, float],
+        score: float | None,
+        trial: Mapping[str, Any] | None,
     ) -> None:
         self.uuid = uuid
         self.batches = batches
         self.metrics = metrics
         self.score = score
+        self._trial = trial
         self.time_s = time.time()
         self._models = [_copy(model) for model in state.models]
         self._trees: dict[str, tuple[Any, dict[str, torch.Tensor]]] = {}
@@ -167,6 +177,7 @@ class _Snapshot:
             "score": self.score,
             "time_s": self.time_s,
             "world_size": self._world_size,
+            "trial": self._trial,
             "versions": {"trek": __version__, "torch": torch.__version__},
             "files": files,
         }

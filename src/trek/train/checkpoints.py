@@ -25,6 +25,9 @@ from trek.train.tree import decode
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
+
+    from trek.train.trial import Trial
 
 FORMAT = 1
 logger = logging.getLogger(__name__)
@@ -70,6 +73,12 @@ class Checkpoint:
 
         weights: dict[str, torch.Tensor] = load_file(self.path / model_file(model))
         return weights
+
+    def load_model(self, trial_class: type[Trial] | None = None) -> nn.Module:
+        """The trained model in evaluation mode; see `trek.train.loading`."""
+        from trek.train.loading import load_model
+
+        return load_model(self, trial_class)
 
     def verify(self) -> None:
         """Raise `CheckpointError` unless every file is there with the size and checksum the manifest gives."""

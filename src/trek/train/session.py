@@ -10,6 +10,7 @@ from typing import Any, Literal
 from trek.train.goal import Goal
 from trek.train.keeping import KeepPolicy
 from trek.train.length import Length
+from trek.train.loading import describe_trial
 from trek.train.loggers.base import Logger
 from trek.train.profiling import ProfileSettings
 from trek.train.stopping import Reason, StopRequest, stop_on_signals
@@ -97,7 +98,8 @@ def train_trial(
     """
     check_trial_class(trial_class)
     stop = stop or StopRequest()
-    traveler = _make_traveler(settings, world, checkpoint_dir, loggers=loggers, stop=stop)
+    about = describe_trial(trial_class, hparams, data or {})
+    traveler = _make_traveler(settings, world, checkpoint_dir, about=about, loggers=loggers, stop=stop)
     with stop_on_signals(stop), traveler:
         traveler.journal.begin(name=name, hparams=hparams)
         context = TrialContext(
@@ -134,6 +136,7 @@ def _make_traveler(
     world: World,
     checkpoint_dir: Path | str | None,
     *,
+    about: Mapping[str, Any],
     loggers: Sequence[Logger],
     stop: StopRequest,
 ) -> Traveler:
@@ -149,6 +152,7 @@ def _make_traveler(
         seed=settings.seed,
         checkpoint_dir=checkpoint_dir,
         keep=KeepPolicy(best=settings.keep_best, last=settings.keep_last, every=settings.keep_every),
+        trial=about,
         goal=Goal(settings.metric, settings.smaller_is_better),
         loggers=loggers,
         stop=stop,

@@ -80,6 +80,7 @@ class Traveler:
         checkpoint_period: Length | None = None,
         keep: KeepPolicy | None = None,
         goal: Goal | None = None,
+        trial: Mapping[str, Any] | None = None,
         resume: Checkpoint | Path | str | None = None,
         loggers: Sequence[Logger] = (),
         stop: StopRequest | None = None,
@@ -109,7 +110,7 @@ class Traveler:
         )
         self.feed = Feed(self.strategy, accumulate=accumulate)
         self.journal = Journal(self.strategy, loggers=loggers)
-        self.archive = Archive(checkpoint_dir, strategy=self.strategy, journal=self.journal, policy=keep)
+        self.archive = Archive(checkpoint_dir, strategy=self.strategy, journal=self.journal, policy=keep, trial=trial)
         self.goal = goal or Goal()
         self._resume = resume
         self._stateful: dict[str, Any] = {}
