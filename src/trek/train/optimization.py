@@ -32,6 +32,10 @@ class _Scheduled:
     def advance(self, unit: StepUnit, count: int) -> None:
         """Step, if the `count`-th `unit` is one to step after."""
         if self.per == unit and count % self.every == 0:
+            if hasattr(self.scheduler, "optimizer"):
+                # torch warns of a scheduler that steps first; where the first step is held back (accumulation) or
+                # skipped (an fp16 overflow) that is as it should be.
+                self.scheduler.optimizer._opt_called = True
             self.scheduler.step()
 
 
