@@ -9,8 +9,9 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option("--db", "database", metavar="URL", help="The database, such as postgresql://…; without, SQLite.")
+@click.option("--prefix", default="", metavar="PATH", help="The path under which a proxy offers it, such as /trek.")
 @click.option("--slots", type=click.IntRange(min=1), help="How many processes may train at once.")
-def up(*, host: str, port: int, database: str | None, slots: int | None) -> None:
+def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | None) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
     Listening beyond this machine demands users: see `trek user create`.
@@ -21,5 +22,6 @@ def up(*, host: str, port: int, database: str | None, slots: int | None) -> None
     def tell(url: str) -> None:
         click.echo(f"Trek master at {url} (Ctrl-C ends it; running trials save and go on at the next start)")
 
-    settings = MasterSettings(home=trek_home(), host=host, port=port, database=database, slots=slots)
+    home, path = trek_home(), prefix.rstrip("/")
+    settings = MasterSettings(home=home, host=host, port=port, database=database, prefix=path, slots=slots)
     ControlPlane(settings, on_ready=tell).serve()

@@ -86,9 +86,16 @@ class Client:
         request = models.CreateExperiment(config=config, archive=archive, parent=parent, start_from=start_from)
         return self._one(models.ExperimentDetails, "POST", "/experiments", body=request)
 
-    def experiments(self) -> list[models.Experiment]:
-        """All experiments, the newest first."""
-        return self._many(models.Experiment, "/experiments")
+    def experiments(self, *, page: int = 1000) -> list[models.Experiment]:
+        """All experiments, the newest first; `page` of them are asked for at a time."""
+        found: list[models.Experiment] = []
+        cursor: str | None = None
+        while True:
+            reply = self._send("GET", "/experiments", query={"limit": page, "before": cursor})
+            found += TypeAdapter(list[models.Experiment]).validate_json(reply.content)
+            cursor = reply.headers.get("x-next-cursor")
+            if cursor is None:
+                return found
 
     def experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """One experiment with its trials."""

@@ -66,12 +66,16 @@ class Services:
         self._supervisor.wake()
         return self.experiment(row.id)
 
-    def experiments(self) -> list[models.Experiment]:
-        """All experiments, the newest first."""
+    def experiments(self, *, limit: int | None = None, before: int | None = None) -> list[models.Experiment]:
+        """Experiments, the newest first: `limit` of them, with ids below `before`."""
         with self._store.reading() as session:
-            rows = session.scalars(select(ExperimentRow).order_by(ExperimentRow.id.desc())).all()
+            query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
+            rows = session.scalars(query.where(ExperimentRow.id < before) if before is not None else query).all()
+            owned = TrialRow.experiment_id.in_([row.id for row in rows])
             counts: dict[int, int] = dict(
-                session.execute(select(TrialRow.experiment_id, func.count()).group_by(TrialRow.experiment_id)).all()
+                session.execute(
+                    select(TrialRow.experiment_id, func.count()).where(owned).group_by(TrialRow.experiment_id)
+                ).all()
             )
         return [views.experiment(row, num_trials=counts.get(row.id, 0)) for row in rows]
 
@@ -261,19 +265,40 @@ class Services:
 
     def cluster(self, *, version: str, pid: int) -> models.ClusterInfo:
         """The control plane and what it runs."""
-        with self._store.reading() as session:
-            states: dict[str, int] = dict(
-                session.execute(select(TrialRow.state, func.count()).group_by(TrialRow.state)).all()
-            )
+        trials = self.counts()["trials"]
         return models.ClusterInfo(
             version=version,
             pid=pid,
-            slots=self._supervisor.slots,
-            free_slots=self._supervisor.free_slots,
-            running_trials=states.get("running", 0),
-            queued_trials=states.get("queued", 0),
+            slots=self.num_slots,
+            free_slots=self.num_free_slots,
+            running_trials=trials.get("running", 0),
+            queued_trials=trials.get("queued", 0),
             active_experiments=self.num_active(),
         )
+
+    @property
+    def num_slots(self) -> int:
+        """Processes that can train at once."""
+        return self._supervisor.slots
+
+    @property
+    def num_free_slots(self) -> int:
+        """Slots that no trial holds."""
+        return self._supervisor.free_slots
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Experiments and trials by state, and how much is kept."""
+        with self._store.reading() as session:
+            counts: dict[str, dict[str, int]] = {
+                name: dict(session.execute(select(table.state, func.count()).group_by(table.state)).all())
+                for name, table in (("experiments", ExperimentRow), ("trials", TrialRow))
+            }
+            size = select(func.sum(CheckpointTable.num_bytes)).where(~CheckpointTable.is_deleted)
+            counts["rows"] = {
+                "metrics": session.scalar(select(func.count()).select_from(MetricTable)) or 0,
+                "checkpoint_bytes": int(session.scalar(size) or 0),
+            }
+        return counts
 
     def num_active(self) -> int:
         """Experiments that run or wait to."""

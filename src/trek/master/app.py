@@ -14,8 +14,9 @@ from trek.client import models
 from trek.control.accounts import Accounts
 from trek.control.services import Services
 from trek.master.auth import Auth, NotLoggedIn
+from trek.master.etags import add_etag
 from trek.master.routes import accounts as account_routes
-from trek.master.routes import archives, checkpoints, cluster, experiments, trials
+from trek.master.routes import archives, checkpoints, cluster, events, experiments, prometheus, trials
 
 _STATUS: dict[type[errors.TrekError], int] = {
     NotLoggedIn: 401,
@@ -33,6 +34,7 @@ def make_app(
     *,
     token: str,
     stop: Callable[[bool], None],
+    is_stopping: Callable[[], bool] = lambda: False,
     on_request: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """The application. `stop(kill)` ends the control plane; `on_request` hears of every request."""
@@ -46,6 +48,8 @@ def make_app(
         on_request()
         return await call_next(request)
 
+    app.middleware("http")(add_etag)
+
     @app.get("/health")
     def health() -> dict[str, str]:
         return {"status": "ok", "version": __version__}
@@ -57,8 +61,10 @@ def make_app(
         archives.make_router(services, auth),
         account_routes.make_router(accounts, auth),
         cluster.make_router(services, auth, stop=stop),
+        events.make_router(services, auth, is_stopping=is_stopping),
     ):
         app.include_router(router, prefix="/api/v1")
+    app.include_router(prometheus.make_router(services, auth))
     return app
 
 

@@ -28,6 +28,7 @@ from trek.control.supervisor import Supervisor
 from trek.engines.local import LocalEngine, count_gpus
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
+from trek.master.prefix import UnderPrefix
 
 STOP_GRACE_S = 30.0
 KILL_GRACE_S = 2.0
@@ -41,6 +42,8 @@ class MasterSettings:
     host: str = "127.0.0.1"
     port: int = 0
     database: str | None = None
+    prefix: str = ""
+    """The path under which a proxy offers it, such as /trek."""
     idle_s: float | None = None
     slots: int | None = None
     patience_s: float = 0.0
@@ -93,8 +96,16 @@ class ControlPlane:
             has_gpus=count_gpus(os.environ) > 0,
         )
         services = Services(store, layout=self._layout, supervisor=supervisor)
-        app = make_app(services, self._accounts, token=self._token, stop=self.stop, on_request=self._notice)
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
+        app = make_app(
+            services,
+            self._accounts,
+            token=self._token,
+            stop=self.stop,
+            is_stopping=self._is_stopping.is_set,
+            on_request=self._notice,
+        )
+        offered = UnderPrefix(app, prefix=self._settings.prefix)
+        config = uvicorn.Config(offered, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
         server = _Server(config)
         with _address_file(self._layout.address_file, url=self._url, token=self._token):
             supervisor.start()

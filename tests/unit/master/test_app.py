@@ -21,6 +21,7 @@ from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack
 from trek.master.app import make_app
+from trek.master.prefix import UnderPrefix
 
 pytestmark = pytest.mark.anyio
 CONFIG = ExperimentConfig.parse(
@@ -47,7 +48,7 @@ def app(services: Services) -> FastAPI:
     return make_app(services, Accounts(services._store), token="t0ken", stop=lambda kill: None)
 
 
-async def ask(app: FastAPI, method: str, path: str, **kwargs: object) -> httpx.Response:
+async def ask(app: FastAPI | UnderPrefix, method: str, path: str, **kwargs: object) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         return await client.request(method, path, **{"headers": TOKEN, **kwargs})  # type: ignore[arg-type]
 
@@ -107,6 +108,9 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/tokens", "get"): {*EVERYBODY, "other"},
     ("/tokens", "post"): {*EVERYBODY, "other"},
     ("/tokens/{token_id}", "delete"): {*EVERYBODY, "other"},
+    ("/events", "get"): {*EVERYBODY, "other"},
+    ("/experiments/{experiment_id}/events", "get"): {*EVERYBODY, "other"},
+    ("/metrics", "get"): {*EVERYBODY, "other"},
     ("/cluster", "get"): {*EVERYBODY, "other"},
     ("/cluster/stop", "post"): {ADMIN},
 }
@@ -124,10 +128,14 @@ async def test_the_table_of_permissions_holds_for_every_route_and_role(app: Fast
     tokens["forged"] = accounts.trial_token(1, 1)[:-1] + "x"
     for (path, method), allowed in PERMISSIONS.items():
         for who, token in tokens.items():
-            _prepare(services)
+            if method != "get" or who == ADMIN:
+                _prepare(services)
             body = {"password": "battery staple"} if path == "/users/{name}" else {}
             headers = {"authorization": f"Bearer {token}"}
-            reply = await ask(app, method, f"/api/v1{filled(path)}", headers=headers, json=body)
+            prefix = "" if path == "/metrics" else "/api/v1"
+            if path == "/events" and who in allowed:
+                continue  # it would stream for ever
+            reply = await ask(app, method, f"{prefix}{filled(path)}", headers=headers, json=body)
             is_stopped = reply.status_code in (401, 403)
             assert is_stopped is (who not in allowed), (method, path, who, reply.text)
             if path == "/users/{name}" and who in allowed:
@@ -146,6 +154,46 @@ def _prepare(services: Services) -> None:
         )
         session.flush()
         session.merge(CheckpointTable(uuid="u", trial_id=1, batches=1, path="/nowhere", num_bytes=0, time_s=1.0))
+
+
+async def test_experiments_come_in_pages(app: FastAPI, services: Services) -> None:
+    with services._store.writing() as session:
+        for number in range(1, 6):
+            session.add(ExperimentRow(id=number, name=str(number), config=CONFIG, archive="", created_s=1.0))
+    first = await ask(app, "GET", "/api/v1/experiments?limit=2")
+    assert [one["id"] for one in first.json()] == [5, 4]
+    second = await ask(app, "GET", f"/api/v1/experiments?limit=4&before={first.headers['x-next-cursor']}")
+    assert [one["id"] for one in second.json()] == [3, 2, 1]
+    assert "x-next-cursor" not in second.headers
+
+
+async def test_what_a_client_has_is_not_sent_again(app: FastAPI, services: Services) -> None:
+    first = await ask(app, "GET", "/api/v1/experiments")
+    asked = {**TOKEN, "if-none-match": first.headers["etag"]}
+    again = await ask(app, "GET", "/api/v1/experiments", headers=asked)
+    assert (again.status_code, again.content) == (304, b"")
+    _prepare(services)
+    assert (await ask(app, "GET", "/api/v1/experiments", headers=asked)).status_code == 200
+
+
+async def test_an_ended_experiment_is_told_once_and_the_stream_ends(app: FastAPI, services: Services) -> None:
+    _prepare(services)
+    reply = await ask(app, "GET", "/api/v1/experiments/1/events")
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.text.startswith("event: experiment\ndata: {")
+    assert reply.text.count("event:") == 1
+
+
+async def test_prometheus_reads_states_and_slots(app: FastAPI, services: Services) -> None:
+    _prepare(services)
+    lines = (await ask(app, "GET", "/metrics")).text.splitlines()
+    assert 'trek_experiments{state="completed"} 1' in lines
+    assert "trek_slots 1" in lines
+
+
+@pytest.mark.parametrize("path", ["/trek/api/v1/experiments", "/api/v1/experiments"])
+async def test_a_proxy_may_take_the_prefix_off_or_leave_it(app: FastAPI, path: str) -> None:
+    assert (await ask(UnderPrefix(app, prefix="/trek"), "GET", path)).status_code == 200
 
 
 async def test_health_is_open(app: FastAPI) -> None:

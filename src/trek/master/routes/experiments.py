@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from trek.client import models
 from trek.control.services import Services
@@ -25,8 +25,12 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.create_experiment(body, owner=auth.identify(request).name)
 
     @router.get("", dependencies=viewer)
-    def list_experiments() -> list[models.Experiment]:
-        return services.experiments()
+    def list_experiments(response: Response, limit: Limit = 1000, before: int | None = None) -> list[models.Experiment]:
+        """The newest first. Where there are more, the header x-next-cursor is what to give as `before`."""
+        found = services.experiments(limit=limit, before=before)
+        if len(found) == limit:
+            response.headers["x-next-cursor"] = str(found[-1].id)
+        return found
 
     @router.get("/{experiment_id}", dependencies=viewer)
     def get_experiment(experiment_id: int) -> models.ExperimentDetails:
