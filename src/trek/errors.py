@@ -5,6 +5,7 @@
     │   ├── ConfigError               2   a configuration file or setting
     │   ├── EntrypointError           2   `module:Class` that cannot be loaded or is not a Trial
     │   ├── NotFound                  2   an id or name that nothing has
+    │   ├── PortInUse                 2   somebody else listens there
     │   └── NotAllowed                2   a login is missing, wrong, or may not do this
     ├── TrainingError                 1   the user's own code failed; carries its traceback
     │   └── RankFailed                1   a process of a gang died or raised
@@ -12,7 +13,6 @@
         ├── DataUnavailable           3   a download failed, or what came is not what was promised
         ├── StorageError              3   a disk is full, a folder cannot be written
         ├── CheckpointError           3   a checkpoint is torn or does not fit
-        ├── PortInUse                 3   somebody else listens there
         └── MasterUnreachable         3   no answer from the control plane
 
 `InvalidHP` is not an error: a Trial raises it to reject its hyperparameters.
@@ -43,6 +43,10 @@ class EntrypointError(InputError):
 
 class NotFound(InputError):
     """Nothing has the id or name asked for."""
+
+
+class PortInUse(InputError):
+    """Another program listens on the port asked for."""
 
 
 class NotAllowed(InputError):
@@ -82,10 +86,6 @@ class StorageError(OutsideError):
 
 class CheckpointError(OutsideError):
     """A checkpoint is torn, altered, or does not fit what loads it."""
-
-
-class PortInUse(OutsideError):
-    """Another program listens on the port asked for."""
 
 
 class MasterUnreachable(OutsideError):

@@ -44,7 +44,7 @@ def test_a_port_in_use_is_named(shell: Shell) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         done = shell.run("up", "--port", str(port))
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert f"port {port} on 127.0.0.1 is in use" in done.stderr
 
 
