@@ -165,3 +165,19 @@ def test_a_paused_experiment_goes_on_where_it_was(shared_shell: Shell) -> None:
     assert followed.returncode == 0
     trial = shared_shell.experiment(number)["trials"][0]
     assert (trial["state"], trial["run"], trial["restarts"], trial["batches"]) == ("completed", 2, 0, 100)
+
+
+def test_checkpoints_become_versions_of_models_and_templates_fill_configs(shared_shell: Shell) -> None:
+    (shared_shell.folder / "base.yaml").write_text("labels: [from-template]\nmax_restarts: 1\n")
+    assert shared_shell.run("template", "set", "base", "base.yaml").returncode == 0
+    done = shared_shell.create("--template", "base", "--json", "--config", "searcher.max_length=16")
+    assert done.returncode == 0, done.stderr
+    details = json.loads(done.stdout)
+    assert (details["labels"], details["config"]["max_restarts"]) == (["from-template"], 1)
+    assert details["trials"][0]["length"] == {"batches": 16}
+    assert details["provenance"]["packages"]["torch"]
+    assert shared_shell.run("model", "create", "line").returncode == 0
+    registered = shared_shell.json("model", "register", "line", details["trials"][0]["checkpoint"][:8])
+    assert registered["versions"][0]["checkpoint"] == details["trials"][0]["checkpoint"]
+    assert shared_shell.run("experiment", "delete", str(details["id"]), "-y").returncode == 2
+    assert shared_shell.json("job", "list") == []

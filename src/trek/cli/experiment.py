@@ -30,6 +30,7 @@ def experiment() -> None:
 @click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@click.option("--template", metavar="NAME", help="Lay the config over this template of the master's.")
 @click.option("--follow/--no-follow", "is_followed", default=True, help="Show logs and progress until the end.")
 @click.option("--detach-on-interrupt", is_flag=True, help="Ctrl-C leaves the experiment running instead of ending it.")
 @json_option
@@ -40,6 +41,7 @@ def create(
     folder: Path,
     *,
     overrides: tuple[str, ...],
+    template: str | None,
     is_followed: bool,
     detach_on_interrupt: bool,
     as_json: bool,
@@ -48,14 +50,18 @@ def create(
     from trek.experiments.config import ExperimentConfig
     from trek.experiments.entrypoint import check_entrypoint
     from trek.experiments.package import pack
+    from trek.experiments.provenance import provenance
 
-    config = ExperimentConfig.read(config_file, overrides=overrides)
+    below = _template(obj, template) if template is not None else None
+    config = ExperimentConfig.read(config_file, overrides=overrides, below=below)
     package = pack(folder)
     check_entrypoint(config.entrypoint, folder)
     click.echo(f"Preparing files ({folder}): {package.num_files} files, {render.size(package.num_bytes)}", err=as_json)
     with connect(obj) as client:
         client.upload_archive(package.data, sha256=package.sha256)
-        created = client.create_experiment(config=config.normal_form(), archive=package.sha256)
+        created = client.create_experiment(
+            config=config.normal_form(), archive=package.sha256, provenance=provenance(folder)
+        )
         if is_followed:
             _follow(client, created, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
         else:
@@ -93,9 +99,20 @@ def describe(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
 @click.argument("experiment_id", type=int)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the experiment has ended.")
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
+@click.option("--grep", "text", help="Only lines with this text, in capitals or not.")
+@click.option("--rank", type=click.IntRange(min=0), help="Only lines of this process.")
 @json_option
 @click.pass_obj
-def logs(obj: dict[str, Any], experiment_id: int, *, is_followed: bool, tail: int | None, as_json: bool) -> None:
+def logs(
+    obj: dict[str, Any],
+    experiment_id: int,
+    *,
+    is_followed: bool,
+    tail: int | None,
+    text: str | None,
+    rank: int | None,
+    as_json: bool,
+) -> None:
     """Print what an experiment's trials wrote."""
     from trek.cli.lines import print_lines
 
@@ -107,6 +124,8 @@ def logs(obj: dict[str, Any], experiment_id: int, *, is_followed: bool, tail: in
             details=details,
             is_followed=is_followed,
             tail=tail,
+            text=text,
+            rank=rank,
             as_json=as_json,
         )
 
@@ -123,6 +142,11 @@ def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
         render.show_json(details)
     else:
         click.echo(f"Experiment {experiment_id} is {details.state}.")
+
+
+def _template(obj: dict[str, Any], name: str) -> dict[str, Any]:
+    with connect(obj) as client:
+        return client.template(name).config
 
 
 def _row(one: Experiment) -> dict[str, Any]:

@@ -137,25 +137,11 @@ def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) ->
 def _again(
     obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool, is_continued: bool
 ) -> None:
-    from trek.errors import InputError
-    from trek.experiments.config import ExperimentConfig
-    from trek.experiments.yaml_source import YamlSource
+    from trek.experiments.yaml_source import parse_override
 
+    changes = dict(parse_override(setting) for setting in overrides)
     with connect(obj) as client:
-        details = client.experiment(experiment_id)
-        source = YamlSource(f"the config of experiment {experiment_id}", details.config)
-        for setting in overrides:
-            source.override(setting)
-        config = ExperimentConfig.parse(source.data, name=source.name)
-        start_from = next((t.checkpoint for t in details.trials if t.id == details.best_trial), None)
-        if is_continued and start_from is None:
-            raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
-        made = client.create_experiment(
-            config=config.normal_form(),
-            archive=details.archive,
-            parent=experiment_id,
-            start_from=start_from if is_continued else None,
-        )
+        made = client.fork_experiment(experiment_id, changes=changes, is_continued=is_continued)
     _show(made, as_json=as_json, text=f"Created experiment {made.id}")
 
 

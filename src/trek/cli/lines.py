@@ -24,6 +24,8 @@ def print_lines(
     details: ExperimentDetails,
     is_followed: bool,
     tail: int | None,
+    text: str | None,
+    rank: int | None,
     as_json: bool,
 ) -> None:
     """Print what `fetch` gives; when followed, until `state` is an end. Followed JSON is one object a line."""
@@ -32,7 +34,7 @@ def print_lines(
     while True:
         has_ended = state() in ENDED  # asked first, so that the last lines are in what is fetched next
         query: dict[str, Any] = {"tail": tail} if tail is not None and is_first else {"after": cursor, "limit": 5000}
-        lines = fetch(**query)
+        lines = fetch(**query, text=text, rank=rank)
         is_first = False
         for line in lines:
             cursor = line.id

@@ -91,9 +91,20 @@ def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, as_json: b
 @click.argument("trial_id", type=int)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the trial has ended.")
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
+@click.option("--grep", "text", help="Only lines with this text, in capitals or not.")
+@click.option("--rank", type=click.IntRange(min=0), help="Only lines of this process.")
 @json_option
 @click.pass_obj
-def logs(obj: dict[str, Any], trial_id: int, *, is_followed: bool, tail: int | None, as_json: bool) -> None:
+def logs(
+    obj: dict[str, Any],
+    trial_id: int,
+    *,
+    is_followed: bool,
+    tail: int | None,
+    text: str | None,
+    rank: int | None,
+    as_json: bool,
+) -> None:
     """Print what a trial wrote."""
     from trek.cli.lines import print_lines
 
@@ -105,6 +116,8 @@ def logs(obj: dict[str, Any], trial_id: int, *, is_followed: bool, tail: int | N
             details=details,
             is_followed=is_followed,
             tail=tail,
+            text=text,
+            rank=rank,
             as_json=as_json,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -80,11 +81,22 @@ class Client:
         return self._send("GET", f"/archives/{sha256}").content
 
     def create_experiment(
-        self, *, config: dict[str, Any], archive: str, parent: int | None = None, start_from: str | None = None
+        self,
+        *,
+        config: dict[str, Any],
+        archive: str,
+        provenance: dict[str, Any] | None = None,
     ) -> models.ExperimentDetails:
-        """Create an experiment of a config and an uploaded archive; its trials may start from a checkpoint."""
-        request = models.CreateExperiment(config=config, archive=archive, parent=parent, start_from=start_from)
+        """Create an experiment of a config and an uploaded archive."""
+        request = models.CreateExperiment(config=config, archive=archive, provenance=provenance or {})
         return self._one(models.ExperimentDetails, "POST", "/experiments", body=request)
+
+    def fork_experiment(
+        self, experiment_id: int, *, changes: dict[str, Any] | None = None, is_continued: bool = False
+    ) -> models.ExperimentDetails:
+        """Run an experiment again with changes, from the start or on from its best checkpoint."""
+        body = models.ForkExperiment(changes=changes or {}, is_continued=is_continued)
+        return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/fork", body=body)
 
     def experiments(self, *, page: int = 1000) -> list[models.Experiment]:
         """All experiments, the newest first; `page` of them are asked for at a time."""
@@ -173,6 +185,51 @@ class Client:
             self._stream(f"/checkpoints/{uuid}/files", file)
             file.seek(0)
             unpack_files(file, target)
+
+    # models, templates, jobs
+
+    def registered_models(self) -> list[models.RegisteredModel]:
+        """All registered models."""
+        return self._many(models.RegisteredModel, "/models")
+
+    def registered_model(self, name: str) -> models.RegisteredModel:
+        """One registered model with its versions."""
+        return self._one(models.RegisteredModel, "GET", f"/models/{quote(name, safe='')}")
+
+    def create_model(self, name: str, *, description: str = "") -> models.RegisteredModel:
+        """Add a model without versions."""
+        body = _checked(models.CreateModel, name=name, description=description)
+        return self._one(models.RegisteredModel, "POST", "/models", body=body)
+
+    def register_version(self, name: str, *, checkpoint: str, notes: str = "") -> models.RegisteredModel:
+        """Make a checkpoint the next version of a model."""
+        body = models.RegisterVersion(checkpoint=checkpoint, notes=notes)
+        return self._one(models.RegisteredModel, "POST", f"/models/{quote(name, safe='')}/versions", body=body)
+
+    def delete_model(self, name: str) -> None:
+        """Forget a model; its checkpoints stay."""
+        self._send("DELETE", f"/models/{quote(name, safe='')}")
+
+    def templates(self) -> list[models.Template]:
+        """All templates."""
+        return self._many(models.Template, "/templates")
+
+    def template(self, name: str) -> models.Template:
+        """One template."""
+        return self._one(models.Template, "GET", f"/templates/{quote(name, safe='')}")
+
+    def set_template(self, name: str, config: dict[str, Any]) -> models.Template:
+        """Add or replace a template."""
+        body = models.Template(name=name, config=config)
+        return self._one(models.Template, "POST", "/templates", body=body)
+
+    def delete_template(self, name: str) -> None:
+        """Forget a template."""
+        self._send("DELETE", f"/templates/{quote(name, safe='')}")
+
+    def jobs(self) -> list[models.Job]:
+        """Trials that run or wait, in the order the scheduler takes them."""
+        return self._many(models.Job, "/jobs")
 
     # accounts
 

@@ -80,6 +80,7 @@ class ExperimentDetails(Experiment):
     config: dict[str, Any]
     archive: str
     """sha256 of the model folder's archive."""
+    provenance: dict[str, Any] = {}
     trials: list[Trial] = []
     warnings: list[str] = []
 
@@ -166,8 +167,16 @@ class CreateExperiment(Model):
     archive: str
     parent: int | None = None
     """The experiment it was forked or continued from."""
-    start_from: str | None = None
-    """uuid of a checkpoint that its trials start from."""
+    provenance: dict[str, Any] = {}
+    """What was there when it was created: versions, machine, commit."""
+
+
+class ForkExperiment(Model):
+    """A new experiment of one that exists: same code, same config with changes, named by dotted keys."""
+
+    changes: dict[str, Any] = {}
+    is_continued: bool = False
+    """Start from the best trial's newest checkpoint."""
 
 
 class ChangeExperiment(Model):
@@ -177,6 +186,64 @@ class ChangeExperiment(Model):
     description: str | None = None
     labels: list[str] | None = None
     is_archived: bool | None = None
+    priority: int | None = Field(default=None, ge=1, le=99)
+    weight: float | None = Field(default=None, gt=0)
+    max_slots: int | None = Field(default=None, ge=1)
+
+
+class Job(Model):
+    """A trial that runs or waits for slots, in the order the scheduler takes them."""
+
+    trial_id: int
+    experiment_id: int
+    name: str
+    state: State
+    slots: int
+    priority: int
+    weight: float
+    waiting: str = ""
+
+
+class ModelVersion(Model):
+    """A checkpoint under a number."""
+
+    number: int
+    checkpoint: str
+    notes: str = ""
+    created_s: float
+
+
+class RegisteredModel(Model):
+    """A named model and its versions, the newest first."""
+
+    name: str
+    description: str = ""
+    owner: str = ""
+    created_s: float
+    versions: list[ModelVersion] = []
+
+
+class CreateModel(Model):
+    """A new model."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,199}$")
+    description: str = ""
+
+
+class RegisterVersion(Model):
+    """A checkpoint to become the next version."""
+
+    checkpoint: str
+    notes: str = ""
+
+
+class Template(Model):
+    """A part of a config."""
+
+    name: str
+    config: dict[str, Any]
+    owner: str = ""
+    created_s: float = 0.0
 
 
 Role = Literal["viewer", "editor", "admin"]

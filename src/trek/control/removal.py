@@ -1,6 +1,6 @@
 """What may go, and its going: checkpoints by the keep policy once an experiment has ended, and whole experiments.
 
-A checkpoint that a running or queued trial starts from is never removed.
+A checkpoint that a running or queued trial starts from, or that is a version of a model, is never removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
 from trek.control.layout import Layout
-from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
+from trek.control.tables import CheckpointTable, ExperimentRow, ModelVersionRow, TrialRow
 from trek.errors import InputError
 from trek.experiments.config import CheckpointStorage, ExperimentConfig
 
@@ -57,7 +57,7 @@ def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[Path
         score = sign * value if value is not None else None
         candidates.append(Candidate(row.uuid, row.trial_id, row.batches, score))
     gone = expired(candidates, config.checkpoint_storage)
-    needed = _needed_paths(session)
+    needed = needed_paths(session)
     folders = []
     for row in rows:
         if row.uuid in gone and row.path not in needed:
@@ -72,8 +72,11 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     ids = [trial.id for trial in trials]
     paths = session.scalars(select(CheckpointTable.path).where(CheckpointTable.trial_id.in_(ids))).all()
-    if in_use := set(paths) & _needed_paths(session):
-        raise InputError(f"a trial that has not ended starts from {sorted(in_use)[0]}. Wait for it or kill it.")
+    if in_use := set(paths) & needed_paths(session):
+        raise InputError(
+            f"{sorted(in_use)[0]} is a version of a model, or a trial that has not ended starts from it. "
+            "Delete the model, or wait for the trial."
+        )
     folders = [layout.trial(trial_id) for trial_id in ids]
     folders += [layout.checkpoints(experiment.id, trial_id, config.checkpoint_storage) for trial_id in ids]
     session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
@@ -86,8 +89,10 @@ def remove_folders(folders: Iterable[Path]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _needed_paths(session: Session) -> set[str]:
+def needed_paths(session: Session) -> set[str]:
+    """Folders of checkpoints that a trial which has not ended starts from, or that are versions of a model."""
     waiting = select(TrialRow.start_checkpoint).where(
         TrialRow.state.not_in(ENDED), TrialRow.start_checkpoint.is_not(None)
     )
-    return {path for path in session.scalars(waiting) if path is not None}
+    registered = select(CheckpointTable.path).join(ModelVersionRow, ModelVersionRow.checkpoint == CheckpointTable.uuid)
+    return {path for query in (waiting, registered) for path in session.scalars(query) if path is not None}

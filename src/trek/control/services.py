@@ -15,7 +15,7 @@ from trek.control import views
 from trek.control.archives import Archives
 from trek.control.ingest import newest_checkpoint, take_report
 from trek.control.layout import Layout
-from trek.control.removal import delete_experiment, remove_folders
+from trek.control.removal import delete_experiment, needed_paths, remove_folders
 from trek.control.runs import ask, kill_trial
 from trek.control.searching import advance, load_searcher
 from trek.control.store import Store
@@ -23,6 +23,7 @@ from trek.control.supervisor import Supervisor
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.errors import ConfigError, InputError, NotFound
 from trek.experiments.config import ExperimentConfig
+from trek.experiments.config_merging import with_changes
 
 
 class Services:
@@ -38,21 +39,51 @@ class Services:
 
     def create_experiment(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""
-        config = ExperimentConfig.parse(request.config)
-        self._check_slots(config)
         if not self.archives.has(request.archive):
             raise InputError(f"the archive {request.archive!r} was not uploaded. Upload it before the experiment.")
+        return self._create(
+            ExperimentConfig.parse(request.config), archive=request.archive, owner=owner, provenance=request.provenance
+        )
+
+    def fork_experiment(
+        self, experiment_id: int, request: models.ForkExperiment, *, owner: str = ""
+    ) -> models.ExperimentDetails:
+        """A new experiment of one that exists, from the start or from its best trial's newest checkpoint."""
+        with self._store.reading() as session:
+            row = _experiment(session, experiment_id)
+            best = session.get(TrialRow, row.best_trial) if row.best_trial is not None else None
+            uuid = best.checkpoint if best is not None else None
+            path = session.get_one(CheckpointTable, uuid).path if uuid is not None else None
+        if request.is_continued and path is None:
+            raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
+        config = ExperimentConfig.parse(with_changes(row.config, request.changes))
+        start = path if request.is_continued else None
+        return self._create(
+            config, archive=row.archive, owner=owner, provenance=row.provenance, parent=experiment_id, start=start
+        )
+
+    def _create(
+        self,
+        config: ExperimentConfig,
+        *,
+        archive: str,
+        owner: str,
+        provenance: dict[str, Any],
+        parent: int | None = None,
+        start: str | None = None,
+    ) -> models.ExperimentDetails:
+        self._check_slots(config)
         with self._store.writing() as session:
-            start = _checkpoint(session, request.start_from) if request.start_from else None
             row = ExperimentRow(
-                parent=request.parent,
+                parent=parent,
                 name=config.name,
                 description=config.description,
                 owner=owner,
                 state="queued",
                 search_finished=False,
                 config=config.normal_form(),
-                archive=request.archive,
+                archive=archive,
+                provenance=provenance,
                 labels=config.labels,
                 warnings=config.warnings(),
                 created_s=time.time(),
@@ -60,9 +91,8 @@ class Services:
             session.add(row)
             session.flush()
             advance(session, row, lambda searcher: searcher.start())
-            if start is not None:
-                for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
-                    trial.start_checkpoint = start.path
+            for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
+                trial.start_checkpoint = start
         self._supervisor.wake()
         return self.experiment(row.id)
 
@@ -111,8 +141,13 @@ class Services:
             row = _experiment(session, experiment_id)
             if change.is_archived and row.state not in ENDED:
                 raise InputError(f"experiment {experiment_id} is {row.state}. Kill it before archiving it.")
-            for name, value in change.model_dump(exclude_none=True).items():
+            changes = change.model_dump(exclude_none=True)
+            resources = {name: changes.pop(name) for name in ("priority", "weight", "max_slots") if name in changes}
+            if resources:
+                row.config = {**row.config, "resources": {**row.config["resources"], **resources}}
+            for name, value in changes.items():
                 setattr(row, name, sorted(set(value)) if name == "labels" else value)
+        self._supervisor.wake()
         return self.experiment(experiment_id)
 
     def delete_experiment(self, experiment_id: int) -> None:
@@ -161,10 +196,16 @@ class Services:
         after: int = 0,
         limit: int = 1000,
         tail: int | None = None,
+        text: str | None = None,
+        rank: int | None = None,
     ) -> list[models.LogLine]:
-        """Lines after the cursor `after`, oldest first; with `tail` the last so many."""
+        """Lines after the cursor `after`, oldest first; with `tail` the last so many, with `text` those with it."""
         with self._store.reading() as session:
             query = select(LogTable).where(LogTable.id > after)
+            if text:
+                query = query.where(LogTable.text.icontains(text, autoescape=True))
+            if rank is not None:
+                query = query.where(LogTable.rank == rank)
             if trial_id is not None:
                 _trial(session, trial_id)
                 query = query.where(LogTable.trial_id == trial_id)
@@ -220,6 +261,17 @@ class Services:
         self._supervisor.wake()
         return self.trial(trial_id)
 
+    def jobs(self) -> list[models.Job]:
+        """Trials that run, then those that wait, in the order the scheduler takes them."""
+        with self._store.reading() as session:
+            rows = session.execute(
+                select(TrialRow, ExperimentRow)
+                .join(ExperimentRow, TrialRow.experiment_id == ExperimentRow.id)
+                .where(TrialRow.state.in_(["running", "queued"]))
+            ).all()
+        jobs = [views.job(trial, experiment) for trial, experiment in rows]
+        return sorted(jobs, key=lambda job: (job.state != "running", job.priority, job.trial_id))
+
     # checkpoints
 
     def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
@@ -256,6 +308,8 @@ class Services:
             trial = session.get_one(TrialRow, row.trial_id)
             if trial.state not in ENDED:
                 raise InputError(f"trial {trial.id} is {trial.state} and may go on from checkpoint {row.uuid}.")
+            if row.path in needed_paths(session):
+                raise InputError(f"checkpoint {row.uuid} is a version of a model, or a trial starts from it.")
             row.is_deleted = True
             trial.checkpoint = newest_checkpoint(session, trial.id)
         remove_folders([Path(row.path)])

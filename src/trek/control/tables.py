@@ -44,6 +44,7 @@ class ExperimentRow(Base):
     error: Mapped[str] = mapped_column(Text, default="")
     failure: Mapped[str] = mapped_column(String(20), default="")
     warnings: Mapped[list[str]] = mapped_column(JSON, default=list)
+    provenance: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict, server_default="{}")
     created_s: Mapped[float] = mapped_column(Float)
     started_s: Mapped[float | None] = mapped_column(Float)
     ended_s: Mapped[float | None] = mapped_column(Float)
@@ -187,3 +188,38 @@ class SecretRow(Base):
 
     name: Mapped[str] = mapped_column(String(100), primary_key=True)
     value: Mapped[str] = mapped_column(String(200))
+
+
+class ModelRow(Base):
+    """A registered model: a name under which checkpoints get version numbers."""
+
+    __tablename__ = "models"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    description: Mapped[str] = mapped_column(Text, default="")
+    owner: Mapped[str] = mapped_column(String(100), default="")
+    created_s: Mapped[float] = mapped_column(Float)
+
+
+class ModelVersionRow(Base):
+    """A checkpoint that is a version of a model; it is never removed while it is."""
+
+    __tablename__ = "model_versions"
+
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    checkpoint: Mapped[str] = mapped_column(ForeignKey("checkpoints.uuid"), index=True)
+    notes: Mapped[str] = mapped_column(Text, default="")
+    created_s: Mapped[float] = mapped_column(Float)
+
+
+class TemplateRow(Base):
+    """A part of a config that others are laid over."""
+
+    __tablename__ = "templates"
+
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    owner: Mapped[str] = mapped_column(String(100), default="")
+    created_s: Mapped[float] = mapped_column(Float)

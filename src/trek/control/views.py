@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from trek.client import models
+from trek.control.masking import masked
+from trek.control.scheduler import DEFAULT_PRIORITY
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.experiments.config import ExperimentConfig
 
@@ -20,8 +22,9 @@ def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.Exp
     return models.ExperimentDetails(
         **_experiment_fields(row),  # type: ignore[arg-type]
         num_trials=len(trials),
-        config=row.config,
+        config=masked(row.config),
         archive=row.archive,
+        provenance=row.provenance,
         trials=[trial(one, unit=unit) for one in trials],
         warnings=row.warnings,
     )
@@ -34,7 +37,7 @@ def trial(row: TrialRow, *, unit: str) -> models.Trial:
         experiment_id=row.experiment_id,
         key=row.key,
         state=cast(models.State, row.state),
-        hparams=row.hparams,
+        hparams=masked(row.hparams),
         seed=row.seed,
         progress=row.progress,
         batches=row.batches,
@@ -51,6 +54,21 @@ def trial(row: TrialRow, *, unit: str) -> models.Trial:
         created_s=row.created_s,
         started_s=row.started_s,
         ended_s=row.ended_s,
+    )
+
+
+def job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
+    """A trial as the queue sees it."""
+    resources = experiment.config["resources"]
+    return models.Job(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        name=experiment.name,
+        state=cast(models.State, trial.state),
+        slots=resources["slots_per_trial"],
+        priority=resources.get("priority") or DEFAULT_PRIORITY,
+        weight=resources["weight"],
+        waiting=trial.waiting if trial.state == "queued" else "",
     )
 
 
@@ -104,7 +122,7 @@ def _experiment_fields(row: ExperimentRow) -> dict[str, object]:
         "metric": searcher["metric"],
         "smaller_is_better": searcher["smaller_is_better"],
         "searcher": searcher["name"],
-        "hyperparameters": row.config["hyperparameters"],
+        "hyperparameters": masked(row.config["hyperparameters"]),
         "best_metric": row.best_metric,
         "best_trial": row.best_trial,
         "labels": row.labels,

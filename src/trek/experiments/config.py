@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trek.experiments.config_checks import check_config
 from trek.experiments.config_errors import Problem, translate
+from trek.experiments.config_merging import laid_over
 from trek.experiments.config_spelling import respell_config
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
 from trek.search.settings import AnySearcherSettings, LengthSetting
@@ -155,9 +156,18 @@ class ExperimentConfig(Section):
         return cls._from_source(parse_yaml(text, name=name, environ=environ))
 
     @classmethod
-    def read(cls, path: Path, *, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Self:
-        """From a YAML file, with `key=value` overrides applied."""
+    def read(
+        cls,
+        path: Path,
+        *,
+        overrides: Sequence[str] = (),
+        below: Mapping[str, Any] | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """From a YAML file, laid over the template `below`, with `key=value` overrides applied."""
         source = read_yaml(path, environ=environ)
+        if below is not None:
+            source.data = laid_over(below, source.data)
         for setting in overrides:
             source.override(setting)
         return cls._from_source(source)

@@ -63,6 +63,8 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None) -> str:
     dotted, kind = ".".join(map(str, path)), problem["type"]
     if kind == "extra_forbidden":
         known = sorted(_known_keys(root, problem["loc"][:-1])) if root is not None else []
+        if path[-1] in known:
+            return f"{dotted!r} does not go with the other keys here: it may be there in a newer spelling. Keep one."
         return f"{dotted!r} is not a known key.{_suggest(str(path[-1]), known)}"
     if kind in ("missing", "union_tag_not_found"):
         dotted = f"{dotted}.name" if kind == "union_tag_not_found" else dotted

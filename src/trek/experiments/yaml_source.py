@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from trek.errors import ConfigError, InputError
+from trek.experiments.config_merging import with_changes
 
 Keys = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -44,16 +45,16 @@ class YamlSource:
 
     def override(self, setting: str) -> None:
         """Apply `a.b.c=value`, the value read as YAML."""
-        dotted, equals, text = setting.partition("=")
-        keys = [key.strip() for key in dotted.split(".")]
-        if not equals or not all(keys):
-            raise InputError(f"override {setting!r} is not of the form key=value, such as searcher.max_trials=16.")
-        inner = self.data
-        for key in keys[:-1]:
-            if not isinstance(inner.get(key), dict):
-                inner[key] = {}
-            inner = inner[key]
-        inner[keys[-1]] = _construct(text, name=f"--config {dotted}")
+        self.data = with_changes(self.data, dict([parse_override(setting)]))
+
+
+def parse_override(setting: str) -> tuple[str, Any]:
+    """`a.b.c=value` as the dotted key and the value, read as YAML."""
+    dotted, equals, text = setting.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not equals or not all(keys):
+        raise InputError(f"override {setting!r} is not of the form key=value, such as searcher.max_trials=16.")
+    return ".".join(keys), _construct(text, name=f"--config {dotted}")
 
 
 def read_yaml(path: Path, *, environ: Mapping[str, str] = os.environ) -> YamlSource:

@@ -12,11 +12,13 @@ from trek import errors
 from trek._version import __version__
 from trek.client import models
 from trek.control.accounts import Accounts
+from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.master.auth import Auth, NotLoggedIn
 from trek.master.etags import add_etag
 from trek.master.routes import accounts as account_routes
 from trek.master.routes import archives, checkpoints, cluster, events, experiments, prometheus, trials
+from trek.master.routes import registry as registry_routes
 
 _STATUS: dict[type[errors.TrekError], int] = {
     NotLoggedIn: 401,
@@ -31,6 +33,7 @@ _STATUS: dict[type[errors.TrekError], int] = {
 def make_app(
     services: Services,
     accounts: Accounts,
+    registry: Registry,
     *,
     token: str,
     stop: Callable[[bool], None],
@@ -59,6 +62,7 @@ def make_app(
         trials.make_router(services, auth),
         checkpoints.make_router(services, auth),
         archives.make_router(services, auth),
+        registry_routes.make_router(registry, services, auth),
         account_routes.make_router(accounts, auth),
         cluster.make_router(services, auth, stop=stop),
         events.make_router(services, auth, is_stopping=is_stopping),

@@ -22,6 +22,7 @@ from trek._version import __version__
 from trek.client.models import ENDED
 from trek.control.accounts import Accounts
 from trek.control.layout import Layout
+from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.supervisor import Supervisor
@@ -99,6 +100,7 @@ class ControlPlane:
         app = make_app(
             services,
             self._accounts,
+            Registry(store),
             token=self._token,
             stop=self.stop,
             is_stopping=self._is_stopping.is_set,

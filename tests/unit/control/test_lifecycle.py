@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trek.client import models
+from trek.control.registry import Registry
 from trek.control.removal import Candidate, expired
 from trek.errors import InputError, NotFound
 from trek.experiments.config import CheckpointStorage
@@ -18,6 +19,10 @@ MakePlane = Callable[..., Any]
 PATIENT = """
 while not os.path.exists(folder + '/stop'): time.sleep(0.01)
 outcome('done', stop_reason='preempted')
+"""
+REPORTING = """
+point = {"group": "validation", "batches": 10, "metrics": {"error": 1.0}, "time_s": 1.0}
+with open(folder + "/spool.jsonl", "w") as file: file.write(json.dumps({"run": run, "metrics": [point]}) + chr(10))
 """
 WITH_CHECKPOINT = """
 home = f"{os.environ['TREK_HOME']}/trials/{os.environ['TREK_TRIAL_ID']}/checkpoints/one"
@@ -104,14 +109,12 @@ def test_a_deleted_experiment_leaves_neither_rows_nor_files(make_plane: MakePlan
     assert plane.create() == number + 1, "an id is never used again"
 
 
-def test_an_experiment_may_start_from_a_checkpoint_of_another(make_plane: MakePlane) -> None:
-    plane = make_plane(WITH_CHECKPOINT)
+def test_an_experiment_may_be_continued_from_its_best_checkpoint(make_plane: MakePlane) -> None:
+    plane = make_plane(REPORTING + WITH_CHECKPOINT)
     first = plane.run_to_end(plane.create())
-    request = models.CreateExperiment(
-        config=first.config, archive=first.archive, parent=first.id, start_from=first.trials[0].checkpoint
-    )
-    second = plane.services.create_experiment(request)
-    assert second.parent == first.id
+    fork = models.ForkExperiment(changes={"searcher.max_length": {"batches": 200}}, is_continued=True)
+    second = plane.services.fork_experiment(first.id, fork)
+    assert (second.parent, second.trials[0].length) == (first.id, {"batches": 200})
     with pytest.raises(InputError, match="starts from"):
         plane.services.delete_experiment(first.id)
     plane.run_until(lambda: plane.services.experiment(second.id).state == "running")
@@ -119,6 +122,50 @@ def test_an_experiment_may_start_from_a_checkpoint_of_another(make_plane: MakePl
         plane.services._layout.trial(1) / "checkpoints" / "one"
     )
     plane.run_to_end(second.id)
+
+
+def test_a_fork_starts_afresh_with_the_secrets_it_cannot_show(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    first = plane.create(data={"api_key": "s3cret", "max_tokens": "12"})
+    shown = plane.services.experiment(first).config["data"]
+    assert shown == {"api_key": "********", "max_tokens": "12"}
+    plane.run_to_end(first)
+    second = plane.services.fork_experiment(first, models.ForkExperiment())
+    plane.run_until(lambda: plane.services.experiment(second.id).state == "running")
+    assert plane.services.assignment(second.trials[0].id, run=1).config["data"]["api_key"] == "s3cret"
+    with pytest.raises(InputError, match="no checkpoint to continue from"):
+        plane.services.fork_experiment(first, models.ForkExperiment(is_continued=True))
+    plane.run_to_end(second.id)
+
+
+def test_a_registered_checkpoint_cannot_go(make_plane: MakePlane) -> None:
+    plane = make_plane(WITH_CHECKPOINT)
+    details = plane.run_to_end(plane.create())
+    registry = Registry(plane.store)
+    registry.create_model(models.CreateModel(name="net"), owner="ann")
+    made = registry.register("net", models.RegisterVersion(checkpoint="abc-1", notes="first"))
+    assert [(v.number, v.checkpoint) for v in made.versions] == [(1, "abc-1")]
+    assert registry.register("net", models.RegisterVersion(checkpoint="abc-1")).versions[0].number == 2
+    for remove in (lambda: plane.services.delete_checkpoint("abc"), lambda: plane.services.delete_experiment(1)):
+        with pytest.raises(InputError, match="version of a model"):
+            remove()
+    registry.delete_model("net")
+    plane.services.delete_experiment(details.id)
+    with pytest.raises(NotFound):
+        registry.register("net", models.RegisterVersion(checkpoint="abc-1"))
+
+
+def test_a_queued_experiment_can_be_put_first(make_plane: MakePlane) -> None:
+    plane = make_plane("time.sleep(600)", slots=1)
+    numbers = [plane.create() for _ in range(3)]
+    plane.run_until(lambda: plane.supervisor.running)
+    plane.services.change_experiment(numbers[2], models.ChangeExperiment(priority=1))
+    assert [job.experiment_id for job in plane.services.jobs()] == [numbers[0], numbers[2], numbers[1]]
+    plane.services.kill_experiment(numbers[0])
+    plane.run_until(lambda: plane.services.experiment(numbers[2]).state == "running")
+    for number in numbers:
+        plane.services.kill_experiment(number)
+        plane.run_to_end(number)
 
 
 def test_a_deleted_checkpoint_is_gone_and_remembered(make_plane: MakePlane) -> None:

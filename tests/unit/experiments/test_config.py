@@ -91,6 +91,8 @@ def test_scientific_notation_without_a_dot_is_a_number() -> None:
         ("dropout: 0.5", "learning_rate: 0.5", 4, "given twice"),
         ("model_def:MNistTrial", "model_def.py", 13, "module:Class"),
         ("max_steps: 20", "max_length: {batches: 1, epochs: 2}", 11, "one of {batches: n}"),
+        ("max_steps: 20", "max_length: 5, max_steps: 20", 11, "not valid YAML"),
+        ("max_steps: 20", "max_length: 5\n    max_steps: 20", 12, "newer spelling"),
         ("max_steps: 20", "max_length: {epoch: 2}", 11, "Did you mean 'epochs'?"),
     ],
 )

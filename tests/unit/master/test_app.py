@@ -13,10 +13,11 @@ from fastapi import FastAPI
 from trek.client import models
 from trek.control.accounts import Accounts
 from trek.control.layout import Layout
+from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.supervisor import Supervisor
-from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
+from trek.control.tables import CheckpointTable, ExperimentRow, ModelRow, TemplateRow, TrialRow
 from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack
@@ -45,7 +46,8 @@ def services(tmp_path: Path) -> Iterator[Services]:
 
 @pytest.fixture
 def app(services: Services) -> FastAPI:
-    return make_app(services, Accounts(services._store), token="t0ken", stop=lambda kill: None)
+    store = services._store
+    return make_app(services, Accounts(store), Registry(store), token="t0ken", stop=lambda kill: None)
 
 
 async def ask(app: FastAPI | UnderPrefix, method: str, path: str, **kwargs: object) -> httpx.Response:
@@ -108,11 +110,29 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/tokens", "get"): {*EVERYBODY, "other"},
     ("/tokens", "post"): {*EVERYBODY, "other"},
     ("/tokens/{token_id}", "delete"): {*EVERYBODY, "other"},
+    ("/experiments/{experiment_id}/fork", "post"): {ADMIN, EDITOR, "other"},
+    ("/jobs", "get"): {*EVERYBODY, "other"},
+    ("/models", "get"): {*EVERYBODY, "other"},
+    ("/models", "post"): {ADMIN, EDITOR, "other"},
+    ("/models/{name}", "get"): {*EVERYBODY, "other"},
+    ("/models/{name}", "delete"): {ADMIN, EDITOR},
+    ("/models/{name}/versions", "post"): {ADMIN, EDITOR},
+    ("/templates", "get"): {*EVERYBODY, "other"},
+    ("/templates", "post"): {ADMIN, EDITOR},
+    ("/templates/{name}", "get"): {*EVERYBODY, "other"},
+    ("/templates/{name}", "delete"): {ADMIN, EDITOR},
     ("/events", "get"): {*EVERYBODY, "other"},
     ("/experiments/{experiment_id}/events", "get"): {*EVERYBODY, "other"},
     ("/metrics", "get"): {*EVERYBODY, "other"},
     ("/cluster", "get"): {*EVERYBODY, "other"},
     ("/cluster/stop", "post"): {ADMIN},
+}
+
+
+BODIES: dict[str, dict[str, object]] = {
+    "/users/{name}": {"password": "battery staple"},
+    "/templates": {"name": "vic", "config": {}},
+    "/models/{name}/versions": {"checkpoint": "none"},
 }
 
 
@@ -130,7 +150,7 @@ async def test_the_table_of_permissions_holds_for_every_route_and_role(app: Fast
         for who, token in tokens.items():
             if method != "get" or who == ADMIN:
                 _prepare(services)
-            body = {"password": "battery staple"} if path == "/users/{name}" else {}
+            body = BODIES.get(path, {})
             headers = {"authorization": f"Bearer {token}"}
             prefix = "" if path == "/metrics" else "/api/v1"
             if path == "/events" and who in allowed:
@@ -153,6 +173,8 @@ def _prepare(services: Services) -> None:
             TrialRow(id=1, experiment_id=1, key=0, state="completed", hparams={}, seed=0, length=1, created_s=1.0)
         )
         session.flush()
+        session.merge(ModelRow(id=1, name="vic", owner="ed", created_s=1.0))
+        session.merge(TemplateRow(name="vic", config={}, owner="ed", created_s=1.0))
         session.merge(CheckpointTable(uuid="u", trial_id=1, batches=1, path="/nowhere", num_bytes=0, time_s=1.0))
 
 

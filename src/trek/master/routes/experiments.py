@@ -37,8 +37,19 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.experiment(experiment_id)
 
     @router.get("/{experiment_id}/logs", dependencies=viewer)
-    def get_logs(experiment_id: int, after: int = 0, limit: Limit = 1000, tail: Tail = None) -> list[models.LogLine]:
-        return services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail)
+    def get_logs(
+        experiment_id: int,
+        after: int = 0,
+        limit: Limit = 1000,
+        tail: Tail = None,
+        text: str | None = None,
+        rank: int | None = None,
+    ) -> list[models.LogLine]:
+        return services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail, text=text, rank=rank)
+
+    @router.post("/{experiment_id}/fork", status_code=201, dependencies=editor)
+    def fork_experiment(experiment_id: int, body: models.ForkExperiment, request: Request) -> models.ExperimentDetails:
+        return services.fork_experiment(experiment_id, body, owner=auth.identify(request).name)
 
     @router.post("/{experiment_id}/kill", dependencies=owner)
     def kill_experiment(experiment_id: int) -> models.ExperimentDetails:

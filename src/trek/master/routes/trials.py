@@ -24,8 +24,15 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.metrics(trial_id, group=group)
 
     @router.get("/logs", dependencies=viewer)
-    def get_logs(trial_id: int, after: int = 0, limit: Limit = 1000, tail: Tail = None) -> list[models.LogLine]:
-        return services.logs(trial_id=trial_id, after=after, limit=limit, tail=tail)
+    def get_logs(
+        trial_id: int,
+        after: int = 0,
+        limit: Limit = 1000,
+        tail: Tail = None,
+        text: str | None = None,
+        rank: int | None = None,
+    ) -> list[models.LogLine]:
+        return services.logs(trial_id=trial_id, after=after, limit=limit, tail=tail, text=text, rank=rank)
 
     @router.post("/kill", dependencies=[Depends(auth.owner_of_trial)])
     def kill_trial(trial_id: int) -> models.Trial:

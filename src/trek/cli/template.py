@@ -1,0 +1,75 @@
+"""`trek template …`: parts of configs that are shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli import render
+from trek.cli.connect import connect
+from trek.cli.listing import Listing, listing_options
+from trek.cli.render import json_option
+
+if TYPE_CHECKING:
+    from trek.client.models import Template
+
+
+@click.group()
+def template() -> None:
+    """Keep parts of configs that experiments are laid over."""
+
+
+@template.command("set")
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.pass_obj
+def set_(obj: dict[str, Any], name: str, file: Path) -> None:
+    """Add or replace the template NAME by the YAML in FILE; use it with `experiment create --template NAME`."""
+    from trek.experiments.yaml_source import read_yaml
+
+    source = read_yaml(file)
+    with connect(obj) as client:
+        client.set_template(name, source.data)
+    click.echo(f"Set template {name}.")
+
+
+@template.command("list")
+@listing_options
+@click.pass_obj
+def list_(obj: dict[str, Any], *, listing: Listing) -> None:
+    """List templates."""
+    with connect(obj) as client:
+        found = client.templates()
+    listing.show(found, row=_row, empty="No templates.")
+
+
+@template.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
+    """Show a template."""
+    import yaml
+
+    with connect(obj) as client:
+        found = client.template(name)
+    if as_json:
+        render.show_json(found)
+    else:
+        click.echo(yaml.safe_dump(found.config, sort_keys=False).rstrip())
+
+
+@template.command()
+@click.argument("name")
+@click.pass_obj
+def delete(obj: dict[str, Any], name: str) -> None:
+    """Forget a template."""
+    with connect(obj) as client:
+        client.delete_template(name)
+    click.echo(f"Deleted template {name}.")
+
+
+def _row(one: Template) -> dict[str, Any]:
+    return {"name": one.name, "keys": ",".join(one.config), "owner": one.owner, "set": render.ago(one.created_s)}

@@ -1,0 +1,47 @@
+"""Laying one config over another, and changing single keys of one. Pure; results are checked where they are parsed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from trek.errors import InputError
+from trek.search.settings import OLD_LENGTHS
+
+_LENGTHS = {"max_length", *OLD_LENGTHS}
+
+
+def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with what `top` says on top of it: mappings are merged, everything else is replaced."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in top.items():
+        below = merged.get(key)
+        is_merged = isinstance(below, Mapping) and isinstance(value, Mapping) and "type" not in value
+        merged[key] = laid_over(below, value) if is_merged else copy.deepcopy(value)  # type: ignore[arg-type]
+    return merged
+
+
+def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with keys set that are named by dotted paths."""
+    changed = copy.deepcopy(dict(config))
+    for dotted, value in changes.items():
+        keys = dotted.split(".")
+        if not all(keys):
+            raise InputError(f"{dotted!r} names no key of a config. Write such as searcher.max_trials.")
+        inner = changed
+        for key in keys[:-1]:
+            _drop_other_spellings(inner, key)
+            if not isinstance(inner.get(key), dict):
+                inner[key] = {}
+            inner = inner[key]
+        _drop_other_spellings(inner, keys[-1])
+        inner[keys[-1]] = value
+    return changed
+
+
+def _drop_other_spellings(inner: dict[str, Any], key: str) -> None:
+    """A length that is set takes the place of the same length in another spelling, instead of standing beside it."""
+    if key in _LENGTHS:
+        for other in _LENGTHS - {key}:
+            inner.pop(other, None)

@@ -1,0 +1,53 @@
+"""What ran, so that it can run again: versions, machine, and the state of the source tree. Reads, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trek._version import __version__
+
+MAX_DIFF = 200_000
+_PACKAGES = ("torch", "numpy", "pyarrow", "pandas", "torchvision", "transformers", "lightning", "scikit-learn")
+
+
+def provenance(folder: Path) -> dict[str, Any]:
+    """Facts about this machine, the packages here, and the git checkout around `folder`, where there is one."""
+    return {
+        "trek": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.node(),
+        "cpus": os.cpu_count(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "git": _git(folder),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    commit = _ask(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = _ask(folder, "diff", "HEAD", "--", ".") or ""
+    return {"commit": commit, "branch": _ask(folder, "rev-parse", "--abbrev-ref", "HEAD"), "diff": diff[:MAX_DIFF]}
+
+
+def _ask(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

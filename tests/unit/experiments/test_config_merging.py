@@ -1,0 +1,59 @@
+"""Templates under configs, and single keys changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trek.errors import InputError
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.config_merging import laid_over, with_changes
+from trek.experiments.provenance import provenance
+
+
+def test_what_is_on_top_wins_and_mappings_are_merged() -> None:
+    base = {"resources": {"slots_per_trial": 2, "weight": 2}, "labels": ["a"], "name": "base"}
+    top = {"resources": {"weight": 3}, "labels": ["b"]}
+    assert laid_over(base, top) == {
+        "resources": {"slots_per_trial": 2, "weight": 3},
+        "labels": ["b"],
+        "name": "base",
+    }
+
+
+def test_a_hyperparameter_replaces_another_as_a_whole() -> None:
+    base = {"hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 2}}}
+    top = {"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}
+    assert laid_over(base, top) == top
+
+
+def test_a_config_is_read_over_a_template(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("entrypoint: a:B\nsearcher: {name: single, max_length: 5}\n")
+    config = ExperimentConfig.read(tmp_path / "c.yaml", below={"searcher": {"metric": "loss"}, "max_restarts": 1})
+    assert (config.searcher.metric, config.max_restarts) == ("loss", 1)
+
+
+def test_keys_are_changed_by_their_dotted_names() -> None:
+    before = {"a": {"b": 1}, "c": 2}
+    assert with_changes(before, {"a.b": 3, "a.x.y": 4, "c": [5]}) == {"a": {"b": 3, "x": {"y": 4}}, "c": [5]}
+    assert before == {"a": {"b": 1}, "c": 2}
+
+
+def test_a_length_takes_the_place_of_the_same_length_in_another_spelling() -> None:
+    new, old = {"searcher": {"max_length": {"batches": 5}}}, {"searcher": {"max_steps": 5}}
+    assert with_changes(new, {"searcher.max_steps": 3}) == {"searcher": {"max_steps": 3}}
+    assert with_changes(old, {"searcher.max_length": 3}) == {"searcher": {"max_length": 3}}
+    assert with_changes(old, {"searcher.max_length.epochs": 3}) == {"searcher": {"max_length": {"epochs": 3}}}
+
+
+def test_a_key_without_a_name_is_refused() -> None:
+    with pytest.raises(InputError, match="names no key"):
+        with_changes({}, {"a..b": 1})
+
+
+def test_what_ran_is_recorded(tmp_path: Path) -> None:
+    found = provenance(tmp_path)
+    assert found["packages"]["torch"]
+    assert found["git"] is None
+    assert (provenance(Path(__file__).parent)["git"] or {"commit": "0" * 40})["commit"].isalnum()
