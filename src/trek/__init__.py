@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trek.flow import Flow
     from trek.train import arguments
     from trek.train.checkpoints import Checkpoint
+    from trek.train.finders import find_batch_size, find_learning_rate
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
     from trek.train.run import run
@@ -43,6 +44,8 @@ _HOMES = {
     "col": "trek.data.expressions",
     "data": "trek.data",
     "epochs": "trek.train.length",
+    "find_batch_size": "trek.train.finders",
+    "find_learning_rate": "trek.train.finders",
     "fit": "trek.train.fit",
     "records": "trek.train.length",
     "run": "trek.train.run",
@@ -67,6 +70,8 @@ __all__ = [
     "col",
     "data",
     "epochs",
+    "find_batch_size",
+    "find_learning_rate",
     "fit",
     "records",
     "run",

@@ -95,6 +95,10 @@ class Optimization:
         self._scheduled.append(_Scheduled(scheduler, per, every))
         return scheduler
 
+    def drop_schedulers(self) -> None:
+        """Leave the learning rates to somebody else."""
+        self._scheduled.clear()
+
     def begin(self, portion: Portion) -> None:
         """A batch comes: weigh its loss, and keep its gradients local if others of its group follow."""
         self._portion = portion
