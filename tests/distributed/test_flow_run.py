@@ -296,6 +296,43 @@ def test_hand_over_in_memory_gives_the_same_and_leaves_nothing() -> None:
     assert not list((Path(os.environ["TREK_HOME"]) / "flows" / "memory").rglob("*.npy"))
 
 
+def test_the_way_of_handing_over_may_be_a_parameter() -> None:
+    flow = trek.Flow("chosen-handover")
+    way = flow.param("handover", "disk")
+    where = flow.step(lambda array: str(array.filename), flow.step(np.arange, 10), handover=way)
+    assert "/shm/" not in _run(flow)[where]
+    assert "/shm/" in _run(flow, params={"handover": "memory"})[where]
+    with pytest.raises(InputError, match="'disk' or 'memory', got 'mail'"):
+        _run(flow, params={"handover": "mail"})
+
+
+def test_tables_are_handed_over_either_way_with_the_same_rows() -> None:
+    def make() -> Any:
+        return trek.data.Table.of({"x": np.arange(100)}, num_partitions=2).map(lambda batch: {"x": batch["x"] * 2})
+
+    def total(table: Any) -> tuple[int, str]:
+        return int(table.to_numpy()["x"].sum()), table.explain()
+
+    flow = trek.Flow("tables")
+    way = flow.param("handover", "disk")
+    out = flow.step(total, flow.step(make), handover=way)
+    rows, plan = _run(flow, params={"handover": "memory"})[out]
+    assert (rows, "shared memory" in plan) == (9900, True)
+    rows, plan = _run(flow)[out]
+    assert (rows, "shared memory" in plan) == (9900, False)
+
+
+def test_what_is_handed_over_in_memory_is_not_taken_for_an_older_one() -> None:
+    flow = trek.Flow("volatile")
+    size = flow.param("size", 10)
+    fresh = flow.step(lambda: np.frombuffer(os.urandom(16), dtype=np.uint8), cache=False)
+    total = flow.step(lambda array: array.tolist(), fresh, handover="memory")
+    kept = flow.step(lambda array: len(array), flow.step(np.arange, size), handover="memory", name="kept")
+    first, second = _run(flow), _run(flow)
+    assert first[total] != second[total]
+    assert (second.states()["kept"], _run(flow, params={"size": 20})[kept]) == ("cached", 20)
+
+
 def test_several_ranks_perform_a_step_together() -> None:
     def together(base: int) -> list[int]:
         from trek.world import World
@@ -348,6 +385,16 @@ def test_scripts_and_commands_honour_folder_variables_workers_and_hostfile(tmp_p
     assert _run(flow)[text].endswith("changed")
 
 
+def test_threads_of_a_step_are_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = trek.Flow("threads")
+    seen = flow.step(lambda: os.environ["OMP_NUM_THREADS"], cache=False)
+    own = flow.step(lambda: os.environ["OMP_NUM_THREADS"], env={"OMP_NUM_THREADS": "7"}, cache=False)
+    cores = len(os.sched_getaffinity(0))
+    assert (_run(flow)[seen], _run(flow)[own]) == (str(max(cores // 2, 1)), "7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert _run(flow)[seen] == "5"
+
+
 def test_a_command_must_leave_the_outputs_it_promised(tmp_path: Path) -> None:
     flow = trek.Flow("promise")
     made = flow.command("make", ["sh", "-c", 'echo hello > "$1/a.txt"', "sh", OUTPUT_DIR], outputs=["a.txt"])
@@ -370,6 +417,52 @@ def test_a_wide_map_is_collected() -> None:
     squares = flow.map(lambda x: x * x, range(1000), name="square")
     total = flow.step(sum, squares)
     assert _run(flow)[total] == sum(x * x for x in range(1000))
+
+
+def test_a_map_over_an_output_has_as_many_parts_as_the_list_then_has(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def square(x: int, log: str, offset: int = 0) -> int:
+        with open(log, "a") as file:
+            file.write(f"{x}\n")
+        return x * x + offset
+
+    flow = trek.Flow("dynamic")
+    size = flow.param("size", 3)
+    items = flow.step(lambda n: list(range(n)), size, name="items")
+    squares = flow.map(square, items, log=str(log), offset=flow.step(add, 1))
+    total = flow.step(sum, squares)
+    run = _run(flow)
+    assert (run[squares], run[total]) == ([1, 2, 5], 8)
+    assert run.states()["square[2]"] == run.states()["square"] == "done"
+    longer = _run(flow, params={"size": 4})
+    assert longer[total] == 18
+    assert (longer.states()["square[2]"], longer.states()["square[3]"]) == ("cached", "done")
+    assert _count(log) == 4
+    assert _run(flow, params={"size": 0})[total] == 0
+
+
+def test_a_part_that_fails_blocks_what_needs_the_map_and_a_resume_does_only_that_part(tmp_path: Path) -> None:
+    switch, log = tmp_path / "switch", tmp_path / "log"
+
+    def pick(x: int, switch: str, log: str) -> int:
+        if x == 1 and not os.path.exists(switch):
+            raise ValueError("not yet")
+        with open(log, "a") as file:
+            file.write(f"{x}\n")
+        return x
+
+    flow = trek.Flow("parts")
+    picked = flow.map(pick, flow.step(lambda: [0, 1, 2]), switch=str(switch), log=str(log), cache=False)
+    total = flow.step(sum, picked)
+    with pytest.raises(TrainingError, match=r"step 'pick\[1\]' failed: ValueError: not yet"):
+        _run(flow)
+    switch.touch()
+    store = FlowStore("parts", home=Path(os.environ["TREK_HOME"]))
+    failed = store.find_run(None).id
+    store.close()
+    assert _run(flow, resume=failed)[total] == 3
+    assert sorted(log.read_text().split()) == ["0", "1", "2"]
 
 
 def test_independent_branches_run_side_by_side(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -27,8 +28,11 @@ _PARAM = click.option(
 
 
 @click.group()
-def flow() -> None:
+@click.pass_obj
+def flow(obj: dict[str, Any]) -> None:
     """Run pipelines of steps, and look at their runs."""
+    if obj["master"]:
+        os.environ["TREK_MASTER"] = obj["master"]  # for steps that are experiments, in processes of their own
 
 
 @flow.command(add_help_option=False)
@@ -167,6 +171,25 @@ def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
     click.echo(json.dumps(gone) if as_json else f"removed {count} artefacts, {num_bytes} bytes")
 
 
+@flow.command()
+@click.argument("flow_name", metavar="FLOW")
+@click.argument("service", metavar="[SERVICE]", required=False)
+@_JSON
+def stop(flow_name: str, service: str | None, as_json: bool) -> None:
+    """End the detached services of FLOW, or one of them."""
+    from trek.flow.services import running_services, stop_service
+
+    store = _open(_name_of(flow_name))
+    store.close()
+    running = running_services(store.services)
+    if service is not None and service not in running:
+        raise InputError(f"flow {store.name!r} has no service {service!r} running. Running: {_list(running)}.")
+    chosen = running if service is None else [service]
+    for name in chosen:
+        stop_service(store.services / name)
+    click.echo(json.dumps([{"name": name} for name in chosen]) if as_json else f"stopped: {_list(chosen)}")
+
+
 class _Terminated(KeyboardInterrupt):
     """SIGTERM, treated as Ctrl-C is."""
 
@@ -216,6 +239,10 @@ def _open(name: str) -> FlowStore:
     return open_store(name, home=trek_home())
 
 
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
 def _is_file(text: str) -> bool:
     return Path(text.partition(":")[0]).suffix in (".py", ".yaml", ".yml")
 
@@ -229,9 +256,9 @@ def _name_of(flow_or_file: str) -> str:
 def _nodes(flow_or_file: str, run_id: str | None) -> list[Any]:
     """The graph of a run, or of a file as it is now with the states that the run found."""
     from trek.flow.drawing import Node
+    from trek.flow.graph import graph_of
     from trek.flow.loading import load_flow
     from trek.flow.looking import flow_names, nodes_of
-    from trek.flow.runner import graph_of
     from trek.world import trek_home
 
     loaded = load_flow(flow_or_file) if _is_file(flow_or_file) else None
@@ -252,8 +279,7 @@ def _parse_params(loaded: Flow, params: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--param {param!r} is not NAME=VALUE. Write for example --param lr=0.1.")
         if name not in loaded.params:
-            known = ", ".join(loaded.params) or "none"
-            raise InputError(f"flow {loaded.name!r} has no parameter {name!r}. It has: {known}.")
+            raise InputError(f"flow {loaded.name!r} has no parameter {name!r}. It has: {_list(loaded.params)}.")
         parsed[name] = loaded.params[name].parse(text)
     return parsed
 

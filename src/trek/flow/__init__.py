@@ -34,15 +34,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trek.flow.flow import Flow
-    from trek.flow.graph import OUTPUT_DIR, Output, Param
+    from trek.flow.graph import OUTPUT_DIR, Output
     from trek.flow.performing import scratch
     from trek.flow.run import Run
+    from trek.flow.settings import Param
 
 _HOMES = {
     "OUTPUT_DIR": "trek.flow.graph",
     "Flow": "trek.flow.flow",
     "Output": "trek.flow.graph",
-    "Param": "trek.flow.graph",
+    "Param": "trek.flow.settings",
     "Run": "trek.flow.run",
     "scratch": "trek.flow.performing",
 }

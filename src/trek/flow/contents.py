@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from trek.errors import OutsideError
 
+LEFT_OUT = {".git", ".venv", "__pycache__"}
+"""Folders within folders that are no content: what is in them comes and goes by itself."""
+
 
 class FileFacts(NamedTuple):
     """One file of an artefact; `name` is relative to its root, empty when the root is the file."""
@@ -25,7 +28,7 @@ def take_inventory(root: Path) -> list[FileFacts]:
     return [_facts(root, name) for name in sorted(_names(root))]
 
 
-def is_unchanged(root: Path, files: Sequence[FileFacts]) -> str | None:
+def find_change(root: Path, files: Sequence[FileFacts]) -> str | None:
     """None if the files are as they were taken down, else what changed.
 
     A file of the same size and time counts as the same; one of the same size and another time is read again.
@@ -59,7 +62,8 @@ def _names(root: Path) -> Iterator[str]:
     if not root.is_dir():
         yield ""
         return
-    for folder, _, names in os.walk(root):
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if name not in LEFT_OUT]
         for name in names:
             yield os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - many files, pathlib is slow
 

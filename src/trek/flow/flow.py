@@ -7,15 +7,18 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from trek.errors import InputError
-from trek.flow.graph import CommandWork, FunctionWork, Handover, Output, Param, Settings, Step
+from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Work
+from trek.flow.settings import Handover, Param, StepOptions, make_settings
 
 if TYPE_CHECKING:
     from trek.flow.run import Run
 
 _NAME = re.compile(r"[\w.-]+")
+_MAP_SETTINGS = {*StepOptions.__annotations__, "workers", "handover", "cache"}
+_START_TIMEOUT_S = 60.0
 
 
 class FlowDefined(BaseException):
@@ -62,9 +65,9 @@ class Flow:
         backoff_s: float = 1.0,
         timeout_s: float | None = None,
         workers: int = 1,
-        handover: Handover = "disk",
+        handover: Handover | Param = "disk",
         cache: bool = True,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, Any] | None = None,
         cwd: str | Path | None = None,
         **kwargs: Any,
     ) -> Any:
@@ -73,33 +76,32 @@ class Flow:
         With `workers` > 1 that many processes call it, each with its World in the environment, and rank 0's result
         counts. With `when` an Output, Param or value, the step is skipped if that is false.
         """
-        if not callable(function):
-            raise InputError(f"a step needs a function, got {function!r}.")
         if outputs < 1:
             raise InputError(f"a step has at least 1 output, got outputs={outputs}. A function without one gives None.")
-        settings = Settings(
-            retries=retries, backoff_s=backoff_s, timeout_s=timeout_s, workers=workers, handover=handover,
-            cache=cache, env=dict(env or {}), cwd=Path(cwd) if cwd else None,
-        )  # fmt: skip
-        step = Step(
-            self._unique(name or _name_of(function)),
-            FunctionWork(function, args, kwargs),
-            settings,
-            num_outputs=outputs,
-            after=_steps(after),
-            when=when,
-        )
-        return self._add(step)
+        options: StepOptions = {
+            "after": after, "when": when, "retries": retries, "backoff_s": backoff_s, "timeout_s": timeout_s,
+            "env": env, "cwd": cwd,
+        }  # fmt: skip
+        work = FunctionWork(_checked(function), args, kwargs)
+        own = {"workers": workers, "handover": handover, "cache": cache}
+        return self._add(name or _name_of(function), work, options, num_outputs=outputs, **own)
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any], **settings: Any) -> list[Any]:
-        """One step for each of `items`, in parallel; gives the list of their Outputs, which a step may take."""
-        if isinstance(items, Output):
-            raise InputError(
-                f"map needs its items when the flow is defined, got the output of step {items.step.name!r}. "
-                "Map over a list, and let each step pick its part of the output."
-            )
-        name = settings.pop("name", None) or _name_of(function)
-        return [self.step(function, item, name=f"{name}[{index}]", **settings) for index, item in enumerate(items)]
+    def map(
+        self, function: Callable[..., Any], items: Iterable[Any] | Output, *, name: str | None = None, **settings: Any
+    ) -> Any:
+        """One step for each of `items`, in parallel; gives what a step may take to have all their results as a list.
+
+        Over a list that is known now, that is the list of their Outputs. Over an Output, whose list is known once its
+        step is done, it is one Output.
+        """
+        chosen = name or _name_of(function)
+        if not isinstance(items, Output):
+            return [
+                self.step(function, item, name=f"{chosen}[{index}]", **settings) for index, item in enumerate(items)
+            ]
+        own = {key: settings.pop(key) for key in _MAP_SETTINGS & settings.keys()}
+        options: StepOptions = {key: own.pop(key) for key in StepOptions.__annotations__ if key in own}  # type: ignore[assignment]
+        return self._add(chosen, MapWork(_checked(function), items, settings), options, **own)
 
     def command(
         self,
@@ -107,25 +109,15 @@ class Flow:
         argv: Sequence[Any],
         *,
         outputs: Sequence[str] = (),
-        after: Iterable[Output | Step | Sequence[Output]] = (),
-        when: Any = None,
-        retries: int = 0,
-        backoff_s: float = 1.0,
-        timeout_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | Path | None = None,
         cache: bool | None = None,
+        **options: Unpack[StepOptions],
     ) -> Any:
         """Run `argv`, without a shell. A code other than 0 is a failure.
 
         `outputs` name files that it must leave in the folder `$TREK_OUTPUT_DIR` (`trek.flow.OUTPUT_DIR` in
         `argv`). A command without outputs is run every time, unless `cache=True` says that its success can be kept.
         """
-        settings = Settings(
-            retries=retries, backoff_s=backoff_s, timeout_s=timeout_s, env=dict(env or {}),
-            cwd=Path(cwd) if cwd else None, cache=bool(outputs) if cache is None else cache,
-        )  # fmt: skip
-        return self._add_command(name, argv, settings, outputs=outputs, after=after, when=when)
+        return self._add_command(name, argv, options, outputs=outputs, cache=cache)
 
     def script(
         self,
@@ -136,29 +128,60 @@ class Flow:
         launcher: str = "trek",
         hostfile: str | Path | None = None,
         outputs: Sequence[str] = (),
-        after: Iterable[Output | Step | Sequence[Output]] = (),
-        when: Any = None,
-        retries: int = 0,
-        backoff_s: float = 1.0,
-        timeout_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | Path | None = None,
         cache: bool | None = None,
+        **options: Unpack[StepOptions],
     ) -> Any:
         """Run a Python script as `workers` processes, as `trek launch` does; with launcher="mpirun" under MPI."""
-        if launcher not in ("trek", "mpirun"):
-            raise InputError(f"launcher is 'trek' or 'mpirun', got {launcher!r}.")
         program: list[Any] = [sys.executable, str(script), *args]
         hosts = Path(hostfile) if hostfile else None
+        own: dict[str, Any] = {"workers": workers, "hostfile": hosts}
         if launcher == "mpirun":
             program = ["mpirun", "-n", str(workers), *(["--hostfile", str(hosts)] if hosts else []), *program]
-        settings = Settings(
-            retries=retries, backoff_s=backoff_s, timeout_s=timeout_s, env=dict(env or {}),
-            cwd=Path(cwd) if cwd else None, cache=bool(outputs) if cache is None else cache,
-            workers=workers if launcher == "trek" else 1, hostfile=hosts if launcher == "trek" else None,
-        )  # fmt: skip
-        chosen = name or Path(script).stem
-        return self._add_command(chosen, program, settings, outputs=outputs, after=after, when=when, script=str(script))
+            own = {}
+        elif launcher != "trek":
+            raise InputError(f"launcher is 'trek' or 'mpirun', got {launcher!r}.")
+        return self._add_command(name or Path(script).stem, program, options, outputs=outputs, cache=cache, **own)
+
+    def service(
+        self,
+        name: str,
+        argv: Sequence[Any],
+        *,
+        ready: int | str | Param,
+        detach: bool = False,
+        **options: Unpack[StepOptions],
+    ) -> Any:
+        """Start `argv`, wait until `ready`, a port of this machine or a URL, answers, and keep it for later steps.
+
+        Gives the service's address, such as "http://127.0.0.1:8080". The service is started in every run and ends with
+        it. With `detach` it stays after the run: a later run keeps it while nothing about it changed and else puts
+        another in its place; `trek flow stop` ends it. It has `timeout_s` (60) to answer.
+        """
+        if not isinstance(ready, int | str | Param) or isinstance(ready, bool):
+            raise InputError(f"ready is a port or a URL, got {ready!r}.")
+        options.setdefault("timeout_s", _START_TIMEOUT_S)
+        work = ServiceWork(_words(argv), ready=ready, is_detached=detach)
+        return self._add(name, work, options, cache=False)
+
+    def experiment(
+        self,
+        config: str | Path,
+        folder: str | Path,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        cache: bool = True,
+        **options: Unpack[StepOptions],
+    ) -> Any:
+        """Run a whole experiment, as `trek experiment create CONFIG FOLDER`; gives its best `Checkpoint`.
+
+        `overrides` set parts of the config by dotted names, and may hold outputs and parameters.
+        """
+        from trek.flow.experiments import run_experiment
+
+        base = Path(options.get("cwd") or "")
+        work = FunctionWork(run_experiment, (base / config, base / folder), {"overrides": dict(overrides or {})})
+        return self._add(name or Path(config).stem, work, options, cache=cache, is_apart=True)
 
     def run(
         self,
@@ -199,30 +222,30 @@ class Flow:
         self,
         name: str,
         argv: Sequence[Any],
-        settings: Settings,
+        options: StepOptions,
         *,
         outputs: Sequence[str],
-        after: Iterable[Output | Step | Sequence[Output]],
-        when: Any,
-        script: str | None = None,
+        cache: bool | None,
+        **own: Any,
     ) -> Any:
-        if isinstance(argv, str) or not argv:
-            raise InputError(f"a command is a list of its words, such as ['python', 'evaluate.py'], got {argv!r}.")
         if isinstance(outputs, str):
             raise InputError(f"outputs is a list of file names, got {outputs!r}. Write [{outputs!r}].")
-        work = CommandWork(tuple(argv), tuple(outputs), script)
-        return self._add(
-            Step(self._unique(name), work, settings, num_outputs=max(len(outputs), 1), after=_steps(after), when=when)
-        )
+        work = CommandWork(_words(argv), tuple(outputs))
+        is_kept = bool(outputs) if cache is None else cache
+        return self._add(name, work, options, num_outputs=max(len(outputs), 1), cache=is_kept, **own)
 
-    def _add(self, step: Step) -> Any:
+    def _add(self, name: str, work: Work, options: StepOptions, *, num_outputs: int = 1, **own: Any) -> Any:
+        settings = make_settings(options, **own)
+        after = _steps(options.get("after", ()))
+        step = Step(name, work, settings, num_outputs=num_outputs, after=after, when=options.get("when"))
         for other in step.upstream():
             if other not in self._members:
                 raise InputError(f"step {step.name!r} takes from {other.name!r}, which belongs to another flow.")
+        step.name = self._unique(name)
         self.steps.append(step)
         self._members.add(step)
-        outputs = tuple(Output(step, index) for index in range(step.num_outputs))
-        return outputs if step.num_outputs > 1 else outputs[0]
+        outputs = tuple(Output(step, index) for index in range(num_outputs))
+        return outputs if num_outputs > 1 else outputs[0]
 
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
@@ -241,6 +264,18 @@ def _steps(after: Iterable[Output | Step | Sequence[Output]]) -> tuple[Step, ...
         else:
             raise InputError(f"after= takes steps or their outputs, got {one!r}.")
     return tuple(dict.fromkeys(found))
+
+
+def _words(argv: Sequence[Any]) -> tuple[Any, ...]:
+    if isinstance(argv, str) or not argv:
+        raise InputError(f"a command is a list of its words, such as ['python', 'evaluate.py'], got {argv!r}.")
+    return tuple(argv)
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    if not callable(function):
+        raise InputError(f"a step needs a function, got {function!r}.")
+    return function
 
 
 def _name_of(function: Callable[..., Any]) -> str:

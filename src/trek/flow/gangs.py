@@ -11,18 +11,18 @@ import pickle
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
-from trek.engines.failure import describe_failure, find_exception
+from trek.engines.failure import to_error
 from trek.errors import InputError, TrekError
 from trek.flow.artefacts import Stored, store_value
 from trek.flow.graph import CommandWork, FunctionWork
 from trek.flow.member import ANSWER, REQUEST
-from trek.flow.pool import pack, to_ended
+from trek.flow.packing import pack_arguments, pack_function
+from trek.flow.pool import to_ended
 from trek.flow.tasks import Ended, Mailbox, Task
 
-_GRACE_S = 5.0
+GRACE_S = 5.0
 
 
 class Gangs:
@@ -36,22 +36,13 @@ class Gangs:
 
     def submit(self, task: Task) -> None:
         """Start the task's processes."""
-        task.attempt.mkdir(parents=True, exist_ok=True)
-        log = task.log.open("a", encoding="utf-8")
-        has_prefix = task.step.settings.workers > 1
-
-        def write(line: OutputLine) -> None:
-            log.write(f"[rank {line.rank}] {line.text}\n" if has_prefix else f"{line.text}\n")
-            log.flush()
-
         try:
-            gang = self._engine.start(_to_spec(task), on_line=write)
+            gang = start_gang(self._engine, task, to_spec(task))
         except TrekError as error:
-            log.close()
             self._mailbox.put(Ended(task, error=str(error)))
             return
         self._running[task] = gang
-        thread = threading.Thread(target=self._watch, args=(task, gang, log), name=f"trek-flow-{task.step.name}")
+        thread = threading.Thread(target=self._watch, args=(task, gang), name=f"trek-flow-{task.step.name}")
         thread.start()
         self._threads.append(thread)
 
@@ -59,7 +50,7 @@ class Gangs:
         """End the task's processes; nothing more is heard of it."""
         gang = self._running.pop(task, None)
         if gang is not None:
-            thread = threading.Thread(target=gang.stop, kwargs={"grace_s": _GRACE_S}, name="trek-flow-cancel")
+            thread = threading.Thread(target=gang.stop, kwargs={"grace_s": GRACE_S}, name="trek-flow-cancel")
             thread.start()
             self._threads.append(thread)
 
@@ -70,22 +61,45 @@ class Gangs:
         for thread in self._threads:
             thread.join()
 
-    def _watch(self, task: Task, gang: Gang, log: Any) -> None:
+    def _watch(self, task: Task, gang: Gang) -> None:
         failure = gang.wait_first_failure()
-        gang.stop(grace_s=_GRACE_S)
-        log.close()
+        gang.stop(grace_s=GRACE_S)
         ended = _to_ended(task, failure)
         if self._running.pop(task, None) is not None:
             self._mailbox.put(ended)
 
 
-def _to_spec(task: Task) -> GangSpec:
+def start_gang(engine: Engine, task: Task, spec: GangSpec) -> Gang:
+    """Start what `spec` says, and write its output into the task's log."""
+    log = task.log.open("a", encoding="utf-8", buffering=1)
+    alive = set(range(spec.num_workers))
+
+    def write(line: OutputLine) -> None:
+        log.write(f"[rank {line.rank}] {line.text}\n" if spec.num_workers > 1 else f"{line.text}\n")
+
+    def close_after_last(exit_: Exit) -> None:
+        alive.discard(exit_.rank)
+        if not alive:
+            log.close()
+
+    try:
+        return engine.start(spec, on_line=write, on_exit=close_after_last)
+    except BaseException:
+        log.close()
+        raise
+
+
+def to_spec(task: Task) -> GangSpec:
+    """What the engine shall run for a task."""
     settings = task.step.settings
-    env = {**settings.env, "TREK_OUTPUT_DIR": str(output_folder(task.attempt))}
+    task.attempt.mkdir(parents=True, exist_ok=True)
     command = _write_request(task) if isinstance(task.step.work, FunctionWork) else _command(task)
-    if isinstance(task.step.work, CommandWork):
-        env |= {name: str(value) for name, value in task.values[1].items()}
-    return GangSpec(command, settings.workers, env=env, cwd=settings.cwd, hostfile=settings.hostfile)
+    variables = {
+        **task.env,
+        "TREK_OUTPUT_DIR": str(output_folder(task.attempt)),
+        "TREK_FLOW_TASK": f"{task.run}/{task.key[:16]}",
+    }
+    return GangSpec(command, settings.workers, env=variables, cwd=settings.cwd, hostfile=settings.hostfile)
 
 
 def output_folder(attempt: Path) -> Path:
@@ -96,7 +110,7 @@ def output_folder(attempt: Path) -> Path:
 
 
 def _command(task: Task) -> list[str]:
-    words = [os.fspath(word) if isinstance(word, Path) else str(word) for word in task.values[0]]
+    words = [os.fspath(word) if isinstance(word, Path) else str(word) for word in task.values["argv"]]
     # "python" means the Python that runs the flow, wherever PATH would lead.
     return [sys.executable if words[0] in ("python", "python3") else words[0], *words[1:]]
 
@@ -104,12 +118,12 @@ def _command(task: Task) -> list[str]:
 def _write_request(task: Task) -> list[str]:
     work = task.step.work
     assert isinstance(work, FunctionWork)
-    args, kwargs, _ = task.values
     request = {
         "sys_path": sys.path,
-        "function": pack(work.function, what=f"the function of step {task.step.name!r}"),
-        "arguments": pack((args, kwargs), what=f"the arguments of step {task.step.name!r}"),
+        "function": pack_function(work.function, task.step.name),
+        "arguments": pack_arguments(task),
         "num_outputs": task.step.num_outputs,
+        "digest": task.digest,
     }
     (task.attempt / REQUEST).write_bytes(pickle.dumps(request))
     return [sys.executable, "-m", "trek.flow.member", str(task.attempt)]
@@ -120,16 +134,12 @@ def _to_ended(task: Task, failure: Exit | None) -> Ended:
     if isinstance(task.step.work, FunctionWork) and answer.exists() and failure in (None, _by_keeper(failure)):
         return to_ended(task, json.loads(answer.read_text()))
     if failure is not None:
-        last = describe_failure(failure, num_workers=task.step.settings.workers).splitlines()[-1]
-        return Ended(
-            task,
-            error=last.removeprefix("trek: error: ").rstrip("."),
-            traceback="\n".join(find_exception(failure.last_lines)),
-        )
+        error = to_error(failure, num_workers=task.step.settings.workers)
+        return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)
     try:
         return Ended(task, outputs=_collect(task))
-    except TrekError as error:
-        return Ended(task, error=str(error))
+    except TrekError as missing:
+        return Ended(task, error=str(missing))
 
 
 def _by_keeper(failure: Exit | None) -> Exit | None:

@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trek.errors import InputError
-
-Handover = Literal["disk", "memory"]
-_SCALARS: dict[type, Callable[[str], Any]] = {str: str, int: int, float: float}
-_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a step is run, as opposed to what it does."""
-
-    retries: int = 0
-    backoff_s: float = 1.0
-    """Before the first retry; doubles with every further one, with jitter."""
-    timeout_s: float | None = None
-    workers: int = 1
-    handover: Handover = "disk"
-    """How its inputs reach it: `memory` keeps them in shared memory while the run lasts."""
-    cache: bool = True
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: Path | None = None
-    hostfile: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.retries < 0:
-            raise InputError(f"retries is a number of further attempts, at least 0, got {self.retries}.")
-        if self.timeout_s is not None and self.timeout_s <= 0:
-            raise InputError(f"timeout_s is a number of seconds above 0, got {self.timeout_s}. Leave it out for none.")
-        if self.workers < 1:
-            raise InputError(f"a step needs at least 1 worker, got {self.workers}.")
-        if self.handover not in ("disk", "memory"):
-            raise InputError(f"handover is 'disk' or 'memory', got {self.handover!r}.")
+from trek.flow.settings import Param, Settings
 
 
 @dataclass(frozen=True)
@@ -50,6 +19,10 @@ class FunctionWork:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
+    def values(self) -> dict[str, Any]:
+        """What may hold references."""
+        return {"args": self.args, "kwargs": dict(self.kwargs)}
+
 
 @dataclass(frozen=True)
 class CommandWork:
@@ -57,8 +30,39 @@ class CommandWork:
 
     argv: tuple[Any, ...]
     output_names: tuple[str, ...] = ()
-    script: str | None = None
-    """The Python file among `argv`, whose imports count as its code."""
+
+    def values(self) -> dict[str, Any]:
+        """What may hold references."""
+        return {"argv": self.argv}
+
+
+@dataclass(frozen=True)
+class ServiceWork(CommandWork):
+    """A command line that goes on running: it is there once something answers at `ready`, a port or a URL."""
+
+    ready: Any = None
+    is_detached: bool = False
+    """Whether it outlives the run."""
+
+    def values(self) -> dict[str, Any]:
+        """What may hold references."""
+        return {"argv": self.argv, "ready": self.ready}
+
+
+@dataclass(frozen=True)
+class MapWork:
+    """A function to call for each of the items that another step will give; the parts are made when those are known."""
+
+    function: Callable[..., Any]
+    items: Any
+    kwargs: Mapping[str, Any]
+
+    def values(self) -> dict[str, Any]:
+        """What may hold references."""
+        return {"items": self.items, "kwargs": dict(self.kwargs)}
+
+
+Work = FunctionWork | CommandWork | MapWork
 
 
 @dataclass(eq=False)
@@ -66,7 +70,7 @@ class Step:
     """One node: what it does, what it waits for, how it is run."""
 
     name: str
-    work: FunctionWork | CommandWork
+    work: Work
     settings: Settings
     num_outputs: int = 1
     after: tuple[Step, ...] = ()
@@ -75,11 +79,9 @@ class Step:
     def __repr__(self) -> str:
         return f"Step({self.name!r})"
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> dict[str, Any]:
         """Everything written at the step's definition that may hold references."""
-        if isinstance(self.work, FunctionWork):
-            return (self.work.args, dict(self.work.kwargs), self.when)
-        return (self.work.argv, dict(self.settings.env), self.when)
+        return {**self.work.values(), "env": dict(self.settings.env), "when": self.when}
 
     def inputs(self) -> list[Output]:
         """The outputs of other steps it takes."""
@@ -132,36 +134,6 @@ class OutputFolder:
 OUTPUT_DIR = OutputFolder()
 
 
-@dataclass(frozen=True)
-class Param:
-    """A value that is chosen when the flow is run. Its type is that of its default."""
-
-    name: str
-    default: Any
-    help: str = ""
-
-    def parse(self, text: str) -> Any:
-        """`text` from a command line as a value of the parameter's type."""
-        kind = type(self.default)
-        if kind is bool:
-            if text.lower() not in _TRUTHS:
-                raise InputError(f"parameter {self.name!r} is true or false, got {text!r}.")
-            return _TRUTHS[text.lower()]
-        try:
-            return _SCALARS[kind](text)
-        except ValueError as error:
-            raise InputError(f"parameter {self.name!r} is a {kind.__name__}, got {text!r}.") from error
-
-    def check(self, value: Any) -> Any:
-        """`value` from Python code, if its type fits."""
-        kind = type(self.default)
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if type(value) is not kind:
-            raise InputError(f"parameter {self.name!r} is a {kind.__name__}, got {value!r}.")
-        return value
-
-
 Reference = Output | PathOf | Param | OutputFolder
 
 
@@ -189,6 +161,11 @@ def substitute(value: Any, replace: Callable[[Reference], Any]) -> Any:
         inner_values = [substitute(inner, replace) for inner in value]
         return type(value)(*inner_values) if hasattr(value, "_fields") else tuple(inner_values)
     return value
+
+
+def graph_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The graph as plain data, for the records and for drawing."""
+    return [{"name": step.name, "after": [up.name for up in step.upstream()]} for step in steps]
 
 
 def order(steps: Sequence[Step]) -> TopologicalSorter[Step]:

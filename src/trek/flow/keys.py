@@ -10,7 +10,19 @@ from typing import Any
 from trek.flow.artefacts import Stored
 from trek.flow.code import code_parts, script_parts, value_digest
 from trek.flow.contents import digest_path, digest_text
-from trek.flow.graph import CommandWork, FunctionWork, Output, OutputFolder, Param, PathOf, Reference, Step, substitute
+from trek.flow.graph import (
+    CommandWork,
+    FunctionWork,
+    MapWork,
+    Output,
+    OutputFolder,
+    PathOf,
+    Reference,
+    ServiceWork,
+    Step,
+    substitute,
+)
+from trek.flow.settings import Param
 
 Components = dict[str, str]
 
@@ -42,6 +54,7 @@ class Keymaker:
             parts = {f"code of {name}": digest for name, digest in self._function_parts(work.function).items()}
             named = [*enumerate(work.args), *work.kwargs.items()]
             return parts | {f"argument {name}": self._digest(value) for name, value in named}
+        assert not isinstance(work, MapWork), "its parts have keys, itself it has none"
         return self._command_parts(work, folder=step.settings.cwd or Path())
 
     def _function_parts(self, function: Any) -> dict[str, str]:
@@ -60,6 +73,8 @@ class Keymaker:
                 parts |= {f"code of {name}": digest for name, digest in script_parts(path).items()}
             else:
                 parts[f"file {word}"] = digest_path(path)
+        if isinstance(work, ServiceWork):
+            parts["address"] = self._digest(work.ready)
         return parts | {f"output {name}": "" for name in work.output_names}
 
     def _digest(self, value: Any) -> str:

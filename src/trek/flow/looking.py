@@ -8,8 +8,7 @@ from typing import Any
 
 from trek.errors import InputError
 from trek.flow.drawing import Node
-from trek.flow.runner import log_path
-from trek.flow.store import FlowStore, RunRow, StepRow
+from trek.flow.store import FlowStore, RunRow, StepRow, file_name
 
 
 def flow_names(home: Path) -> list[str]:
@@ -73,5 +72,6 @@ def read_log(store: FlowStore, run: RunRow, step: str) -> str:
     key = rows[step].key
     # A step that was not run again wrote its log in the run that its result is from.
     source = store.run_of_result(key) if rows[step].state == "cached" and key else None
-    path = log_path(store.run_folder(source or run.id), step)
+    service = store.services / file_name(step) / "rank_0.log"
+    path = service if service.exists() else store.log_path(source or run.id, step)
     return path.read_text(errors="replace") if path.exists() else ""

@@ -23,7 +23,15 @@ def main(attempt: Path) -> int:
     function = pickle.loads(request["function"])  # noqa: S301
     args, kwargs = pickle.loads(request["arguments"])  # noqa: S301
     is_keeper = World.from_env().is_leader
-    answer = perform(function, args, kwargs, num_outputs=request["num_outputs"], attempt=attempt, is_keeper=is_keeper)
+    answer = perform(
+        function,
+        args,
+        kwargs,
+        num_outputs=request["num_outputs"],
+        attempt=attempt,
+        digest=request["digest"],
+        is_keeper=is_keeper,
+    )
     if is_keeper:
         (attempt / ANSWER).write_text(json.dumps(answer))
     return 1 if "error" in answer else 0

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from trek.flow import janitor
 from trek.flow.graph import FunctionWork, Step
+from trek.flow.settings import Handover, Param, check_handover
 
 _ROOTS = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - where Linux keeps shared memory
 
@@ -22,12 +24,12 @@ _ROOTS = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - where L
 class SharedMemory:
     """The part of one run's outputs that stays in memory. `folder` exists only where some step needs it."""
 
-    def __init__(self, steps: Sequence[Step], *, run: str) -> None:
+    def __init__(self, steps: Sequence[Step], *, run: str, params: Mapping[str, Any]) -> None:
         takers: dict[Step, list[Step]] = {}
         for step in steps:
             for giver in {output.step for output in step.inputs()}:
                 takers.setdefault(giver, []).append(step)
-        self._takers = {giver: set(those) for giver, those in takers.items() if _fits(giver, those)}
+        self._takers = {giver: set(those) for giver, those in takers.items() if _fits(giver, those, params)}
         self._numbers = {giver: number for number, giver in enumerate(self._takers)}
         root = next(root for root in _ROOTS if root.is_dir())
         self.folder = root / f"trek-flow-{run}"
@@ -64,5 +66,10 @@ def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def _fits(giver: Step, takers: Sequence[Step]) -> bool:
-    return isinstance(giver.work, FunctionWork) and all(taker.settings.handover == "memory" for taker in takers)
+def _fits(giver: Step, takers: Sequence[Step], params: Mapping[str, Any]) -> bool:
+    return isinstance(giver.work, FunctionWork) and all(_handover(taker, params) == "memory" for taker in takers)
+
+
+def _handover(step: Step, params: Mapping[str, Any]) -> Handover:
+    chosen = step.settings.handover
+    return check_handover(params[chosen.name]) if isinstance(chosen, Param) else chosen

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.errors import InputError
+from trek.errors import InputError, TrekError
 from trek.flow.artefacts import Stored, store_value
 
 _attempt: Path | None = None
@@ -36,18 +36,23 @@ def perform(
     *,
     num_outputs: int,
     attempt: Path,
+    digest: str | None = None,
     is_keeper: bool = True,
 ) -> dict[str, Any]:
     """Call the function; gives `{"outputs": […]}` or `{"error": …, "traceback": …}`, as JSON can hold it.
 
-    Only the keeper stores outputs: of several ranks that is the first.
+    Only the keeper stores outputs: of several ranks that is the first. `digest` names them where they live in memory.
     """
     global _attempt
     _attempt = attempt
     try:
         result = function(*load_inputs(args), **load_inputs(dict(kwargs)))
         values = _split(result, num_outputs) if is_keeper else []
-        stored = [store_value(value, attempt / f"output_{index}") for index, value in enumerate(values)]
+        names = [f"{digest}.{index}" if digest else None for index in range(len(values))]
+        stored = [
+            store_value(value, attempt / f"output_{index}", digest=name)
+            for index, (value, name) in enumerate(zip(values, names, strict=True))
+        ]
         return {"outputs": [one.to_json() for one in stored]}
     except SystemExit as exit_:
         return {"error": f"SystemExit: it left with code {exit_.code}", "traceback": ""}
@@ -78,12 +83,12 @@ def _split(result: Any, num_outputs: int) -> list[Any]:
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    """The user's frames alone: those of this file are cut off."""
+    """The user's frames alone: those of this package before them are cut off."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+    while frames is not None and Path(frames.tb_frame.f_code.co_filename).is_relative_to(Path(__file__).parent):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
-    is_ours = isinstance(error, InputError) and frames is None
+    is_ours = isinstance(error, TrekError) and frames is None
     print(error if is_ours else text, file=sys.stderr)
     headline = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text}

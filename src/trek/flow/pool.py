@@ -17,17 +17,16 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from importlib.machinery import PathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec
-from trek.engines.failure import describe_failure
+from trek.engines.failure import to_error
 from trek.errors import InputError
 from trek.flow.artefacts import Stored
 from trek.flow.graph import FunctionWork
+from trek.flow.packing import pack_arguments, pack_function
 from trek.flow.tasks import Ended, Mailbox, Task
 
 _GRACE_S = 1.0
@@ -127,7 +126,7 @@ class Pool:
         never_came = worker.connection is None and not worker.has_hung_up
         task = worker.task or (self._waiting.popleft() if never_came and self._waiting else None)
         self._dismiss(worker)
-        why = describe_failure(exit_, num_workers=1).splitlines()[-1].partition("(pid")[2].rstrip(".")
+        why = str(to_error(exit_, num_workers=1)).partition("(pid")[2].rstrip(".")
         return Ended(task, error=f"its process (pid{why}") if task else None
 
     def _welcome(self) -> None:
@@ -156,16 +155,16 @@ class Pool:
     def _request(self, worker: _Worker, task: Task) -> dict[str, Any]:
         work = task.step.work
         assert isinstance(work, FunctionWork)
-        args, kwargs, _ = task.values
-        settings = task.step.settings
+        folder = task.step.settings.cwd
         request = {
             "function_id": id(work.function),
-            "arguments": pack((args, kwargs), what=f"the arguments of step {task.step.name!r}"),
+            "arguments": pack_arguments(task),
             "num_outputs": task.step.num_outputs,
             "attempt": str(task.attempt),
+            "digest": task.digest,
             "log": str(task.log),
-            "env": dict(settings.env),
-            "cwd": str(settings.cwd) if settings.cwd else None,
+            "env": task.env,
+            "cwd": str(folder) if folder else None,
         }
         if id(work.function) not in worker.known_functions:
             request["function"] = self._blob(work.function, task.step.name)
@@ -174,7 +173,7 @@ class Pool:
 
     def _blob(self, function: Callable[..., Any], name: str) -> bytes:
         if id(function) not in self._blobs:  # the function is kept with it, so that its id stays its own
-            self._blobs[id(function)] = function, pack(function, what=f"the function of step {name!r}")
+            self._blobs[id(function)] = function, pack_function(function, name)
         return self._blobs[id(function)][1]
 
     def _hear(self, worker: _Worker) -> Ended | None:
@@ -206,34 +205,6 @@ class Pool:
 def _see_off(gang: Gang, patience_s: float) -> None:
     gang.wait(patience_s)
     gang.stop(grace_s=_GRACE_S)
-
-
-def pack(value: Any, *, what: str) -> bytes:
-    """Pickle for a process of our own; by value what only this process knows, such as functions of a script."""
-    import cloudpickle
-
-    module = sys.modules.get(getattr(value, "__module__", None) or "")
-    if module is not None and not _is_importable(module):
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        packed: bytes = cloudpickle.dumps(value)
-    except Exception as error:  # whatever the user's objects raise when they are packed
-        raise InputError(f"{what} cannot be sent to another process: {error}. Keep to data and functions.") from error
-    return packed
-
-
-def _is_importable(module: ModuleType) -> bool:
-    """Whether a new process with our `sys.path` would find this very module under its name."""
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__ == "__main__":
-        return True  # built in; or cloudpickle's own affair
-    folders: list[str] | None = None
-    for part in module.__name__.split("."):
-        spec = PathFinder.find_spec(part, folders)
-        if spec is None:
-            return False
-        folders = list(spec.submodule_search_locations or [])
-    return spec is not None and spec.origin == file
 
 
 def to_ended(task: Task, answer: dict[str, Any]) -> Ended:

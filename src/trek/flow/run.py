@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ from trek.engines import open_engine
 from trek.errors import InputError, TrainingError
 from trek.flow.artefacts import Stored
 from trek.flow.flow import Flow
-from trek.flow.graph import Output, Step, ancestors, descendants
+from trek.flow.graph import Output, Step, graph_of
+from trek.flow.plan import Plan, make_plan, share_threads
 from trek.flow.reporting import choose_reporter
-from trek.flow.runner import Plan, Runner, graph_of, log_path, parse_params
+from trek.flow.runner import Runner
 from trek.flow.store import FlowStore, StepRow
 from trek.flow.tasks import Ended
 from trek.world import trek_home
@@ -84,35 +87,19 @@ def run_flow(
         names = [step.name for step in plan.steps]
         run = store.begin_run(names, params=values, source=flow.source, graph=graph_of(plan.steps), resume=resume)
         reporter = choose_reporter(len(plan.steps), show=show)
-        runner = Runner(plan, run=run, store=store, params=values, engine=engine, reporter=reporter, previous=previous)
+        runner = Runner(
+            plan, run=run, store=store, params=values, engine=engine, reporter=reporter, previous=previous,
+            threads=_share_threads(plan),
+        )  # fmt: skip
         try:
             _run_to_the_end(runner, run, store)
         finally:
             reporter.close()
         if runner.failed:
-            raise _to_error(flow, runner.failed, store.run_folder(run))
+            raise _to_error(runner.failed, run, store)
         return Run(run, outputs=runner.stored, steps=store.steps(run), store_folder=store.folder)
     finally:
         store.close()
-
-
-def make_plan(flow: Flow, *, parallel: int, force: bool, from_step: str | None, only: str | None) -> Plan:
-    """Which steps are run, which must be, and which may not."""
-    if not flow.steps:
-        raise InputError(f"flow {flow.name!r} has no steps. Add some with flow.step(function, …).")
-    if parallel < 1:
-        raise InputError(f"parallel is the number of slots, at least 1, got {parallel}.")
-    if from_step is not None and only is not None:
-        raise InputError("--from and --only exclude each other. Leave one out.")
-    if only is not None:
-        chosen = flow.find(only)
-        needed = ancestors([chosen])
-        steps = [step for step in flow.steps if step in needed]
-        return Plan(steps, frozenset({chosen}), frozenset(needed - {chosen}), parallel)
-    forced: set[Step] = set(flow.steps) if force else set()
-    if from_step is not None:
-        forced |= descendants([flow.find(from_step)], among=flow.steps)
-    return Plan(flow.steps, frozenset(forced), parallel=parallel)
 
 
 def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +115,13 @@ def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[d
     row = store.find_run(run)
     if row.is_alive:
         raise InputError(f"run {run!r} is still going on in process {row.pid}. Wait for it, or end it first.")
-    return {**parse_params(row.params), **params}, {step.name: step for step in store.steps(run)}
+    return {**json.loads(row.params), **params}, {step.name: step for step in store.steps(run)}
+
+
+def _share_threads(plan: Plan) -> dict[Step, int]:
+    """Threads of each step; none where the user has said how many there shall be."""
+    is_said = "OMP_NUM_THREADS" in os.environ
+    return {} if is_said else share_threads(plan, num_cores=len(os.sched_getaffinity(0)))
 
 
 def _run_to_the_end(runner: Runner, run: str, store: FlowStore) -> None:
@@ -143,13 +136,13 @@ def _run_to_the_end(runner: Runner, run: str, store: FlowStore) -> None:
     store.finish_run(run, "failed" if runner.failed else "done")
 
 
-def _to_error(flow: Flow, failed: Mapping[Step, Ended], run_folder: Path) -> TrainingError:
+def _to_error(failed: Mapping[Step, Ended], run: str, store: FlowStore) -> TrainingError:
     step, ended = next(iter(failed.items()))
-    log = log_path(run_folder, step.name)
+    log = store.log_path(run, step.name)
     others = f" {len(failed) - 1} more failed." if len(failed) > 1 else ""
+    what = f"{ended.error}" if f"{ended.error}".endswith((".", "?")) else f"{ended.error}."
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
     return TrainingError(
-        f"step {step.name!r} failed: {ended.error}.{others} "
-        f"When that is mended: trek flow resume {flow.name}. Its log: {log}",
+        f"step {step.name!r} failed: {what}{others} When that is mended: trek flow resume {store.name}. Its log: {log}",
         traceback_text=ended.traceback or "\n".join(lines),
     )

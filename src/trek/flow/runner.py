@@ -8,51 +8,44 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import json
 import random
 import shutil
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from trek.engines import Engine
 from trek.errors import InputError
-from trek.flow.artefacts import Stored
+from trek.flow.artefacts import Stored, join_parts
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
     FunctionWork,
+    MapWork,
     Output,
     OutputFolder,
-    Param,
     PathOf,
     Reference,
+    ServiceWork,
     Step,
     order,
     substitute,
 )
 from trek.flow.keys import Components, Keymaker, explain_change, make_key
+from trek.flow.maps import Maps
 from trek.flow.memory import SharedMemory
+from trek.flow.plan import Plan
 from trek.flow.pool import Pool
 from trek.flow.reporting import Reporter
+from trek.flow.services import Services
+from trek.flow.settings import Param
 from trek.flow.store import FINISHED, FlowStore, StepRow
 from trek.flow.tasks import Ended, Mailbox, Task
 
 _MAX_BACKOFF_S = 60.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which steps a run is about, and how each is treated."""
-
-    steps: Sequence[Step]
-    forced: frozenset[Step] = frozenset()
-    must_be_kept: frozenset[Step] = frozenset()
-    """Steps that may not run, only give what they gave before."""
-    parallel: int = 1
 
 
 class Runner:
@@ -68,25 +61,27 @@ class Runner:
         engine: Engine,
         reporter: Reporter,
         previous: Mapping[str, StepRow],
+        threads: Mapping[Step, int],
     ) -> None:
         self._plan, self._run, self._store, self._reporter, self._previous = plan, run, store, reporter, previous
-        self._params = params
+        self._params, self._threads = params, threads
         self.stored: dict[Output, Stored] = {}
         self.failed: dict[Step, Ended] = {}
         self._skipped: set[Step] = set()
         self._keys = Keymaker(params, self.stored)
         self._sorter = order(plan.steps)
-        self._positions = {step: position for position, step in enumerate(plan.steps)}
-        self._memory = SharedMemory(plan.steps, run=run)
+        self._maps = Maps()
+        self._memory = SharedMemory(plan.steps, run=run, params=params)
         self._mailbox = Mailbox()
         self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox)
         self._gangs = Gangs(engine, mailbox=self._mailbox)
+        self._services = Services(engine, mailbox=self._mailbox, folder=store.services)
         self._queue: deque[tuple[Step, int]] = deque()
         self._delayed: list[tuple[float, int, Step, int]] = []
         self._running: dict[Task, int] = {}
         self._found: dict[Step, tuple[str, Components, str]] = {}
         self._started: dict[Step, float] = {}
-        self._tie = itertools.count()
+        self._numbers = itertools.count()
         self._dice = random.Random()  # noqa: S311 - jitter; not the user's generator
 
     def run(self) -> None:
@@ -105,6 +100,7 @@ class Runner:
         finally:
             self._pool.close()
             self._gangs.close()
+            self._services.close()
             self._mailbox.close()
             self._memory.close()
 
@@ -114,9 +110,14 @@ class Runner:
                 self._consider(step)
 
     def _consider(self, step: Step) -> None:
-        """Skip the step, find its result, or queue it."""
+        """Skip the step, divide it, find its result, or queue it."""
+        if any(up in self.failed for up in step.upstream()):
+            return  # a service that failed after it was there
         if not self._is_wanted(step):
             self._finish_skipped(step)
+            return
+        if isinstance(step.work, MapWork):
+            self._divide(step)
             return
         components = self._keys.components(step)
         key = make_key(components)
@@ -124,7 +125,7 @@ class Runner:
         self._found[step] = key, components, reason
         if outputs is not None:
             self._finish_kept(step, outputs, reason)
-        elif step in self._plan.must_be_kept:
+        elif self._maps.whole(step) in self._plan.must_be_kept:
             raise InputError(f"step {step.name!r} must run before --only can use it: {reason}. Run the flow first.")
         else:
             self._queue.append((step, 1))
@@ -136,8 +137,10 @@ class Runner:
 
     def _find_kept(self, step: Step, key: str, components: Components) -> tuple[list[Stored] | None, str]:
         """Outputs that may stand for a run of the step, and why they may or may not."""
-        if step in self._plan.forced:
+        if self._maps.whole(step) in self._plan.forced:
             return None, "it was asked for"
+        if isinstance(step.work, ServiceWork):
+            return None, "a service is needed in every run"
         if self._memory.holds(step):
             return None, "its output lives in memory only"
         row = self._previous.get(step.name)
@@ -152,6 +155,27 @@ class Runner:
             if (change := stored.find_change()) is not None:
                 return None, change
         return outputs, "nothing changed"
+
+    def _divide(self, step: Step) -> None:
+        """Put the parts of a map in its place; it is done when they are."""
+        assert isinstance(step.work, MapWork)
+        parts = self._maps.divide(step, substitute(step.work.items, self._value_of))
+        self._started[step] = time.time()
+        self._store.add_steps(self._run, [part.name for part in parts])
+        self._store.update_step(self._run, step.name, state="running", started=self._started[step], ended=None)
+        for part in parts:
+            self._consider(part)
+        self._finish_map(step)
+
+    def _finish_map(self, step: Step) -> None:
+        """Hand the parts' results on as one, if they are all there."""
+        outputs = [Output(part) for part in self._maps.parts(step)]
+        if Output(step) in self.stored or not all(output in self.stored for output in outputs):
+            return
+        reason = f"{len(outputs)} items"
+        self._store.update_step(self._run, step.name, state="done", reason=reason, ended=time.time(), error=None)
+        self._reporter.ended(step, "done", reason=reason, seconds=time.time() - self._started[step])
+        self._hand_on(step, [join_parts([self.stored[output] for output in outputs])])
 
     def _finish_skipped(self, step: Step) -> None:
         self._skipped.add(step)
@@ -171,7 +195,10 @@ class Runner:
         for index, stored in enumerate(outputs):
             self.stored[Output(step, index)] = stored
         self._memory.release_inputs(step)
-        self._sorter.done(step)
+        if (whole := self._maps.whole(step)) is step:
+            self._sorter.done(step)
+        else:
+            self._finish_map(whole)
 
     def _dispatch(self) -> None:
         free = self._plan.parallel - sum(self._running.values())
@@ -184,15 +211,9 @@ class Runner:
         return min(step.settings.workers, self._plan.parallel)
 
     def _start(self, step: Step, number: int, slots: int) -> None:
-        root = self._memory.folder if self._memory.holds(step) else self._store.run_folder(self._run)
-        attempt = root / "attempts" / f"{self._positions[step]}.{number}"
-        shutil.rmtree(attempt, ignore_errors=True)
-        values = substitute(step.values(), lambda reference: self._stand_in(reference, attempt))
-        log = log_path(self._store.run_folder(self._run), step.name)
-        now = time.time()
-        timeout_s = step.settings.timeout_s
-        task = Task(step, number, values, attempt, log, None if timeout_s is None else time.monotonic() + timeout_s)
+        task = self._make_task(step, number)
         key, _, reason = self._found[step]
+        now = time.time()
         self._started.setdefault(step, now)
         self._store.update_step(
             self._run, step.name, state="running", key=key, reason=reason, attempt=number, started=now, ended=None
@@ -201,8 +222,32 @@ class Runner:
         self._reporter.started(step, number=number, reason=reason)
         self._executor(step).submit(task)
 
-    def _executor(self, step: Step) -> Pool | Gangs:
-        return self._pool if isinstance(step.work, FunctionWork) and step.settings.workers == 1 else self._gangs
+    def _make_task(self, step: Step, number: int) -> Task:
+        is_in_memory = self._memory.holds(step)
+        root = self._memory.folder if is_in_memory else self._store.run_folder(self._run)
+        attempt = root / "attempts" / str(next(self._numbers))
+        shutil.rmtree(attempt, ignore_errors=True)
+        key, settings = self._found[step][0], step.settings
+        # What lives in memory is named by the key it would be kept under, or by nothing that comes again.
+        digest = (key if settings.cache else uuid.uuid4().hex) if is_in_memory else None
+        return Task(
+            step,
+            number,
+            values=substitute(step.values(), lambda reference: self._stand_in(reference, attempt)),
+            run=self._run,
+            key=key,
+            attempt=attempt,
+            log=self._store.log_path(self._run, step.name),
+            deadline=None if settings.timeout_s is None else time.monotonic() + settings.timeout_s,
+            digest=digest,
+            num_threads=self._threads.get(self._maps.whole(step)) if settings.workers == 1 else None,
+        )
+
+    def _executor(self, step: Step) -> Pool | Gangs | Services:
+        if isinstance(step.work, ServiceWork):
+            return self._services
+        is_pooled = isinstance(step.work, FunctionWork) and step.settings.workers == 1 and not step.settings.is_apart
+        return self._pool if is_pooled else self._gangs
 
     def _stand_in(self, reference: Reference, attempt: Path) -> Any:
         """What a process is given in place of a reference; artefacts are loaded there, not here."""
@@ -250,7 +295,8 @@ class Runner:
 
     def _take_in(self, ended: Ended) -> None:
         if self._running.pop(ended.task, None) is None:
-            return  # its time was over before
+            self._after_loss(ended)
+            return
         if ended.error is None:
             self._finish_done(ended)
         else:
@@ -283,35 +329,32 @@ class Runner:
         settings = task.step.settings
         if task.number <= settings.retries:
             pause_s = min(settings.backoff_s * 2 ** (task.number - 1), _MAX_BACKOFF_S) * self._dice.uniform(0.5, 1.5)
-            heapq.heappush(self._delayed, (time.monotonic() + pause_s, next(self._tie), task.step, task.number + 1))
+            heapq.heappush(self._delayed, (time.monotonic() + pause_s, next(self._numbers), task.step, task.number + 1))
             self._reporter.failed(task.step, ended, retry_in_s=pause_s)
-            return
-        self.failed[task.step] = ended
-        self._store.update_step(self._run, task.step.name, state="failed", ended=time.time(), error=ended.error)
-        self._reporter.failed(task.step, ended, retry_in_s=None)
+        else:
+            self._fail(ended)
+
+    def _after_loss(self, ended: Ended) -> None:
+        """A service ended early, which matters while a step needs it; or a time was over before."""
+        service = ended.task.step
+        settled = self._settled()
+        if service in settled and any(service in step.upstream() and step not in settled for step in self._plan.steps):
+            self._fail(ended)
+
+    def _fail(self, ended: Ended) -> None:
+        step = ended.task.step
+        self.failed[step] = ended
+        self._store.update_step(self._run, step.name, state="failed", ended=time.time(), error=ended.error)
+        self._reporter.failed(step, ended, retry_in_s=None)
 
     def _mark_blocked(self) -> None:
         if not self.failed:
             return
-        settled = {output.step for output in self.stored} | self._skipped | self.failed.keys()
+        settled = self._settled()
         for step in self._plan.steps:
             if step not in settled:
                 self._store.update_step(self._run, step.name, state="blocked", reason="a step before it failed")
                 self._reporter.ended(step, "blocked", reason="a step before it failed")
 
-
-def log_path(run_folder: Path, name: str) -> Path:
-    """Where a step's output is kept; names that no file can have are spelled out."""
-    safe = "".join(char if char.isalnum() or char in "._-[]" else f"%{ord(char):x}" for char in name)
-    return run_folder / "logs" / f"{safe}.log"
-
-
-def graph_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """The graph as plain data, for the records and for drawing."""
-    return [{"name": step.name, "after": [up.name for up in step.upstream()]} for step in steps]
-
-
-def parse_params(text: str) -> dict[str, Any]:
-    """Parameters from the records."""
-    params: dict[str, Any] = json.loads(text)
-    return params
+    def _settled(self) -> set[Step]:
+        return {output.step for output in self.stored} | self._skipped | self.failed.keys()

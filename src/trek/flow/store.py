@@ -3,6 +3,7 @@
     $TREK_HOME/flows/<flow>/flow.db            records, in SQLite: safe for several runs at a time and for kill -9
     $TREK_HOME/flows/<flow>/objects/ab/abcd…/  artefacts by content; a folder has its name only once it is whole
     $TREK_HOME/flows/<flow>/runs/<run>/        logs of steps, and the attempts that are under way
+    $TREK_HOME/flows/<flow>/services/<step>/   services that outlive their run
 
 Decides nothing: `trek.flow.runner` does.
 """
@@ -125,6 +126,15 @@ class FlowStore:
         """Where a run keeps logs and attempts."""
         return self.folder / "runs" / run
 
+    def log_path(self, run: str, step: str) -> Path:
+        """Where what a step prints is kept."""
+        return self.run_folder(run) / "logs" / f"{file_name(step)}.log"
+
+    @property
+    def services(self) -> Path:
+        """Where detached services keep their files."""
+        return self.folder / "services"
+
     def begin_run(
         self, names: Sequence[str], *, params: Mapping[str, Any], source: str | None, graph: Any, resume: str | None
     ) -> str:
@@ -137,17 +147,22 @@ class FlowStore:
             self._db.execute("insert or replace into runs values (?,?,?,?,?,?,?,?,?)", row)
             # A resumed run keeps what is known of its steps: they may be asked for again after another kill.
             self._db.execute("update steps set position = -1 where run = ?", (run,))
-            self._db.executemany(
-                "insert into steps (run, position, name, state, attempt) values (?,?,?,'pending',0) "
-                "on conflict do update set position = excluded.position",
-                [(run, position, name) for position, name in enumerate(names)],
-            )
+            self.add_steps(run, names)
             self._db.execute("delete from steps where run = ? and position = -1", (run,))
             self._db.execute(
                 "update steps set state = 'pending', error = null where run = ? and state not in (?,?,?)",
                 (run, *FINISHED),
             )
         return run
+
+    def add_steps(self, run: str, names: Sequence[str]) -> None:
+        """Take steps of a run down, after those there are; what is known of them from before stays."""
+        (first,) = self._db.execute("select coalesce(max(position) + 1, 0) from steps where run = ?", (run,)).fetchone()
+        self._db.executemany(
+            "insert into steps (run, position, name, state, attempt) values (?,?,?,'pending',0) "
+            "on conflict do update set position = excluded.position",
+            [(run, position, name) for position, name in enumerate(names, start=first)],
+        )
 
     def finish_run(self, run: str, state: str) -> None:
         """The run's last state; its unfinished attempts are removed."""
@@ -271,6 +286,11 @@ class FlowStore:
                 num_bytes += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
                 shutil.rmtree(folder)
         return count, num_bytes
+
+
+def file_name(name: str) -> str:
+    """A step's name as a file can have it; characters that none can have are spelled out."""
+    return "".join(char if char.isalnum() or char in "._-[]" else f"%{ord(char):x}" for char in name)
 
 
 def _with_time(root: Path, file: FileFacts) -> FileFacts:

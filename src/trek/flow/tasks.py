@@ -19,11 +19,24 @@ class Task:
 
     step: Step
     number: int
-    values: tuple[Any, ...]
+    values: dict[str, Any]
     """As `Step.values`, substituted."""
+    run: str
+    key: str
     attempt: Path
     log: Path
     deadline: float | None = None
+    digest: str | None = None
+    """What outputs that live in memory are known by."""
+
+    num_threads: int | None = None
+    """Its share of the cores; None leaves that to the user or, for several workers, to the engine."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables for its processes."""
+        threads = {} if self.num_threads is None else {"OMP_NUM_THREADS": str(self.num_threads)}
+        return threads | {name: str(value) for name, value in self.values["env"].items()}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ def serve(connection: Connection) -> None:
 
 def _answer(request: dict[str, Any], functions: dict[int, Any]) -> dict[str, Any]:
     with output_into(Path(request["log"])), surroundings(env=request["env"], cwd=request["cwd"]):
+        _use_threads(request["env"])
         try:
             if "function" in request:
                 functions[request["function_id"]] = pickle.loads(request["function"])  # noqa: S301
@@ -44,7 +45,14 @@ def _answer(request: dict[str, Any], functions: dict[int, Any]) -> dict[str, Any
             kwargs,
             num_outputs=request["num_outputs"],
             attempt=Path(request["attempt"]),
+            digest=request["digest"],
         )
+
+
+def _use_threads(env: dict[str, str]) -> None:
+    """What torch would read from the environment when it is loaded, for a torch that an earlier step loaded."""
+    if "torch" in sys.modules and "OMP_NUM_THREADS" in env:
+        sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
 
 
 def main() -> None:

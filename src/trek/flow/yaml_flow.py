@@ -7,8 +7,12 @@
       prepare: {python: "steps:prepare", args: ["${download}"], outputs: 2}
       train: {script: train.py, args: ["--data", "${prepare.0.path}", "--lr", "${lr}"], workers: 2, outputs: [model.pt]}
       evaluate: {command: [python, evaluate.py, "${train.path}"]}
+      search: {experiment: adaptive.yaml, folder: ., overrides: {data.folder: "${prepare.0.path}"}}
+      serve: {service: [python, serve.py, "${search.path}"], ready: 8080, detach: true}
+      shards: {python: "steps:convert", map: "${download}"}
 
-A text that is one `${…}` is a reference to an earlier step's output or to a parameter.
+A text that is one `${…}` is a reference to an earlier step's output or to a parameter. `map` calls the function for
+every item of a list, or of what an earlier step gave.
 """
 
 from __future__ import annotations
@@ -22,13 +26,16 @@ from typing import Any
 
 from trek.errors import ConfigError
 from trek.flow.flow import Flow
+from trek.flow.settings import StepOptions
 
 _REFERENCE = re.compile(r"\$\{([\w-]+)(?:\.(\d+))?(\.path)?\}")
-_SETTINGS = {"after", "when", "retries", "backoff_s", "timeout_s", "env", "cwd", "cache"}
+_SETTINGS = set(StepOptions.__annotations__)
 _KINDS: dict[str, set[str]] = {
-    "python": _SETTINGS | {"args", "kwargs", "outputs", "workers", "handover"},
-    "script": _SETTINGS | {"args", "outputs", "workers", "hostfile", "launcher"},
-    "command": _SETTINGS | {"outputs"},
+    "python": _SETTINGS | {"args", "kwargs", "map", "outputs", "workers", "handover", "cache"},
+    "script": _SETTINGS | {"args", "outputs", "workers", "hostfile", "launcher", "cache"},
+    "command": _SETTINGS | {"outputs", "cache"},
+    "service": _SETTINGS | {"ready", "detach"},
+    "experiment": _SETTINGS | {"folder", "overrides", "cache"},
 }
 
 
@@ -77,14 +84,25 @@ class _Reader:
                 f"It knows {', '.join(sorted(_KINDS[kind]))}."
             )
         settings["after"] = [self._named(one, name) for one in settings.get("after", ())]
+        try:
+            return self._add(kind, name, self._resolve(step[kind], name), settings)
+        except TypeError as error:  # what is missing, or given twice
+            raise ConfigError(f"{self._path}: step {name!r}: {error}.") from error
+
+    def _add(self, kind: str, name: str, what: Any, settings: dict[str, Any]) -> Any:
         args = settings.pop("args", [])
         if kind == "command":
-            return self._flow.command(name, self._resolve(step[kind], name), **settings)
+            return self._flow.command(name, what, **settings)
+        if kind == "service":
+            return self._flow.service(name, what, **settings)
+        if kind == "experiment":
+            return self._flow.experiment(what, settings.pop("folder", "."), name=name, **settings)
         if kind == "script":
-            return self._flow.script(step[kind], *args, name=name, **settings)
-        return self._flow.step(
-            self._function(step[kind], name), *args, name=name, **settings.pop("kwargs", {}), **settings
-        )
+            return self._flow.script(what, *args, name=name, **settings)
+        function, kwargs = self._function(what, name), settings.pop("kwargs", {})
+        if "map" in settings:
+            return self._flow.map(function, settings.pop("map"), name=name, **kwargs, **settings)
+        return self._flow.step(function, *args, name=name, **kwargs, **settings)
 
     def _function(self, spelling: str, name: str) -> Callable[..., Any]:
         module, _, attribute = str(spelling).partition(":")

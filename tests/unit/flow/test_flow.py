@@ -9,7 +9,8 @@ import pytest
 from trek.errors import InputError
 from trek.flow import Flow
 from trek.flow.graph import ancestors, descendants
-from trek.flow.run import complete_params, make_plan
+from trek.flow.plan import make_plan, share_threads
+from trek.flow.run import complete_params
 
 
 def one() -> int:
@@ -53,6 +54,22 @@ def test_a_map_has_a_step_for_each_item() -> None:
     assert flow.step(add, *outputs).step.upstream() == [output.step for output in outputs]
 
 
+def test_a_map_over_an_output_is_one_step_until_it_runs() -> None:
+    flow = Flow("f")
+    items = flow.step(one)
+    output = flow.map(add, items, retries=2, b=3)
+    assert (output.step.name, output.step.settings.retries) == ("add", 2)
+    assert output.step.upstream() == [items.step]
+
+
+def test_an_experiment_step_takes_paths_outputs_and_parameters() -> None:
+    flow = Flow("f")
+    data, lr = flow.step(one), flow.param("lr", 0.1)
+    model = flow.experiment("adaptive.yaml", ".", overrides={"data.folder": data.path, "hyperparameters.lr": lr})
+    assert model.step.name == "adaptive"
+    assert model.step.upstream() == [data.step]
+
+
 def test_ancestors_and_descendants() -> None:
     flow = Flow("f")
     a = flow.step(one, name="a")
@@ -80,7 +97,8 @@ def _takes_from_another(flow: Flow) -> Any:
         (lambda flow: flow.command("x", "ls -l"), "list of its words"),
         (lambda flow: flow.command("x", ["ls"], outputs="a.txt"), "list of file names"),
         (lambda flow: flow.script("x.py", launcher="moon"), "'trek' or 'mpirun', got 'moon'"),
-        (lambda flow: flow.map(one, flow.step(one)), "map needs its items"),
+        (lambda flow: flow.command("x", ["ls"], retrys=3), "no setting 'retrys'"),
+        (lambda flow: flow.service("x", ["ls"], ready=None), "ready is a port or a URL, got None"),
         (lambda flow: flow.param("lr", None), "needs a str, int, float or bool"),
         (lambda flow: [flow.param("lr", 1), flow.param("lr", 2)], "defined twice"),
         (lambda flow: Flow("a/b"), "named with letters"),
@@ -103,6 +121,17 @@ def test_parameters_are_typed() -> None:
         complete_params(flow, {"on": 1})
     with pytest.raises(InputError, match="no parameter 'rl'"):
         complete_params(flow, {"rl": 1})
+
+
+def test_steps_that_may_run_side_by_side_share_the_cores() -> None:
+    flow = Flow("f")
+    raw = flow.step(one, name="raw")
+    parts = flow.map(add, [1, 2, 3], after=[raw])
+    many = flow.map(add, raw, name="many", after=parts)
+    flow.step(add, many, name="last")
+    plan = make_plan(flow, parallel=4, force=False, from_step=None, only=None)
+    shared = {step.name: num for step, num in share_threads(plan, num_cores=12).items()}
+    assert shared == {"raw": 12, "add[0]": 4, "add[1]": 4, "add[2]": 4, "many": 3, "last": 12}
 
 
 def test_a_plan_that_cannot_be_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from trek.errors import ConfigError, InputError, TrainingError
 from trek.flow.flow import Flow
-from trek.flow.graph import CommandWork
+from trek.flow.graph import CommandWork, MapWork, ServiceWork
 from trek.flow.loading import load_flow
 
 
@@ -75,17 +75,24 @@ steps:
   make: {python: "steps_under_test:make", kwargs: {lr: "${lr}"}, outputs: 2, retries: 3}
   train: {script: train.py, args: ["--data", "${make.1.path}"], workers: 2, outputs: [model.pt]}
   show: {command: [cat, "${train.path}"], after: [make], env: {LEVEL: "3"}}
+  each: {python: "steps_under_test:make", map: "${make.0}", kwargs: {lr: 1}}
+  search: {experiment: adaptive.yaml, folder: model, overrides: {hyperparameters.lr: "${lr}"}}
+  serve: {service: [python, serve.py, "${search.path}"], ready: 8080, detach: true}
 """
 
 
 def test_yaml_describes_the_same_graph(tmp_path: Path) -> None:
     _file(tmp_path, "def make(lr):\n    return 1, 2\n", "steps_under_test.py")
     flow = load_flow(_file(tmp_path, YAML, "flow.yaml"))
-    make, train, show = flow.steps
+    make, train, show, each, search, serve = flow.steps
     assert flow.name == "from-yaml"
     assert (make.num_outputs, make.settings.retries, train.settings.workers) == (2, 3, 2)
     assert [step.name for step in show.upstream()] == ["train", "make"]
     assert isinstance(show.work, CommandWork)
+    assert isinstance(each.work, MapWork)
+    assert [step.upstream() for step in (each, search, serve)] == [[make], [], [search]]
+    assert isinstance(serve.work, ServiceWork)
+    assert (serve.work.ready, serve.work.is_detached) == (8080, True)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,7 @@ def test_yaml_describes_the_same_graph(tmp_path: Path) -> None:
         ("steps: {a: {command: [ls], speed: 3}}", "'speed', which a command step does not know"),
         ("steps: {a: {command: [ls, '${b}']}}", "names 'b', which is no earlier step"),
         ("steps: {a: {python: 'nowhere_at_all:f'}}", "cannot be loaded"),
+        ("steps: {a: {service: [ls]}}", "step 'a': .*'ready'"),
         ("a: [", "is not YAML"),
     ],
 )

@@ -28,6 +28,10 @@ class ArtefactKind(ABC):
         The fact `external` names a path outside that is the value itself.
         """
 
+    def save_briefly(self, value: Any, folder: Path) -> dict[str, Any]:
+        """The same for a folder in memory that ends with the run: a kind may leave out what only lasting needs."""
+        return self.save(value, folder)
+
     @abstractmethod
     def load(self, folder: Path, facts: dict[str, Any]) -> Any:
         """The value again, mapped rather than read where that is possible."""

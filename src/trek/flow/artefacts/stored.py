@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,24 @@ from trek.errors import InputError
 from trek.flow.artefacts.arrays import ArrayKind, TensorKind
 from trek.flow.artefacts.base import ArtefactKind
 from trek.flow.artefacts.checkpoints import CheckpointKind
+from trek.flow.artefacts.lists import ListKind
 from trek.flow.artefacts.paths import PathKind
 from trek.flow.artefacts.plain import PlainKind
 from trek.flow.artefacts.tables import ArrowKind, TableKind
-from trek.flow.contents import FileFacts, digest_text, is_unchanged, take_inventory
+from trek.flow.contents import FileFacts, digest_text, find_change, take_inventory
 
 _KINDS: dict[str, ArtefactKind] = {
     kind.name: kind
-    for kind in (PlainKind(), PathKind(), ArrayKind(), TensorKind(), ArrowKind(), TableKind(), CheckpointKind())
+    for kind in (
+        PlainKind(),
+        PathKind(),
+        ArrayKind(),
+        TensorKind(),
+        ArrowKind(),
+        TableKind(),
+        CheckpointKind(),
+        ListKind(),
+    )
 }
 
 
@@ -67,7 +78,7 @@ class Stored:
 
     def find_change(self) -> str | None:
         """What differs on disk from what was stored; None when nothing does."""
-        return is_unchanged(self.root, self.files) if self.root else None
+        return find_change(self.root, self.files) if self.root else None
 
 
 def register_kind(kind: ArtefactKind) -> None:
@@ -83,16 +94,29 @@ def kind_of(name: str) -> ArtefactKind:
     return _KINDS[name]
 
 
-def store_value(value: Any, folder: Path) -> Stored:
-    """Write `value` into `folder` as its kind does, and take down what is there."""
+def store_value(value: Any, folder: Path, *, digest: str | None = None) -> Stored:
+    """Write `value` into `folder` as its kind does, and take down what is there.
+
+    A `digest` names what lasts for one run only: it is written without care for a crash, and not read again for its
+    checksum.
+    """
     for kind in _KINDS.values():
         if kind.accepts(value):
-            facts = kind.save(value, folder)
-            return _take_down(kind, facts, folder)
+            if digest is None:
+                return _take_down(kind, kind.save(value, folder), folder)
+            facts = kind.save_briefly(value, folder)
+            brief = Stored(kind.name, facts, digest_text(digest), str(folder), ())
+            return brief if folder.exists() else _take_down(kind, facts, folder)
     raise InputError(
         f"a step cannot hand on a {type(value).__module__}.{type(value).__qualname__}. Return plain data, a Path, an "
         "array, a tensor, a Table or a Checkpoint; of a model, its state_dict()."
     )
+
+
+def join_parts(parts: Sequence[Stored]) -> Stored:
+    """Several artefacts as one that is the list of their values. For the time of a run: records hold the parts."""
+    digest = digest_text(repr([part.digest for part in parts]))
+    return Stored(ListKind.name, {"parts": list(parts)}, digest, None, ())
 
 
 def _take_down(kind: ArtefactKind, facts: dict[str, Any], folder: Path) -> Stored:

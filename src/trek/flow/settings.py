@@ -1,0 +1,105 @@
+"""Settings: how a step is run, as opposed to what it does; and parameters, which are set when a flow is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from trek.errors import InputError
+
+Handover = Literal["disk", "memory"]
+_SCALARS: dict[type, Callable[[str], Any]] = {str: str, int: int, float: float}
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Param:
+    """A value that is chosen when the flow is run. Its type is that of its default."""
+
+    name: str
+    default: Any
+    help: str = ""
+
+    def parse(self, text: str) -> Any:
+        """`text` from a command line as a value of the parameter's type."""
+        kind = type(self.default)
+        if kind is bool:
+            if text.lower() not in _TRUTHS:
+                raise InputError(f"parameter {self.name!r} is true or false, got {text!r}.")
+            return _TRUTHS[text.lower()]
+        try:
+            return _SCALARS[kind](text)
+        except ValueError as error:
+            raise InputError(f"parameter {self.name!r} is a {kind.__name__}, got {text!r}.") from error
+
+    def check(self, value: Any) -> Any:
+        """`value` from Python code, if its type fits."""
+        kind = type(self.default)
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if type(value) is not kind:
+            raise InputError(f"parameter {self.name!r} is a {kind.__name__}, got {value!r}.")
+        return value
+
+
+class StepOptions(TypedDict, total=False):
+    """What every kind of step may be given, besides what makes it that kind."""
+
+    after: Iterable[Any]
+    """Steps, or outputs of steps, that it waits for though it takes nothing from them."""
+    when: Any
+    """An Output, Param or value; the step is skipped if that is false."""
+    retries: int
+    backoff_s: float
+    timeout_s: float | None
+    env: Mapping[str, Any] | None
+    cwd: str | Path | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a step is run."""
+
+    retries: int = 0
+    backoff_s: float = 1.0
+    """Before the first retry; doubles with every further one, with jitter."""
+    timeout_s: float | None = None
+    workers: int = 1
+    handover: Handover | Param = "disk"
+    """How its inputs reach it: `memory` keeps them in shared memory while the run lasts."""
+    cache: bool = True
+    is_apart: bool = False
+    """A function in a process of its own, which is told to end (SIGTERM) before it is ended."""
+    env: Mapping[str, Any] = field(default_factory=dict)
+    cwd: Path | None = None
+    hostfile: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise InputError(f"retries is a number of further attempts, at least 0, got {self.retries}.")
+        if self.timeout_s is not None and self.timeout_s <= 0:
+            raise InputError(f"timeout_s is a number of seconds above 0, got {self.timeout_s}. Leave it out for none.")
+        if self.workers < 1:
+            raise InputError(f"a step needs at least 1 worker, got {self.workers}.")
+        if not isinstance(self.handover, Param):
+            check_handover(self.handover)
+
+
+def check_handover(value: Any) -> Handover:
+    """`value` if it is a way of handing over."""
+    if value not in ("disk", "memory"):
+        raise InputError(f"handover is 'disk' or 'memory', got {value!r}.")
+    return "memory" if value == "memory" else "disk"
+
+
+def make_settings(options: StepOptions, **own: Any) -> Settings:
+    """Settings from options and from what is special to a kind of step."""
+    known = StepOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise InputError(f"a step has no setting {unknown[0]!r}. It has: {', '.join(known)}.")
+    given: dict[str, Any] = {name: value for name, value in options.items() if name not in ("after", "when")}
+    given["env"] = dict(options.get("env") or {})
+    folder = options.get("cwd")
+    return Settings(**{**given, "cwd": Path(folder) if folder else None}, **own)
