@@ -5,6 +5,7 @@ Looks from another thread, so it sees a rank that is stuck inside a collective.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -21,16 +22,22 @@ _DISTRIBUTED = str(Path(torch.__file__).parent / "distributed")
 _TORCH = str(Path(torch.__file__).parent)
 _POLL_S = 0.1
 ASKED = "asked_where"
+WAITING = "waiting in"
 
 
 def describe(stack: traceback.StackSummary) -> str:
     """In a few words: the collective waited in, if any, and the user's own line."""
-    collective = next((f.name for f in stack if f.filename.startswith(_DISTRIBUTED) and not f.name.startswith("_")), "")
+    collective = next((frame.name for frame in stack if _is_collective(frame)), "")
     users = [f for f in stack if not f.filename.startswith((_OURS, _TORCH, "<frozen"))]
     own = [f for f in stack if f.filename.startswith(_OURS)]
     line = (users or own or list(stack))[-1]
     place = f"{Path(line.filename).name}:{line.lineno} in {line.name}"
-    return f"waiting in {collective} ({place})" if collective and collective != "wrapper" else f"at {place}"
+    return f"{WAITING} {collective} ({place})" if collective else f"at {place}"
+
+
+def _is_collective(frame: traceback.FrameSummary) -> bool:
+    # torch wraps its collectives for logging: the wrapper is not what anyone waits in.
+    return frame.filename.startswith(_DISTRIBUTED) and not frame.name.startswith("_") and frame.name != "wrapper"
 
 
 def of_traceback(found: TracebackType | None) -> str:
@@ -41,7 +48,7 @@ def of_traceback(found: TracebackType | None) -> str:
 class Lookout:
     """A thread that tells where the main thread is: when asked by a file in `folder`, and when `hang_s` pass quietly.
 
-    `beat` says that all is well; a run that beats never hangs.
+    `beat` says that all is well; a run that beats never hangs. One that hangs is told of once, until it beats again.
     """
 
     def __init__(self, *, rank: int, hang_s: float | None = None, folder: Path | None = None) -> None:
@@ -70,8 +77,8 @@ class Lookout:
                 (self._folder / f"where_{self._rank}.txt").write_text(describe(self._stack()))
                 has_answered = True
             if self._hang_s is not None and time.monotonic() - self._last_beat > self._hang_s:
+                self._last_beat = math.inf
                 self._tell_hang()
-                self._last_beat = time.monotonic()
 
     def _tell_hang(self) -> None:
         stack = self._stack()

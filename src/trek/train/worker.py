@@ -10,7 +10,7 @@ from typing import Any
 
 from trek.train.job import PAYLOAD, RETURNED
 from trek.train.rank_outcome import RankOutcome
-from trek.train.whereabouts import Lookout
+from trek.train.whereabouts import WAITING, Lookout
 from trek.world import World
 from trek.world.leaving import leave
 
@@ -26,9 +26,16 @@ def main(folder: Path) -> int:
     except Exception as error:  # noqa: BLE001 - whatever the user's code raised is reported, and ends this process
         outcome = RankOutcome.of_error(world.rank, error)
         outcome.write(folder)
-        print(outcome.traceback or outcome.message, file=sys.stderr, flush=True)
+        print(_shown(outcome), file=sys.stderr, flush=True)
         return outcome.exit_code or 1
     return 0
+
+
+def _shown(outcome: RankOutcome) -> str:
+    """What a person should see: of a rank that lost its peers one line, since the news is who they were."""
+    if outcome.where.startswith(WAITING):
+        return f"rank {outcome.rank} failed {outcome.where}: {outcome.message.splitlines()[0]}"
+    return outcome.traceback or outcome.message
 
 
 def _load(folder: Path) -> Any:
