@@ -40,6 +40,8 @@ REST_S = 1.0
 STOP_GRACE_S = 20.0
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one has failed."""
+ATTACH_PATIENCE_S = 2.0
+"""How long a gang that was being started when its supervisor died may take to leave word of itself."""
 
 
 @dataclass
@@ -277,16 +279,25 @@ class Supervisor:
             if trial.id in self.running:
                 continue
             folder = self._layout.run(trial.id, trial.run)
-            try:
-                gang: Gang = self._engine.attach(folder, on_exit=lambda _: self.wake())
-            except InputError:
-                # Killed between deciding and starting: nothing ran, so nothing counts as a restart.
-                with self._store.writing() as session:
-                    end_run(
-                        session,
-                        session.get_one(TrialRow, trial.id),
-                        Ending("stopped", stop_reason="preempted"),
-                        is_shutting_down=True,
-                    )
+            gang = self._attach(folder, num_workers=experiment.config["resources"]["slots_per_trial"])
+            if gang is not None:
+                self.running[trial.id] = self._watch(experiment, trial, gang, folder)
                 continue
-            self.running[trial.id] = self._watch(experiment, trial, gang, folder)
+            # Killed between deciding and starting: nothing was trained, so nothing counts as a restart.
+            never_started = Ending("stopped", stop_reason="preempted")
+            with self._store.writing() as session:
+                end_run(session, session.get_one(TrialRow, trial.id), never_started, is_shutting_down=True)
+
+    def _attach(self, folder: Path, *, num_workers: int) -> Gang | None:
+        """The gang of a run, once all its members have left word of themselves; None where they never will."""
+        deadline = time.monotonic() + ATTACH_PATIENCE_S
+        while len(list(folder.glob("rank_*.json"))) < num_workers and time.monotonic() < deadline:
+            time.sleep(0.02)
+        try:
+            gang: Gang = self._engine.attach(folder, on_exit=lambda _: self.wake())
+        except InputError:
+            return None
+        if gang.num_workers < num_workers:
+            gang.stop(grace_s=0)
+            return None
+        return gang
