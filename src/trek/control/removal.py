@@ -9,13 +9,14 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
-from sqlalchemy import delete, select
+from sqlalchemy import CursorResult, delete, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
 from trek.control.layout import Layout
-from trek.control.tables import CheckpointTable, ExperimentRow, ModelVersionRow, TrialRow
+from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, ModelVersionRow, TrialRow
 from trek.errors import InputError
 from trek.experiments.config import CheckpointStorage, ExperimentConfig
 
@@ -81,6 +82,18 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
     folders += [layout.checkpoints(experiment.id, trial_id, config.checkpoint_storage) for trial_id in ids]
     session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
     return folders
+
+
+def expire_logs(session: Session, *, now_s: float) -> int:
+    """Delete lines that are older than their experiment's retention policy allows; returns how many."""
+    count = 0
+    for experiment in session.scalars(select(ExperimentRow)):
+        days = experiment.config["retention_policy"]["log_retention_days"]
+        if days >= 0:
+            owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
+            old = delete(LogTable).where(LogTable.trial_id.in_(owned), LogTable.time_s < now_s - days * 86_400)
+            count += cast(CursorResult[Any], session.execute(old)).rowcount
+    return count
 
 
 def remove_folders(folders: Iterable[Path]) -> None:

@@ -23,7 +23,7 @@ from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
 from trek.control.log_tail import LogTail
-from trek.control.removal import expire_checkpoints, remove_folders
+from trek.control.removal import expire_checkpoints, expire_logs, remove_folders
 from trek.control.runs import begin_run, end_run, requests
 from trek.control.scheduler import Occupied, plan
 from trek.control.store import Store
@@ -38,6 +38,7 @@ _LOG = logging.getLogger(__name__)
 TICK_S = 0.1
 REST_S = 1.0
 STOP_GRACE_S = 20.0
+TIDY_S = 3600.0
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one has failed."""
 ATTACH_PATIENCE_S = 2.0
@@ -88,6 +89,7 @@ class Supervisor:
         self.has_gpus = has_gpus
         self.slots = slots
         self.running: dict[int, Running] = {}
+        self._next_tidying_s = time.monotonic()
         self._wake = threading.Event()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._work, name="trek-supervisor")
@@ -129,9 +131,16 @@ class Supervisor:
 
     def tick(self) -> None:
         """One round: take in what happened, act on wishes, start what may start."""
+        self._tidy()
         self._collect()
         self._obey()
         self._schedule()
+
+    def _tidy(self) -> None:
+        if time.monotonic() >= self._next_tidying_s:
+            self._next_tidying_s = time.monotonic() + TIDY_S
+            with self._store.writing() as session:
+                expire_logs(session, now_s=time.time())
 
     def _collect(self) -> None:
         for running in list(self.running.values()):

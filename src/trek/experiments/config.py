@@ -136,12 +136,16 @@ class ExperimentConfig(Section):
     def warnings(self) -> list[str]:
         """Settings that are accepted and have no effect."""
         ignored = {
+            "workspace": self.workspace is not None,
+            "project": self.project is not None,
             "resources.resource_pool": self.resources.resource_pool is not None,
             "profiling": self.profiling.enabled,
             "environment.image": self.environment.image is not None,
             "environment.pod_spec": self.environment.pod_spec is not None,
             "environment.ports": self.environment.ports is not None,
             "optimizations.gradient_compression": self.optimizations.gradient_compression,
+            "optimizations.average_aggregated_gradients: false": not self.optimizations.average_aggregated_gradients,
+            "checkpoint_policy: none": self.checkpoint_policy == "none",
         }
         return [f"{key} has no effect." for key, is_set in ignored.items() if is_set]
 

@@ -120,7 +120,7 @@ def session_settings(config: ExperimentConfig, assignment: Assignment) -> Sessio
     return SessionSettings(
         max_length=_length(assignment.length),
         validation_period=_length(assignment.validation_period) if assignment.validation_period else None,
-        checkpoint_period=_length(config.min_checkpoint_period) if config.min_checkpoint_period else None,
+        checkpoint_period=_checkpoint_period(config, assignment),
         report_period=config.scheduling_unit,
         strategy=config.effective_strategy,
         precision=config.precision,
@@ -135,6 +135,15 @@ def session_settings(config: ExperimentConfig, assignment: Assignment) -> Sessio
         initial_validation=config.perform_initial_validation,
         show_progress=False,
     )
+
+
+def _checkpoint_period(config: ExperimentConfig, assignment: Assignment) -> Length | None:
+    """The config's; with the policy `all`, as often as the trial is validated."""
+    if config.min_checkpoint_period is not None:
+        return _length(config.min_checkpoint_period)
+    if config.checkpoint_policy == "all":
+        return _length(assignment.validation_period) if assignment.validation_period else Length(1, "epochs")
+    return None
 
 
 def _resume(assignment: Assignment) -> Path | Literal["latest"] | None:

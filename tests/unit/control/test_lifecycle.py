@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from trek.client import models
 from trek.control.registry import Registry
-from trek.control.removal import Candidate, expired
+from trek.control.removal import Candidate, expire_logs, expired
 from trek.errors import InputError, NotFound
 from trek.experiments.config import CheckpointStorage
 
@@ -199,3 +200,15 @@ def test_which_checkpoints_stay(policy: dict[str, int], kept: set[str]) -> None:
         Candidate("b2", 2, 20, 0.9),
     ]
     assert {c.uuid for c in candidates} - expired(candidates, CheckpointStorage(**policy)) == kept
+
+
+def test_lines_older_than_the_retention_policy_go(make_plane: MakePlane) -> None:
+    plane = make_plane("print('hello'); outcome('done')")
+    kept, dropped = plane.create(), plane.create(retention_policy={"log_retention_days": 1})
+    for number in (kept, dropped):
+        plane.run_to_end(number)
+    with plane.store.writing() as session:
+        assert expire_logs(session, now_s=time.time()) == 0
+        assert expire_logs(session, now_s=time.time() + 2 * 86_400) == 1
+    assert len(plane.services.logs(experiment_id=kept)) == 1
+    assert plane.services.logs(experiment_id=dropped) == []
