@@ -178,21 +178,25 @@ def test_one_process_is_never_measured() -> None:
 # -- lookout
 
 
-def test_a_rank_that_is_silent_says_where_it_is_and_one_that_beats_does_not(capsys: pytest.CaptureFixture[str]) -> None:
-    lookout = Lookout(rank=3, hang_s=0.3)
-    said = ""
+def wait_for_words(capsys: pytest.CaptureFixture[str]) -> str:
     deadline = time.monotonic() + 30.0
+    said = ""
     while not said and time.monotonic() < deadline:
-        time.sleep(0.05)
-        said += capsys.readouterr().err
-    lookout.close()
-    capsys.readouterr()
-    assert "trek: rank 3 has not finished a batch for 0.3 s: at " in said
+        time.sleep(0.02)
+        said = capsys.readouterr().err
+    return said
+
+
+def test_a_rank_that_is_silent_says_once_where_it_is_until_it_beats_again(capsys: pytest.CaptureFixture[str]) -> None:
+    lookout = Lookout(rank=3, hang_s=0.1)
+    said = wait_for_words(capsys)
+    assert "trek: rank 3 has not finished a batch for 0.1 s: at " in said
     assert "test_parts.py" in said
-    lookout = Lookout(rank=3, hang_s=30.0)
-    lookout.beat()
-    lookout.close()
+    time.sleep(0.5)
     assert capsys.readouterr().err == ""
+    lookout.beat()
+    assert "rank 3 has not finished" in wait_for_words(capsys)
+    lookout.close()
 
 
 def test_a_rank_answers_when_it_is_asked(tmp_path: Path) -> None:

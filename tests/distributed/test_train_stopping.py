@@ -1,0 +1,137 @@
+"""SIGTERM and Ctrl-C to a real training process: it finishes its batch, saves, ends well, and goes on exactly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import trek
+from trek.testing.trials import PointsTrial
+
+HPARAMS = {"global_batch_size": 8, "rows": 300, "dropout": 0.3, "momentum": 0.9}
+SCRIPT = """
+import os, time
+from pathlib import Path
+import trek
+from trek.testing.trials import PointsTrial
+
+class Slow(PointsTrial):
+    def train_batch(self, batch, model, batch_idx):
+        if batch_idx == 4:
+            Path(os.environ["READY"]).touch()
+        if batch_idx >= 4:
+            time.sleep(float(os.environ["BATCH_S"]))
+        return super().train_batch(batch, model, batch_idx)
+
+if __name__ == "__main__":
+    result = trek.fit(
+        Slow, hparams=HPARAMS, max_length=trek.epochs(2), workers=int(os.environ["WORKERS"]), name="run",
+        show_progress=False,
+    )
+    print("stopped for", result.stop_reason, "after", result.checkpoint.batches)
+"""
+
+
+class Job:
+    """A script in a process of its own, that has come to where it touches $READY."""
+
+    def __init__(self, folder: Path, script: str = SCRIPT, **variables: object) -> None:
+        (folder / "script.py").write_text(script.replace("HPARAMS", repr(HPARAMS)))
+        ready = folder / "ready"
+        env = {**os.environ, "READY": str(ready), "BATCH_S": "0.05", **{k: str(v) for k, v in variables.items()}}
+        self.process = subprocess.Popen(
+            [sys.executable, "script.py"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        deadline = time.monotonic() + 60
+        while not ready.exists():
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline, "the script never got ready"
+            time.sleep(0.01)
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def fit(**settings: Any) -> dict[str, torch.Tensor]:
+    result = trek.fit(PointsTrial, hparams=HPARAMS, max_length=trek.epochs(2), show_progress=False, **settings)
+    assert result.stop_reason == ""
+    assert result.checkpoint is not None
+    return result.checkpoint.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("workers", "number"),
+    [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)],
+    ids=["1-term", "1-int", "2-term"],
+)
+def test_a_signal_saves_and_ends_well_and_the_run_goes_on_to_the_bit(
+    workers: int, number: signal.Signals, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, WORKERS=workers)
+    job.process.send_signal(number)
+    code, out, err = job.end()
+    assert code == 0, err
+    assert out.startswith("stopped for signal after "), out
+    assert 5 <= int(out.split()[-1]) < 76
+    assert "Traceback" not in err
+    resumed = fit(workers=workers, name="run", resume="latest")
+    for name, weights in fit(workers=workers, name="whole").items():
+        assert torch.equal(weights, resumed[name])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_ctrl_c_ends_at_once(workers: int, tmp_path: Path) -> None:
+    """The batch would take a minute."""
+    job = Job(tmp_path, WORKERS=workers, BATCH_S=60)
+    started = time.monotonic()
+    job.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert job.process.poll() is None  # the first one waits for the batch
+    job.process.send_signal(signal.SIGINT)
+    code, _, err = job.end()
+    assert code == -signal.SIGINT, err
+    assert "KeyboardInterrupt" in err
+    assert time.monotonic() - started < 25
+
+
+EARLY = """
+import os, time
+from pathlib import Path
+import trek
+
+def load():
+    Path(os.environ["READY"]).touch()
+    time.sleep(60)
+
+class SlowToArrive:
+    def __reduce__(self):
+        return load, ()
+
+def train(tr, argument):
+    raise AssertionError("it was stopped before")
+
+if __name__ == "__main__":
+    trek.run(train, SlowToArrive(), workers=2)
+"""
+
+
+def test_a_stop_before_training_began_ends_quietly(tmp_path: Path) -> None:
+    job = Job(tmp_path, EARLY)
+    job.process.send_signal(signal.SIGTERM)
+    code, _, err = job.end()
+    assert code == 130, err
+    assert "Traceback" not in err
