@@ -300,10 +300,19 @@ def test_the_way_of_handing_over_may_be_a_parameter() -> None:
     flow = trek.Flow("chosen-handover")
     way = flow.param("handover", "disk")
     where = flow.step(lambda array: str(array.filename), flow.step(np.arange, 10), handover=way)
-    assert "/shm/" not in _run(flow)[where]
     assert "/shm/" in _run(flow, params={"handover": "memory"})[where]
+    assert "/shm/" not in _run(flow)[where]
     with pytest.raises(InputError, match="'disk' or 'memory', got 'mail'"):
         _run(flow, params={"handover": "mail"})
+
+
+def test_what_lasts_by_itself_is_kept_though_it_is_handed_over_in_memory(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    flow = trek.Flow("lasting")
+    flow.step(add, flow.step(one, str(log)), b=flow.param("b", 1), handover="memory")
+    assert _run(flow).states() == {"one": "done", "add": "done"}
+    assert _run(flow, params={"b": 2}).states() == {"one": "cached", "add": "done"}
+    assert _count(log) == 1
 
 
 def test_tables_are_handed_over_either_way_with_the_same_rows() -> None:

@@ -1,7 +1,7 @@
 """Hand-over in memory: outputs that are files in shared memory while the run lasts, mapped by whoever takes them.
 
-An output whose every taker asked for `handover="memory"` goes there and not to disk. It is freed when its last taker is
-done. Should this process be killed, a janitor process that holds the other end of a pipe removes all of it.
+The files of a step whose every taker asked for `handover="memory"` go there and not to disk. They are freed when the
+last taker is done. Should this process be killed, a janitor process that holds the other end of a pipe removes them.
 """
 
 from __future__ import annotations

@@ -141,20 +141,23 @@ class Runner:
             return None, "it was asked for"
         if isinstance(step.work, ServiceWork):
             return None, "a service is needed in every run"
-        if self._memory.holds(step):
-            return None, "its output lives in memory only"
         row = self._previous.get(step.name)
         if row and row.state in FINISHED and row.key == key and row.outputs:
             outputs: list[Stored] | None = self._store.read(row.outputs)
         else:
             outputs = self._store.find_result(key) if step.settings.cache else None
         if outputs is None:
-            why = explain_change(components, self._store.latest_components(step.name))
-            return None, why if step.settings.cache else "its result is not kept"
+            return None, self._why_missing(step, components)
         for stored in outputs:
             if (change := stored.find_change()) is not None:
                 return None, change
         return outputs, "nothing changed"
+
+    def _why_missing(self, step: Step, components: Components) -> str:
+        if not step.settings.cache:
+            return "its result is not kept"
+        before = self._store.latest_components(step.name)
+        return "what it gave was not kept" if before == components else explain_change(components, before)
 
     def _divide(self, step: Step) -> None:
         """Put the parts of a map in its place; it is done when they are."""
@@ -309,9 +312,11 @@ class Runner:
         in_memory = self._memory.holds(step)
         objects = self._memory.objects(step) if in_memory else None
         outputs = [self._store.adopt(stored, objects=objects) for stored in ended.outputs]
+        # What has no files in memory, such as numbers or a checkpoint that lies elsewhere, lasts all the same.
+        does_last = not in_memory or all(stored.folder is None for stored in outputs)
         key, components, reason = self._found[step]
         with self._store.transaction():
-            if step.settings.cache and not in_memory:
+            if step.settings.cache and does_last:
                 self._store.save_result(self._run, key, outputs)
             self._store.save_components(step.name, components)
             self._store.update_step(
@@ -319,7 +324,7 @@ class Runner:
                 step.name,
                 state="done",
                 ended=time.time(),
-                outputs=None if in_memory else self._store.dump(outputs),
+                outputs=self._store.dump(outputs) if does_last else None,
             )
         self._reporter.ended(step, "done", reason=reason, seconds=time.time() - self._started[step])
         self._hand_on(step, outputs)
