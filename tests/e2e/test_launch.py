@@ -221,3 +221,27 @@ def test_other_hosts_are_reached_over_a_real_ssh(tmp_path: Path, sshd: str) -> N
     assert done.returncode == 0, done.stderr
     lines = sorted(line.split("] ")[1] for line in done.stdout.splitlines())
     assert lines == ["0 0 node-a", "1 0 node-a", "2 1 node-a"]
+
+
+def test_a_failure_on_another_host_is_told_and_ends_the_rest(tmp_path: Path, sshd: str) -> None:
+    (tmp_path / "hosts").write_text("node-a slots=1\nnode-b slots=1\n")
+    code = "import os, time\nif os.environ['RANK'] == '1': raise KeyError('over there')\ntime.sleep(600)\n"
+    done = _launch("--hostfile", "hosts", _script(tmp_path, code), cwd=tmp_path, TREK_SSH=sshd)
+    assert done.returncode == 1
+    assert "rank 1 of 2 on node-b" in done.stderr.splitlines()[-1]
+    assert "KeyError: 'over there'" in done.stderr
+
+
+def test_killing_the_launcher_ends_what_runs_over_ssh(tmp_path: Path, sshd: str) -> None:
+    (tmp_path / "hosts").write_text("node-a slots=1\nnode-b slots=1\n")
+    script = _script(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    command = [*TREK, "--hostfile", "hosts", script]
+    env = {**os.environ, "TREK_SSH": sshd}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(process.stdout.readline().split("] ")[1]) for _ in range(2)]
+        process.kill()
+    deadline = time.monotonic() + 30
+    while any(psutil.pid_exists(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
