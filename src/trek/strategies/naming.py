@@ -22,7 +22,10 @@ def by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 
 def by_place(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     """What `optimizer.load_state_dict()` takes, from state by name."""
-    return _renamed(state, {name: place for place, name in enumerate(names)})
+    placed = _renamed(state, {name: place for place, name in enumerate(names)})
+    for group in placed["param_groups"]:
+        group["params"].sort()  # torch pairs a group's parameters by their order, whatever their places say
+    return placed
 
 
 def _renamed(state: Mapping[str, Any], new: Mapping[Any, Any]) -> dict[str, Any]:
