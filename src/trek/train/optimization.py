@@ -16,6 +16,7 @@ from torch import nn
 from trek.errors import CheckpointError, InputError
 from trek.strategies import Strategy
 from trek.train.ema import EMA
+from trek.train.optimizer_settings import apply_changes, made_with
 from trek.train.pace import Pace
 from trek.train.portions import Portion
 from trek.train.precision import Precision
@@ -65,6 +66,7 @@ class Optimization:
         self._pace = Pace(strategy.world)
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
+        self._made_with: dict[int, list[dict[str, Any]]] = {}
         self._portion = Portion(None, 1, 1, 1.0, True)
         self._is_holding = False
 
@@ -86,6 +88,7 @@ class Optimization:
             raise InputError(f"an optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
         self.optimizers.append(optimizer)
         self._parameters[id(optimizer)] = [p for group in optimizer.param_groups for p in group["params"]]
+        self._made_with[id(optimizer)] = made_with(optimizer)
         return optimizer
 
     def add_scheduler(self, scheduler: Any, *, per: StepUnit, every: int = 1) -> Any:
@@ -192,6 +195,7 @@ class Optimization:
         """What is the same on every rank, but for the models."""
         return {
             "optimizers": [self._strategy.optimizer_state(self._owner(o), o) for o in self.optimizers],
+            "made_with": [self._made_with[id(o)] for o in self.optimizers],
             "schedulers": [s.scheduler.state_dict() for s in self._scheduled],
             "precision": self._precision.state_dict(),
             "emas": [ema.state_dict() for _, ema in self._emas],
@@ -199,7 +203,10 @@ class Optimization:
         }
 
     def load(self, models: list[dict[str, torch.Tensor]], state: Mapping[str, Any]) -> None:
-        """Take `model_states` and `state_dict` back, into the same models and optimizers added in the same order."""
+        """Take `model_states` and `state_dict` back, into the same models and optimizers added in the same order.
+
+        A setting that an optimizer was made with differently this time (another learning rate, say) takes effect.
+        """
         _match("model", len(self.models), len(models))
         _match("optimizer", len(self.optimizers), len(state["optimizers"]))
         _match("scheduler", len(self._scheduled), len(state["schedulers"]))
@@ -209,6 +216,9 @@ class Optimization:
             self._strategy.load_optimizer_state(self._owner(optimizer), optimizer, saved)
         for scheduled, saved in zip(self._scheduled, state["schedulers"], strict=True):
             scheduled.scheduler.load_state_dict(saved)
+        for optimizer, before in zip(self.optimizers, state["made_with"], strict=True):
+            schedulers = [s.scheduler for s in self._scheduled if getattr(s.scheduler, "optimizer", None) is optimizer]
+            apply_changes(optimizer, schedulers, before=before, now=self._made_with[id(optimizer)])
         self._precision.load_state_dict(dict(state["precision"]))
         _match("moving average", len(self._emas), len(state["emas"]))
         for (_, ema), saved in zip(self._emas, state["emas"], strict=True):

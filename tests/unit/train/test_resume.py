@@ -123,3 +123,11 @@ def test_a_checkpoint_of_another_model_is_refused_with_a_reason() -> None:
 
     with pytest.raises(CheckpointError, match="does not fit the model"):
         trek.fit(Wider, hparams=HPARAMS, max_length=trek.epochs(1), name="whole", resume="latest", show_progress=False)
+
+
+def test_other_hyperparameters_than_the_checkpoints_take_effect() -> None:
+    stopped = fit(name="first", hparams={"stop_at": 4, "lr": 0.1})
+    assert stopped.checkpoint is not None
+    changed = fit(name="second", hparams={"lr": 0.025}, resume=str(stopped.checkpoint.path))
+    rates = {row["learning_rate"] for row in changed.metrics if row["group"] == "system" and row["batches"] > 4}
+    assert rates == {0.025}
