@@ -166,6 +166,7 @@ class Traveler:
             yield epoch
             if self.position.epoch == epoch:  # the body trained on data of its own
                 self.position.end_epoch()
+            self._save_epoch()
 
     def train(self, data: Any, *, until: int | None = None) -> Iterator[Any]:
         """The batches of the current epoch, from where the run stands, no further than `until` batches in all.
@@ -379,6 +380,11 @@ class Traveler:
         self.position.end_epoch()
         self.optimization.end_epoch(self.position.epoch)
         self.journal.end_epoch(self.position.epoch - 1)
+        if self._num_epochs is None:
+            self._save_epoch()
+
+    def _save_epoch(self) -> None:
+        """Save if an epoch ends that is one to save at. Within `epochs` after its whole body: with its validation."""
         if self._checkpoints.epochs is not None and self._checkpoints.is_due(self.position):
             self.save()
 

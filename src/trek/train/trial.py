@@ -5,6 +5,7 @@ How long, on how many processes, and where it is recorded are settings of whoeve
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from trek.train.reducers import FunctionReducer, NamedReducer, Reducer
 
 if TYPE_CHECKING:
     from trek.train.traveler import Traveler
+
+logger = logging.getLogger(__name__)
 
 
 class TrialContext:
@@ -36,6 +39,7 @@ class TrialContext:
         self.traveler = traveler
         self.distributed = DistributedContext(traveler)
         self.reducers: list[NamedReducer] = []
+        self._has_warned = False
         self._hparams = dict(hparams)
         self._data = dict(data or {})
         self._config = dict(experiment_config or {})
@@ -79,7 +83,14 @@ class TrialContext:
 
     def get_per_slot_batch_size(self) -> int:
         """Records of one batch on this process."""
-        return self.get_global_batch_size() // self.traveler.world.size
+        size, world = self.get_global_batch_size(), self.traveler.world
+        if size % world.size and world.is_leader and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "global_batch_size %d is not a multiple of %d processes: batches hold %d records instead.",
+                size, world.size, size // world.size * world.size,
+            )  # fmt: skip
+        return size // world.size
 
     def get_trial_seed(self) -> int:
         """The seed everything was seeded with."""

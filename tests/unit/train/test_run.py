@@ -71,6 +71,23 @@ def test_a_loop_saves_by_period_and_goes_on_from_any_of_them(home: Path) -> None
         assert_same(run(name="again", resume=resume), whole)
 
 
+def test_a_checkpoint_of_an_epoch_comes_after_its_validation_so_that_the_best_is_kept(home: Path) -> None:
+    def scripted(tr: trek.Traveler) -> None:
+        model = tr.add_model(nn.Linear(6, 2))
+        optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        data = tr.add_loader(make_points(16), batch_size=8)
+        for epoch in tr.epochs(4):
+            for points, labels in tr.train(data):
+                tr.backward(F.cross_entropy(model(points), labels))
+                tr.step(optimizer)
+            for _ in tr.validate([make_points(4)]):
+                tr.log(loss=(0.5, 0.1, 0.7, 0.9)[epoch])
+
+    trek.run(scripted, workers=1, name="best", checkpoint_period=trek.epochs(1), show_progress=False)
+    kept = [trek.Checkpoint(path) for path in sorted((home / "runs" / "best" / "checkpoints").iterdir())]
+    assert [(one.batches, one.metrics) for one in kept] == [(4, {"loss": 0.1}), (8, {"loss": 0.9})]
+
+
 def test_a_loop_may_save_and_restore_itself(tmp_path: Path) -> None:
     def small(*, resume: bool) -> tuple[float, list[int]]:
         with trek.Traveler(checkpoint_dir=tmp_path, show_progress=False) as tr:

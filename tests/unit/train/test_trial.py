@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +149,15 @@ def test_a_context_knows_its_place_and_its_settings() -> None:
         "seed": 5, "data": {"url": "x"}, "place": (0, 1), "local": (0, 1), "nested": 3, "sizes": (8, 8),
         "ids": (0, 0), "config": {}, "stop": False,
     }  # fmt: skip
+
+
+def test_a_batch_that_cannot_be_shared_evenly_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    traveler = SimpleNamespace(world=trek.World(size=3, local_size=3))
+    context = trek.TrialContext(traveler, hparams={"global_batch_size": 64})  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        assert [context.get_per_slot_batch_size() for _ in range(2)] == [21, 21]
+    (warning,) = caplog.messages
+    assert "64 is not a multiple of 3 processes: batches hold 63 records instead" in warning
 
 
 def test_parameters_are_reset_wherever_a_module_can() -> None:
