@@ -1,9 +1,10 @@
-"""What a step costs beside its own work: many trivial steps, run and then found kept, beside Prefect where installed.
+"""What a step costs beside its own work: many trivial steps, run and then found kept, beside Metaflow and Prefect.
 
-    python benchmarks/flow/step_overhead.py [--steps 10000] [--chain]
+    python benchmarks/flow/step_overhead.py [--steps 10000] [--chain] [--peers PYTHON]
 
-Prints one JSON object. Ours start worker processes and keep every result by content; Prefect's default runner calls the
-functions in threads of one process and keeps nothing, so the comparison is in its favour.
+Prints one JSON object. Peers run where they are installed, in this Python or the one that --peers names. Ours start
+worker processes once and keep every result by content; Metaflow starts a process for each step and keeps results;
+Prefect's default runner calls functions in threads and keeps nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import trek
+
+PEERS = Path(__file__).parent / "peers"
 
 
 def increment(number: int) -> int:
@@ -50,23 +56,37 @@ def measure_trek(num_steps: int, *, is_chain: bool) -> dict[str, float]:
     return {"run_ms": times[0], "kept_ms": times[1]}
 
 
-def measure_prefect(num_steps: int) -> dict[str, Any]:
-    """The same with Prefect, fewer steps, since each costs more."""
-    try:
-        from prefect import flow, task
-    except ImportError:
-        return {"skipped": "prefect is not installed"}
+def measure_metaflow(num_steps: int, python: str) -> dict[str, Any]:
+    """The same with Metaflow: what a wide flow takes more than a narrow one, shared out over its steps."""
+    script = [python, str(PEERS / "metaflow_steps.py"), "--quiet", "--no-pylint", "run", "--num_steps"]
+    seconds = []
+    for width in (1, num_steps + 1):
+        began = time.perf_counter()
+        if error := run_peer([*script, str(width)])[1]:
+            return {"skipped": error}
+        seconds.append(time.perf_counter() - began)
+    return {"run_ms": (seconds[1] - seconds[0]) / num_steps * 1000, "steps": num_steps, **version("metaflow", python)}
 
-    work = task(increment)
 
-    @flow
-    def many() -> list[int]:
-        return [future.result() for future in [work.submit(number) for number in range(num_steps)]]
+def measure_prefect(num_steps: int, python: str) -> dict[str, Any]:
+    """The same with Prefect."""
+    output, error = run_peer([python, str(PEERS / "prefect_steps.py"), str(num_steps)])
+    return {"skipped": error} if error else {**json.loads(output), "steps": num_steps, **version("prefect", python)}
 
-    began = time.perf_counter()
-    many()
-    taken = (time.perf_counter() - began) / num_steps * 1000
-    return {"run_ms": taken, "steps": num_steps, "version": importlib.metadata.version("prefect")}
+
+def run_peer(command: list[str]) -> tuple[str, str | None]:
+    """Its last line, and why it did not run if it did not."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "PREFECT_HOME": folder, "PREFECT_LOGGING_LEVEL": "CRITICAL", "METAFLOW_USER": "benchmark"}
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or [""]
+    return lines[-1], None if done.returncode == 0 else lines[-1]
+
+
+def version(package: str, python: str) -> dict[str, str]:
+    """The version of a package in another Python."""
+    code = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return {"version": subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()}
 
 
 def main() -> None:
@@ -74,12 +94,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--chain", action="store_true")
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
     args = parser.parse_args()
+    ours = measure_trek(args.steps, is_chain=args.chain)
+    peers = {
+        "metaflow": measure_metaflow(min(args.steps, 20), args.peers),
+        "prefect": measure_prefect(min(args.steps, 200), args.peers),
+    }
     result = {
         "steps": args.steps,
         "promised_run_ms": 2.0,
-        "trek": measure_trek(args.steps, is_chain=args.chain),
-        "prefect": measure_prefect(min(args.steps, 200)),
+        "trek": {**ours, "version": importlib.metadata.version("trek")},
+        **peers,
+        "peer_over_trek": {name: one["run_ms"] / ours["run_ms"] for name, one in peers.items() if "run_ms" in one},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
     print(json.dumps(result, indent=2))

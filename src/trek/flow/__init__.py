@@ -10,6 +10,9 @@
     model = flow.step(fit, train, test, lr=lr)                # keyword arguments go to the function
     flow.script("finetune.py", "--model", model.path, workers=2)            # any script as N processes
     flow.command("evaluate", ["python", "evaluate.py", model.path], after=[model])
+    best = flow.experiment("adaptive.yaml", ".")              # a whole experiment; its best checkpoint
+    url = flow.service("web", ["python", "serve.py", best.path], ready=8080)  # running while later steps use it
+    flow.step(check, flow.map(ask, flow.step(questions), url=url))          # one call for each question
 
     if __name__ == "__main__":
         run = flow.run(params={"lr": 0.2})                    # or: trek flow run flow.py --param lr=0.2

@@ -18,6 +18,8 @@ _COLOURS = {
     "pending": "#ffffff",
 }
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 180, 44, 24, 44, 16
+_BEND = (_BOX_WIDTH + _GAP_X) * 2 // 3
+"""A curve bends three quarters of the way to its control points: into the gap beside a box."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def draw_svg(nodes: Sequence[Node]) -> str:
         '<path d="M0,0 L8,4 L0,8 z" fill="#555"/></marker></defs>',
     ]
     for node in nodes:
-        parts += [_svg_line(spots[up], spots[node.name]) for up in node.after if up in spots]
+        parts += [_svg_edge(spots[up], spots[node.name]) for up in node.after if up in spots]
     parts += [_svg_box(node, *spots[node.name]) for node in nodes]
     return "\n".join([*parts, "</svg>"])
 
@@ -91,10 +93,12 @@ def _layout(nodes: Sequence[Node]) -> dict[str, tuple[int, int]]:
     return spots
 
 
-def _svg_line(start: tuple[int, int], end: tuple[int, int]) -> str:
+def _svg_edge(start: tuple[int, int], end: tuple[int, int]) -> str:
     x1, y1 = start[0] + _BOX_WIDTH // 2, start[1] + _BOX_HEIGHT
     x2, y2 = end[0] + _BOX_WIDTH // 2, end[1]
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#555" marker-end="url(#tip)"/>'
+    is_long = y2 - y1 > _GAP_Y  # it would run behind the boxes of the layers between
+    way = f"C{x1 + _BEND},{y1 + _GAP_Y} {x2 + _BEND},{y2 - _GAP_Y} {x2},{y2}" if is_long else f"L{x2},{y2}"
+    return f'<path d="M{x1},{y1} {way}" fill="none" stroke="#555" marker-end="url(#tip)"/>'
 
 
 def _svg_box(node: Node, x: int, y: int) -> str:

@@ -138,8 +138,8 @@ def _to_ended(task: Task, failure: Exit | None) -> Ended:
         return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)
     try:
         return Ended(task, outputs=_collect(task))
-    except TrekError as missing:
-        return Ended(task, error=str(missing))
+    except (TrekError, OSError) as problem:
+        return Ended(task, error=str(problem).rstrip("."))
 
 
 def _by_keeper(failure: Exit | None) -> Exit | None:

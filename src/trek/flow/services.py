@@ -89,7 +89,7 @@ class Services:
                 self._await_answer(service, gang, address)
             if gang is not None:
                 self._stay(service, gang)
-        except TrekError as error:
+        except (TrekError, OSError) as error:
             if not service.is_unwanted:
                 self._mailbox.put(Ended(task, error=str(error).rstrip(".")))
 
@@ -153,8 +153,12 @@ def parse_address(ready: Any) -> str:
     """A port or a URL as a URL."""
     if isinstance(ready, int) or str(ready).isdigit():
         ready = f"tcp://127.0.0.1:{ready}"
-    parts = urlsplit(str(ready))
-    if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
+    try:
+        parts = urlsplit(str(ready))
+        is_address = parts.scheme in ("http", "https", "tcp") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or none that exists
+        is_address = False
+    if not is_address:
         raise InputError(f"ready is a port or a URL such as http://127.0.0.1:8080/health, got {ready!r}.")
     return str(ready)
 

@@ -241,9 +241,9 @@ class FlowStore:
             place.rename(place.with_name(f"{place.name}.damaged.{uuid.uuid4().hex}"))
         try:
             os.rename(stored.folder, place)  # noqa: PTH104
-        except OSError:
+        except OSError as error:
             if not place.exists():
-                raise
+                raise StorageError(f"an output cannot be moved to {place}: {error.strerror}.") from error
             shutil.rmtree(stored.folder)
             return replace(moved, files=tuple(_with_time(place, file) for file in moved.files))
         return moved

@@ -154,3 +154,14 @@ def test_a_path_counts_by_what_lies_there(tmp_path: Path) -> None:
     assert value_digest(tmp_path / "a") == value_digest(tmp_path / "b")
     (tmp_path / "b").write_text("y")
     assert value_digest(tmp_path / "a") != value_digest(tmp_path / "b")
+
+
+def test_a_folder_counts_by_its_files_and_not_by_what_python_or_git_leave_there(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("x = 1")
+    before = value_digest(tmp_path)
+    for name in ("__pycache__", ".git"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index").write_text("anything")
+    assert value_digest(tmp_path) == before
+    (tmp_path / "model.py").write_text("x = 2")
+    assert value_digest(tmp_path) != before

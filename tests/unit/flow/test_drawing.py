@@ -32,4 +32,5 @@ def test_svg_is_well_formed_and_puts_steps_below_what_they_wait_for() -> None:
     root = ElementTree.fromstring(draw_svg(NODES))
     spots = [int(rect.attrib["y"]) for rect in root.iter("{http://www.w3.org/2000/svg}rect")]
     assert spots == sorted(set(spots))
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}line"))) == 3
+    ways = [path.attrib["d"] for path in root.iter("{http://www.w3.org/2000/svg}path") if "marker-end" in path.attrib]
+    assert ["C" in way for way in ways] == [False, False, True], "past a step that is between, an edge makes a bend"
