@@ -1,0 +1,62 @@
+"""What can be asked of checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import select
+
+from trek.client import models
+from trek.client.models import ENDED
+from trek.control import views
+from trek.control.finding import find_checkpoint, find_experiment, find_trial
+from trek.control.ingest import newest_checkpoint
+from trek.control.removal import needed_paths, remove_folders
+from trek.control.service_base import ServiceBase
+from trek.control.tables import CheckpointTable, TrialRow
+from trek.errors import InputError, NotFound
+
+
+class CheckpointServices(ServiceBase):
+    """List, find and delete checkpoints."""
+
+    def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
+        """Checkpoints that are still there, the newest first."""
+        with self._store.reading() as session:
+            query = select(CheckpointTable, TrialRow.experiment_id).join(TrialRow).where(~CheckpointTable.is_deleted)
+            if experiment_id is not None:
+                find_experiment(session, experiment_id)
+                query = query.where(TrialRow.experiment_id == experiment_id)
+            if trial_id is not None:
+                find_trial(session, trial_id)
+                query = query.where(CheckpointTable.trial_id == trial_id)
+            rows = session.execute(query.order_by(CheckpointTable.time_s.desc())).all()
+        return [views.checkpoint(row, experiment_id=owner) for row, owner in rows]
+
+    def checkpoint(self, uuid: str) -> models.Checkpoint:
+        """One checkpoint; `uuid` may be shortened as long as it names one."""
+        with self._store.reading() as session:
+            row = find_checkpoint(session, uuid)
+            owner = session.get_one(TrialRow, row.trial_id).experiment_id
+        return views.checkpoint(row, experiment_id=owner)
+
+    def checkpoint_folder(self, uuid: str) -> Path:
+        """Where a checkpoint's files are."""
+        found = self.checkpoint(uuid)
+        if found.is_deleted or not Path(found.path).is_dir():
+            raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
+        return Path(found.path)
+
+    def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
+        """Delete a checkpoint's files; refused while its trial may still need it."""
+        with self._store.writing() as session:
+            row = find_checkpoint(session, uuid)
+            trial = session.get_one(TrialRow, row.trial_id)
+            if trial.state not in ENDED:
+                raise InputError(f"trial {trial.id} is {trial.state} and may go on from checkpoint {row.uuid}.")
+            if row.path in needed_paths(session):
+                raise InputError(f"checkpoint {row.uuid} is a version of a model, or a trial starts from it.")
+            row.is_deleted = True
+            trial.checkpoint = newest_checkpoint(session, trial.id)
+        remove_folders([Path(row.path)])
+        return self.checkpoint(row.uuid)
