@@ -39,6 +39,9 @@ def split(path):
 def mean(even, odd):
     return {"even": sum(even) / len(even), "odd": float(odd["odd"].mean()), "pair": (1, 2)}
 
+def square(number):
+    return number * number
+
 def both(world_input):
     return world_input["even"]
 
@@ -50,9 +53,10 @@ means = flow.step(mean, even, odd)
 sums = flow.step(lambda *arrays: [int(array.sum()) for array in arrays], *seeds[1:], handover="memory", name="sums")
 copy = flow.command("copy", ["cp", path.path, OUTPUT_DIR], outputs=["numbers.txt"])
 last = flow.step(both, means, workers=2)
+squares = flow.map(square, flow.step(lambda means: [int(means["even"]), 2, 3], means, name="items"))
 if __name__ == "__main__":
     run = flow.run(parallel=2, resume=sys.argv[1] if len(sys.argv) > 1 else None, show=False)
-    print(json.dumps([run[means], run[sums], run[last], run[copy].read_text()]))
+    print(json.dumps([run[means], run[sums], run[last], run[squares], run[copy].read_text()]))
 """
 
 

@@ -474,6 +474,16 @@ def test_a_part_that_fails_blocks_what_needs_the_map_and_a_resume_does_only_that
     assert sorted(log.read_text().split()) == ["0", "1", "2"]
 
 
+def test_a_map_over_what_is_no_list_fails_while_other_branches_finish(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    flow = trek.Flow("no-list")
+    flow.map(add, flow.step(add, 1), name="each")
+    flow.step(one, str(log))
+    with pytest.raises(TrainingError, match=r"step 'each' failed: it maps over a list, and was given a int\."):
+        _run(flow)
+    assert _count(log) == 1
+
+
 def test_independent_branches_run_side_by_side(tmp_path: Path) -> None:
     def meet(mine: str, other: str) -> None:
         Path(mine).touch()

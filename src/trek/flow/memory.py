@@ -16,7 +16,6 @@ from typing import Any
 
 from trek.flow import janitor
 from trek.flow.graph import FunctionWork, Step
-from trek.flow.settings import Handover, Param, check_handover
 
 _ROOTS = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - where Linux keeps shared memory
 
@@ -67,9 +66,6 @@ def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _fits(giver: Step, takers: Sequence[Step], params: Mapping[str, Any]) -> bool:
-    return isinstance(giver.work, FunctionWork) and all(_handover(taker, params) == "memory" for taker in takers)
-
-
-def _handover(step: Step, params: Mapping[str, Any]) -> Handover:
-    chosen = step.settings.handover
-    return check_handover(params[chosen.name]) if isinstance(chosen, Param) else chosen
+    return isinstance(giver.work, FunctionWork) and all(
+        taker.settings.resolve_handover(params) == "memory" for taker in takers
+    )

@@ -7,7 +7,6 @@ import time
 from typing import TextIO
 
 from trek.flow.graph import Step
-from trek.flow.tasks import Ended
 
 _MANY_STEPS = 60
 _SIGNS = {"done": "✓", "cached": "=", "skipped": "-", "blocked": "!"}
@@ -25,7 +24,7 @@ class Reporter:
     def ended(self, step: Step, state: str, *, reason: str, seconds: float | None = None) -> None:
         """A step is done, kept, skipped or blocked."""
 
-    def failed(self, step: Step, ended: Ended, *, retry_in_s: float | None) -> None:
+    def failed(self, step: Step, error: str, *, retry_in_s: float | None) -> None:
         """An attempt failed."""
 
     def tick(self) -> None:
@@ -53,10 +52,10 @@ class LineReporter(Reporter):
         elif self._num_ended % max(self._num_steps // 10, 1) == 0:
             self._print(f"{self._num_ended} of {self._num_steps} steps ended")
 
-    def failed(self, step: Step, ended: Ended, *, retry_in_s: float | None) -> None:
+    def failed(self, step: Step, error: str, *, retry_in_s: float | None) -> None:
         """Print it."""
         then = "" if retry_in_s is None else f"; again in {retry_in_s:.1f} s"
-        self._print(f"✗ {step.name}: {ended.error}{then}")
+        self._print(f"✗ {step.name}: {error}{then}")
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -81,10 +80,10 @@ class LiveReporter(LineReporter):
         self._running.pop(step, None)
         super().ended(step, state, reason=reason, seconds=seconds)
 
-    def failed(self, step: Step, ended: Ended, *, retry_in_s: float | None) -> None:
+    def failed(self, step: Step, error: str, *, retry_in_s: float | None) -> None:
         """Print it above the last line."""
         self._running.pop(step, None)
-        super().failed(step, ended, retry_in_s=retry_in_s)
+        super().failed(step, error, retry_in_s=retry_in_s)
 
     def tick(self) -> None:
         """Draw the last line anew."""

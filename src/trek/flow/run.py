@@ -17,7 +17,7 @@ from trek.flow.plan import Plan, make_plan, share_threads
 from trek.flow.reporting import choose_reporter
 from trek.flow.runner import Runner
 from trek.flow.store import FlowStore, StepRow
-from trek.flow.tasks import Ended
+from trek.flow.tasks import Failure
 from trek.world import trek_home
 
 _LOG_LINES = 10
@@ -84,6 +84,8 @@ def run_flow(
         if resume is not None:
             params, previous = _look_back(store, resume, params)
         values = complete_params(flow, params)
+        for step in plan.steps:
+            step.settings.resolve_handover(values)
         names = [step.name for step in plan.steps]
         run = store.begin_run(names, params=values, source=flow.source, graph=graph_of(plan.steps), resume=resume)
         reporter = choose_reporter(len(plan.steps), show=show)
@@ -136,13 +138,13 @@ def _run_to_the_end(runner: Runner, run: str, store: FlowStore) -> None:
     store.finish_run(run, "failed" if runner.failed else "done")
 
 
-def _to_error(failed: Mapping[Step, Ended], run: str, store: FlowStore) -> TrainingError:
-    step, ended = next(iter(failed.items()))
+def _to_error(failed: Mapping[Step, Failure], run: str, store: FlowStore) -> TrainingError:
+    step, failure = next(iter(failed.items()))
     log = store.log_path(run, step.name)
     others = f" {len(failed) - 1} more failed." if len(failed) > 1 else ""
-    what = f"{ended.error}" if f"{ended.error}".endswith((".", "?")) else f"{ended.error}."
+    what = failure.error if failure.error.endswith((".", "?")) else f"{failure.error}."
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
     return TrainingError(
         f"step {step.name!r} failed: {what}{others} When that is mended: trek flow resume {store.name}. Its log: {log}",
-        traceback_text=ended.traceback or "\n".join(lines),
+        traceback_text=failure.traceback or "\n".join(lines),
     )

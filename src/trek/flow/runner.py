@@ -43,7 +43,7 @@ from trek.flow.reporting import Reporter
 from trek.flow.services import Services
 from trek.flow.settings import Param
 from trek.flow.store import FINISHED, FlowStore, StepRow
-from trek.flow.tasks import Ended, Mailbox, Task
+from trek.flow.tasks import Ended, Failure, Mailbox, Task
 
 _MAX_BACKOFF_S = 60.0
 
@@ -66,7 +66,7 @@ class Runner:
         self._plan, self._run, self._store, self._reporter, self._previous = plan, run, store, reporter, previous
         self._params, self._threads = params, threads
         self.stored: dict[Output, Stored] = {}
-        self.failed: dict[Step, Ended] = {}
+        self.failed: dict[Step, Failure] = {}
         self._skipped: set[Step] = set()
         self._keys = Keymaker(params, self.stored)
         self._sorter = order(plan.steps)
@@ -162,7 +162,11 @@ class Runner:
     def _divide(self, step: Step) -> None:
         """Put the parts of a map in its place; it is done when they are."""
         assert isinstance(step.work, MapWork)
-        parts = self._maps.divide(step, substitute(step.work.items, self._value_of))
+        try:
+            parts = self._maps.divide(step, substitute(step.work.items, self._value_of))
+        except InputError as error:
+            self._fail(step, Failure(str(error)))
+            return
         self._started[step] = time.time()
         self._store.add_steps(self._run, [part.name for part in parts])
         self._store.update_step(self._run, step.name, state="running", started=self._started[step], ended=None)
@@ -303,7 +307,7 @@ class Runner:
         if ended.error is None:
             self._finish_done(ended)
         else:
-            self._after_failure(ended)
+            self._after_failure(ended.task, Failure(ended.error, ended.traceback))
         if ended.task.attempt.exists():
             shutil.rmtree(ended.task.attempt, ignore_errors=True)
 
@@ -329,28 +333,26 @@ class Runner:
         self._reporter.ended(step, "done", reason=reason, seconds=time.time() - self._started[step])
         self._hand_on(step, outputs)
 
-    def _after_failure(self, ended: Ended) -> None:
-        task = ended.task
+    def _after_failure(self, task: Task, failure: Failure) -> None:
         settings = task.step.settings
         if task.number <= settings.retries:
             pause_s = min(settings.backoff_s * 2 ** (task.number - 1), _MAX_BACKOFF_S) * self._dice.uniform(0.5, 1.5)
             heapq.heappush(self._delayed, (time.monotonic() + pause_s, next(self._numbers), task.step, task.number + 1))
-            self._reporter.failed(task.step, ended, retry_in_s=pause_s)
+            self._reporter.failed(task.step, failure.error, retry_in_s=pause_s)
         else:
-            self._fail(ended)
+            self._fail(task.step, failure)
 
     def _after_loss(self, ended: Ended) -> None:
         """A service ended early, which matters while a step needs it; or a time was over before."""
         service = ended.task.step
         settled = self._settled()
         if service in settled and any(service in step.upstream() and step not in settled for step in self._plan.steps):
-            self._fail(ended)
+            self._fail(service, Failure(ended.error or ""))
 
-    def _fail(self, ended: Ended) -> None:
-        step = ended.task.step
-        self.failed[step] = ended
-        self._store.update_step(self._run, step.name, state="failed", ended=time.time(), error=ended.error)
-        self._reporter.failed(step, ended, retry_in_s=None)
+    def _fail(self, step: Step, failure: Failure) -> None:
+        self.failed[step] = failure
+        self._store.update_step(self._run, step.name, state="failed", ended=time.time(), error=failure.error)
+        self._reporter.failed(step, failure.error, retry_in_s=None)
 
     def _mark_blocked(self) -> None:
         if not self.failed:

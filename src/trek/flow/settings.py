@@ -84,14 +84,14 @@ class Settings:
         if self.workers < 1:
             raise InputError(f"a step needs at least 1 worker, got {self.workers}.")
         if not isinstance(self.handover, Param):
-            check_handover(self.handover)
+            self.resolve_handover({})
 
-
-def check_handover(value: Any) -> Handover:
-    """`value` if it is a way of handing over."""
-    if value not in ("disk", "memory"):
-        raise InputError(f"handover is 'disk' or 'memory', got {value!r}.")
-    return "memory" if value == "memory" else "disk"
+    def resolve_handover(self, params: Mapping[str, Any]) -> Handover:
+        """How inputs reach the step with these values of parameters."""
+        chosen = params[self.handover.name] if isinstance(self.handover, Param) else self.handover
+        if chosen not in ("disk", "memory"):
+            raise InputError(f"handover is 'disk' or 'memory', got {chosen!r}.")
+        return "memory" if chosen == "memory" else "disk"
 
 
 def make_settings(options: StepOptions, **own: Any) -> Settings:

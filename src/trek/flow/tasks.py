@@ -49,6 +49,14 @@ class Ended:
     traceback: str = field(default="", repr=False)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a step failed for good."""
+
+    error: str
+    traceback: str = ""
+
+
 class Mailbox:
     """Takes news from any thread to the loop's; its descriptor is readable when there is some."""
 
