@@ -11,6 +11,7 @@ import click
 
 from trek.cli import experiment_changes, render
 from trek.cli.connect import connect
+from trek.cli.lines import print_lines, search_options
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
@@ -99,8 +100,7 @@ def describe(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
 @click.argument("experiment_id", type=int)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the experiment has ended.")
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
-@click.option("--grep", "text", help="Only lines with this text, in capitals or not.")
-@click.option("--rank", type=click.IntRange(min=0), help="Only lines of this process.")
+@search_options
 @json_option
 @click.pass_obj
 def logs(
@@ -109,13 +109,10 @@ def logs(
     *,
     is_followed: bool,
     tail: int | None,
-    text: str | None,
-    rank: int | None,
+    search: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Print what an experiment's trials wrote."""
-    from trek.cli.lines import print_lines
-
     with connect(obj) as client:
         details = client.experiment(experiment_id)
         print_lines(
@@ -124,8 +121,7 @@ def logs(
             details=details,
             is_followed=is_followed,
             tail=tail,
-            text=text,
-            rank=rank,
+            search=search,
             as_json=as_json,
         )
 

@@ -1,20 +1,62 @@
-"""Printing log lines, once or as they come."""
+"""Printing log lines, once or as they come, and choosing which."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from datetime import time as clock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from trek.cli import render
-from trek.client.models import ENDED
 
 if TYPE_CHECKING:
     from trek.client.models import ExperimentDetails, LogLine
 
+F = TypeVar("F", bound=Callable[..., Any])
 POLL_S = 0.25
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Moment(click.ParamType[float]):
+    """A time of the day or of another day, or how long ago it was; gives seconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """From 2024-05-01, 2024-05-01T10:30, 10:30, 90s, 10m, 2h or 3d."""
+        text = str(value).strip()
+        if text[-1:] in _UNITS_S and text[:-1].replace(".", "", 1).isdigit():
+            return time.time() - float(text[:-1]) * _UNITS_S[text[-1]]
+        try:
+            if "-" not in text:
+                return datetime.combine(datetime.now().date(), clock.fromisoformat(text)).timestamp()
+            return datetime.fromisoformat(text).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(f"{text!r} is no time. Write 2024-05-01T10:30, 10:30, or how long ago, such as 10m, 2h or 3d.")
+
+
+def search_options(command: F) -> F:
+    """Add the options; the command receives them as one `search`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        search = {name: kwargs.pop(name) for name in ("text", "rank", "level", "since", "until")}
+        return command(*args, search=search, **kwargs)
+
+    levels = click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
+    for option in (
+        click.option("--until", type=Moment(), metavar="TIME", help="Only lines until then."),
+        click.option("--since", type=Moment(), metavar="TIME", help="Only lines since then: 10:30, or 10m for ago."),
+        click.option("--level", type=levels, help="Only lines of this level or worse."),
+        click.option("--rank", type=click.IntRange(min=0), help="Only lines of this process."),
+        click.option("--grep", "text", help="Only lines with this text, in capitals or not."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
 
 
 def print_lines(
@@ -24,17 +66,18 @@ def print_lines(
     details: ExperimentDetails,
     is_followed: bool,
     tail: int | None,
-    text: str | None,
-    rank: int | None,
+    search: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Print what `fetch` gives; when followed, until `state` is an end. Followed JSON is one object a line."""
+    from trek.client.models import ENDED
+
     cursor, kept = 0, []
     is_first = True
     while True:
         has_ended = state() in ENDED  # asked first, so that the last lines are in what is fetched next
         query: dict[str, Any] = {"tail": tail} if tail is not None and is_first else {"after": cursor, "limit": 5000}
-        lines = fetch(**query, text=text, rank=rank)
+        lines = fetch(**query, **search)
         is_first = False
         for line in lines:
             cursor = line.id

@@ -8,6 +8,7 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
+from trek.cli.lines import print_lines, search_options
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
@@ -65,12 +66,17 @@ def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
 @trial.command()
 @click.argument("trial_id", type=int)
 @click.option("--group", help="Only this group, such as training or validation.")
+@click.option(
+    "--max-points",
+    type=click.IntRange(4, 100_000),
+    help="Thin out longer series to so many points of each group; first, last and every extreme stay.",
+)
 @json_option
 @click.pass_obj
-def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, as_json: bool) -> None:
+def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, max_points: int | None, as_json: bool) -> None:
     """Show a trial's metrics."""
     with connect(obj) as client:
-        points = client.trial_metrics(trial_id, group=group)
+        points = client.trial_metrics(trial_id, group=group, max_points=max_points)
     if as_json:
         render.show_json(points)
         return
@@ -91,8 +97,7 @@ def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, as_json: b
 @click.argument("trial_id", type=int)
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the trial has ended.")
 @click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
-@click.option("--grep", "text", help="Only lines with this text, in capitals or not.")
-@click.option("--rank", type=click.IntRange(min=0), help="Only lines of this process.")
+@search_options
 @json_option
 @click.pass_obj
 def logs(
@@ -101,13 +106,10 @@ def logs(
     *,
     is_followed: bool,
     tail: int | None,
-    text: str | None,
-    rank: int | None,
+    search: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Print what a trial wrote."""
-    from trek.cli.lines import print_lines
-
     with connect(obj) as client:
         details = client.experiment(client.trial(trial_id).experiment_id)
         print_lines(
@@ -116,8 +118,7 @@ def logs(
             details=details,
             is_followed=is_followed,
             tail=tail,
-            text=text,
-            rank=rank,
+            search=search,
             as_json=as_json,
         )
 

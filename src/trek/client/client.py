@@ -135,7 +135,10 @@ class Client:
         self._send("DELETE", f"/experiments/{experiment_id}")
 
     def experiment_logs(self, experiment_id: int, **query: Any) -> list[models.LogLine]:
-        """Lines of all trials; `after` is the id of the last line seen, `limit` and `tail` how many."""
+        """Lines of all trials; `after` is the id of the last line seen, `limit` and `tail` how many.
+
+        `text`, `rank`, `level` (or worse), `since` and `until` (seconds since 1970) say which.
+        """
         return self._many(models.LogLine, f"/experiments/{experiment_id}/logs", query=query)
 
     # trials
@@ -148,12 +151,15 @@ class Client:
         """End one trial."""
         return self._one(models.Trial, "POST", f"/trials/{trial_id}/kill")
 
-    def trial_metrics(self, trial_id: int, *, group: str | None = None) -> list[models.MetricPoint]:
-        """A trial's reports, in order."""
-        return self._many(models.MetricPoint, f"/trials/{trial_id}/metrics", query={"group": group})
+    def trial_metrics(
+        self, trial_id: int, *, group: str | None = None, max_points: int | None = None
+    ) -> list[models.MetricPoint]:
+        """A trial's reports, in order; with `max_points` long series are thinned out, every extreme kept."""
+        query = {"group": group, "max_points": max_points}
+        return self._many(models.MetricPoint, f"/trials/{trial_id}/metrics", query=query)
 
     def trial_logs(self, trial_id: int, **query: Any) -> list[models.LogLine]:
-        """Lines of one trial; `after` is the id of the last line seen, `limit` and `tail` how many."""
+        """Lines of one trial, asked for as in `experiment_logs`."""
         return self._many(models.LogLine, f"/trials/{trial_id}/logs", query=query)
 
     def assignment(self, trial_id: int, *, run: int) -> models.Assignment:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
+Level = Literal["debug", "info", "warning", "error", "critical"]
 Failure = Literal["", "user", "input", "outside", "rejected"]
 """Whose fault an error was: the user's code, a mistake Trek can name, the world around, or InvalidHP."""
 
@@ -124,6 +125,8 @@ class LogLine(Model):
     rank: int
     run: int
     time_s: float
+    level: Level = "info"
+    """Going by its text: a line that says nothing is info."""
     text: str
 
 

@@ -11,6 +11,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
+from trek.control.log_levels import levels_of
+from trek.control.metric_blocks import forget, summarise
 from trek.control.searching import report_validation, update_progress
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
 
@@ -32,10 +34,10 @@ def take_report(session: Session, trial: TrialRow, report: Report) -> ReportRepl
 
 def take_lines(session: Session, trial: TrialRow, *, rank: int, lines: Sequence[tuple[int, str]]) -> None:
     """Keep lines of the trial's present run, each with the byte it ends at in its file."""
-    now = time.time()
+    who = {"trial_id": trial.id, "run": trial.run, "rank": rank, "time_s": time.time()}
+    levels = levels_of(text for _, text in lines)
     rows = [
-        {"trial_id": trial.id, "run": trial.run, "rank": rank, "position": end, "time_s": now, "text": text}
-        for end, text in lines
+        {**who, "position": end, "level": level, "text": text} for (end, text), level in zip(lines, levels, strict=True)
     ]
     if rows:
         session.execute(_insert(session, LogTable).on_conflict_do_nothing(), rows)
@@ -60,6 +62,9 @@ def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoin
         insert.on_conflict_do_update(index_elements=["trial_id", "group", "batches"], set_=values),
         [{"trial_id": trial.id, **point.model_dump()} for point in _last_of_each(points)],
     )
+    for group in {point.group for point in points}:
+        forget(session, trial.id, group, from_batches=min(p.batches for p in points if p.group == group))
+        summarise(session, trial.id, group)
     trial.batches = max(point.batches for point in points)
     if validations:
         trial.latest_metrics = {k: v for k, v in validations[-1].metrics.items() if v is not None}

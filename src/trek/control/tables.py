@@ -113,6 +113,21 @@ class MetricTable(Base):
     duration_s: Mapped[float] = mapped_column(Float, default=0.0)
 
 
+class MetricBlockTable(Base):
+    """The extremes of runs of rows of one series; see `metric_blocks`."""
+
+    __tablename__ = "metric_blocks"
+
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"), primary_key=True)
+    group: Mapped[str] = mapped_column(String(100), primary_key=True)
+    level: Mapped[int] = mapped_column(Integer, primary_key=True)
+    first: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    last: Mapped[int] = mapped_column(BigInteger)
+    num_rows: Mapped[int] = mapped_column(Integer)
+    extremes: Mapped[dict[str, list[Any]]] = mapped_column(JSON)
+    """By metric: smallest value and its batches, largest value and its batches."""
+
+
 class LogTable(Base):
     """Lines by where they stand in the file they were written to, so that none is taken in twice."""
 
@@ -126,6 +141,7 @@ class LogTable(Base):
     position: Mapped[int] = mapped_column(BigInteger)
     """The byte after the line in its file: where reading goes on."""
     time_s: Mapped[float] = mapped_column(Float)
+    level: Mapped[int] = mapped_column(Integer, default=20, server_default="20")
     text: Mapped[str] = mapped_column(Text)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
 from trek.control.finding import find_experiment, find_trial
 from trek.control.ingest import take_report
+from trek.control.log_search import ANY_LINE, LogSearch
+from trek.control.metric_blocks import groups, points_to_show, rows_at
 from trek.control.runs import kill_trial
 from trek.control.searching import load_searcher
 from trek.control.service_base import ServiceBase
@@ -29,15 +33,15 @@ class TrialServices(ServiceBase):
             experiment = find_experiment(session, trial.experiment_id)
         return views.trial(trial, unit=views.unit_of(experiment))
 
-    def metrics(self, trial_id: int, *, group: str | None = None) -> list[models.MetricPoint]:
-        """A trial's reports, in order."""
+    def metrics(
+        self, trial_id: int, *, group: str | None = None, max_points: int | None = None
+    ) -> list[models.MetricPoint]:
+        """A trial's reports, in order; with `max_points`, at most about so many of each group, every extreme kept."""
         with self._store.reading() as session:
             find_trial(session, trial_id)
-            query = select(MetricTable).where(MetricTable.trial_id == trial_id)
-            if group is not None:
-                query = query.where(MetricTable.group == group)
-            rows = session.scalars(query.order_by(MetricTable.batches, MetricTable.group)).all()
-        return [views.metric(row) for row in rows]
+            names = [group] if group is not None else groups(session, trial_id)
+            rows = [row for name in names for row in _series(session, trial_id, name, max_points=max_points)]
+        return [views.metric(row) for row in sorted(rows, key=lambda row: (row.batches, row.group))]
 
     def logs(
         self,
@@ -47,16 +51,11 @@ class TrialServices(ServiceBase):
         after: int = 0,
         limit: int = 1000,
         tail: int | None = None,
-        text: str | None = None,
-        rank: int | None = None,
+        search: LogSearch = ANY_LINE,
     ) -> list[models.LogLine]:
-        """Lines after the cursor `after`, oldest first; with `tail` the last so many, with `text` those with it."""
+        """Lines after the cursor `after` that `search` is after, oldest first; with `tail` the last so many."""
         with self._store.reading() as session:
-            query = select(LogTable).where(LogTable.id > after)
-            if text:
-                query = query.where(LogTable.text.icontains(text, autoescape=True))
-            if rank is not None:
-                query = query.where(LogTable.rank == rank)
+            query = select(LogTable).where(LogTable.id > after, *search.conditions())
             if trial_id is not None:
                 find_trial(session, trial_id)
                 query = query.where(LogTable.trial_id == trial_id)
@@ -122,6 +121,15 @@ class TrialServices(ServiceBase):
             ).all()
         jobs = [views.job(trial, experiment) for trial, experiment in rows]
         return sorted(jobs, key=lambda job: (job.state != "running", job.priority, job.trial_id))
+
+
+def _series(session: Session, trial_id: int, group: str, *, max_points: int | None) -> Sequence[MetricTable]:
+    chosen = points_to_show(session, trial_id, group, max_points=max_points) if max_points is not None else None
+    if chosen is not None:
+        return rows_at(session, trial_id, group, chosen)
+    return session.scalars(
+        select(MetricTable).where(MetricTable.trial_id == trial_id, MetricTable.group == group)
+    ).all()
 
 
 def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:

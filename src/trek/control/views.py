@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from trek.client import models
+from trek.control.log_levels import name_of
 from trek.control.masking import masked
 from trek.control.scheduler import DEFAULT_PRIORITY
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
@@ -102,7 +103,13 @@ def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.Checkpoint
 def log_line(row: LogTable) -> models.LogLine:
     """One line."""
     return models.LogLine(
-        id=row.id, trial_id=row.trial_id, rank=row.rank, run=row.run, time_s=row.time_s, text=row.text
+        id=row.id,
+        trial_id=row.trial_id,
+        rank=row.rank,
+        run=row.run,
+        time_s=row.time_s,
+        level=cast(models.Level, name_of(row.level)),
+        text=row.text,
     )
 
 

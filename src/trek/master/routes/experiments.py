@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from trek.client import models
 from trek.control.services import Services
 from trek.master.auth import Auth
-
-Limit = Annotated[int, Query(ge=1, le=100_000)]
-Tail = Annotated[int | None, Query(ge=1, le=100_000)]
+from trek.master.routes.log_query import Limit, Search, Tail
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
@@ -38,14 +34,9 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.get("/{experiment_id}/logs", dependencies=viewer)
     def get_logs(
-        experiment_id: int,
-        after: int = 0,
-        limit: Limit = 1000,
-        tail: Tail = None,
-        text: str | None = None,
-        rank: int | None = None,
+        experiment_id: int, search: Search, after: int = 0, limit: Limit = 1000, tail: Tail = None
     ) -> list[models.LogLine]:
-        return services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail, text=text, rank=rank)
+        return services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail, search=search)
 
     @router.post("/{experiment_id}/fork", status_code=201, dependencies=editor)
     def fork_experiment(experiment_id: int, body: models.ForkExperiment, request: Request) -> models.ExperimentDetails:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
 
 from trek.client import models
 from trek.control.services import Services
 from trek.master.auth import Auth
-from trek.master.routes.experiments import Limit, Tail
+from trek.master.routes.log_query import Limit, Search, Tail
+
+MaxPoints = Annotated[int | None, Query(ge=4, le=100_000)]
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
@@ -20,19 +24,15 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.trial(trial_id)
 
     @router.get("/metrics", dependencies=viewer)
-    def get_metrics(trial_id: int, group: str | None = None) -> list[models.MetricPoint]:
-        return services.metrics(trial_id, group=group)
+    def get_metrics(trial_id: int, group: str | None = None, max_points: MaxPoints = None) -> list[models.MetricPoint]:
+        """In order. With max_points long series are thinned out: first, last and every extreme stay."""
+        return services.metrics(trial_id, group=group, max_points=max_points)
 
     @router.get("/logs", dependencies=viewer)
     def get_logs(
-        trial_id: int,
-        after: int = 0,
-        limit: Limit = 1000,
-        tail: Tail = None,
-        text: str | None = None,
-        rank: int | None = None,
+        trial_id: int, search: Search, after: int = 0, limit: Limit = 1000, tail: Tail = None
     ) -> list[models.LogLine]:
-        return services.logs(trial_id=trial_id, after=after, limit=limit, tail=tail, text=text, rank=rank)
+        return services.logs(trial_id=trial_id, after=after, limit=limit, tail=tail, search=search)
 
     @router.post("/kill", dependencies=[Depends(auth.owner_of_trial)])
     def kill_trial(trial_id: int) -> models.Trial:
