@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -15,6 +15,8 @@ from trek.client.models import ENDED
 from trek.errors import TrainingError
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from trek.client.client import Client
     from trek.client.models import ExperimentDetails, LogLine
 
@@ -84,62 +86,62 @@ def show_end(client: Client, details: ExperimentDetails) -> None:
 
 
 class _Screen:
-    """Lines, and under them one that shows progress where there is a terminal."""
+    """Lines, and under them a view of the experiment where there is a terminal."""
 
     def __init__(self, *, to_stderr: bool) -> None:
         self._to_stderr = to_stderr
-        self._progress: Any = None
+        self._live: Live | None = None
         self._told: dict[int, int] = {}
+        self._rungs: list[int] | None = None
 
     def __enter__(self) -> Self:
         stream = sys.stderr if self._to_stderr else sys.stdout
         if stream.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.live import Live
 
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
+            self._live = Live(
+                console=Console(file=stream), transient=True, redirect_stdout=False, redirect_stderr=False
             )
-            self._progress = Progress(*columns, console=Console(file=stream), transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task("queued", total=1.0)
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def print(self, text: str) -> None:
         """One line of a log, as it is."""
-        if self._progress is not None:
-            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             click.echo(text, err=self._to_stderr)
 
     def update(self, details: ExperimentDetails) -> None:
         """Where the experiment stands."""
+        if self._live is not None:
+            self._show(self._live, details)
+            return
         for trial in details.trials:
             if trial.latest_metrics and self._told.get(trial.id) != trial.batches:
                 self._told[trial.id] = trial.batches
                 shown = "  ".join(f"{name} {render.number(value)}" for name, value in trial.latest_metrics.items())
-                if self._progress is None:
-                    self.print(f"trial {trial.id}: {trial.batches} batches, {render.percent(trial.progress)}: {shown}")
-        if self._progress is not None:
-            self._progress.update(self._task, completed=details.progress, description=_headline(details))
+                self.print(f"trial {trial.id}: {trial.batches} batches, {render.percent(trial.progress)}: {shown}")
+
+    def _show(self, live: Live, details: ExperimentDetails) -> None:
+        from trek.cli.live_table import MAX_ROWS, live_view
+
+        if self._rungs is None:
+            self._rungs = _rungs(details)
+        rows = max(min(MAX_ROWS, live.console.height - 6), 1)
+        live.update(live_view(details, rungs=self._rungs, max_rows=rows))
 
 
-def _headline(details: ExperimentDetails) -> str:
-    running = sum(trial.state == "running" for trial in details.trials)
-    waiting = next((trial.waiting for trial in details.trials if trial.waiting), "")
-    best = f", best {details.metric} {render.number(details.best_metric)}" if details.best_metric is not None else ""
-    if running == 0 and waiting:
-        return f"experiment {details.id} waits: {waiting}"
-    ended = sum(trial.state in ENDED for trial in details.trials)
-    trials = f", {running} running, {ended} ended" if details.searcher != "single" else ""
-    return f"experiment {details.id} {details.state}{trials}{best}"
+def _rungs(details: ExperimentDetails) -> list[int]:
+    from trek.experiments.config import ExperimentConfig
+    from trek.search import make_searcher
+
+    config = ExperimentConfig.parse(details.config)
+    return make_searcher(config.searcher, hyperparameters=config.hyperparameters, seed=0).rung_lengths

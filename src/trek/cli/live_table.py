@@ -1,0 +1,108 @@
+"""What a terminal shows of an experiment that runs: one line that sums it up and, of a search, a table of trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trek.cli import render
+from trek.client.models import ENDED
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trek.client.models import ExperimentDetails, Trial
+
+MAX_ROWS = 12
+_ORDER = ("running", "queued", "paused", "completed", "errored", "killed")
+
+
+def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows: int = MAX_ROWS) -> RenderableType:
+    """The line and the table; `rungs` are the lengths at which the searcher decides."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        headline(details), ProgressBar(total=1.0, completed=details.progress, width=24), _percent_and_rest(details)
+    )
+    if details.searcher == "single":
+        return line
+    return Group(_table(details, rungs=rungs, max_rows=max_rows), line)
+
+
+def headline(details: ExperimentDetails) -> str:
+    """How an experiment stands, in one line."""
+    running = sum(trial.state == "running" for trial in details.trials)
+    waiting = next((trial.waiting for trial in details.trials if trial.waiting), "")
+    if running == 0 and waiting:
+        return f"experiment {details.id} waits: {waiting}"
+    ended = sum(trial.state in ENDED for trial in details.trials)
+    trials = f", {running} running, {ended} ended" if details.searcher != "single" else ""
+    best = f", best {details.metric} {render.number(details.best_metric)}" if details.best_metric is not None else ""
+    return f"experiment {details.id} {details.state}{trials}{best}"
+
+
+def time_left(details: ExperimentDetails, *, now_s: float) -> float | None:
+    """Seconds, if it goes on as it went so far; None before anything can be said."""
+    if details.started_s is None or details.progress <= 0 or details.state in ENDED:
+        return None
+    return max(now_s - details.started_s, 0.0) * (1 - details.progress) / details.progress
+
+
+def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[Trial]:
+    """The best trial and those that run, then the others by how good they are."""
+    sign = 1 if details.smaller_is_better else -1
+
+    def rank(trial: Trial) -> tuple[Any, ...]:
+        value = trial.best_metric
+        is_first = trial.id == details.best_trial or trial.state == "running"
+        return (not is_first, value is None, sign * (value or 0.0), _ORDER.index(trial.state), trial.id)
+
+    return sorted(sorted(details.trials, key=rank)[:max_rows], key=lambda trial: trial.id)
+
+
+def _table(details: ExperimentDetails, *, rungs: Sequence[int], max_rows: int) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("trial", "state", "length", *(["rung"] if rungs else []), details.metric, "hyperparameters"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    shown = shown_trials(details, max_rows=max_rows)
+    for trial in shown:
+        table.add_row(*_cells(details, trial, rungs), style="green" if trial.id == details.best_trial else "")
+    hidden = len(details.trials) - len(shown)
+    if hidden:
+        table.add_row("…", f"{hidden} more")
+    return table
+
+
+def _cells(details: ExperimentDetails, trial: Trial, rungs: Sequence[int]) -> list[str]:
+    from rich.markup import escape
+
+    unit, target = next(iter(trial.length.items()))
+    reached = round(trial.progress * target)
+    rung = [f"{sum(rung <= reached for rung in rungs)}/{len(rungs)}"] if rungs else []
+    mark = " best" if trial.id == details.best_trial else ""
+    best = render.number(trial.best_metric) + mark
+    return [
+        str(trial.id),
+        trial.state,
+        f"{reached}/{target} {unit}",
+        *rung,
+        best,
+        escape(render.hparams(trial.hparams)),
+    ]
+
+
+def _percent_and_rest(details: ExperimentDetails) -> str:
+    left_s = time_left(details, now_s=time.time())
+    return render.percent(details.progress) + (f", {_clock(left_s)} left" if left_s is not None else "")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
