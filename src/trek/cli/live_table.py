@@ -23,11 +23,11 @@ def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
     line = Table.grid(padding=(0, 1))
-    line.add_row(
-        headline(details), ProgressBar(total=1.0, completed=details.progress, width=24), _percent_and_rest(details)
-    )
+    bar = ProgressBar(total=1.0, completed=details.progress, width=24)
+    line.add_row(Text(headline(details)), bar, _percent_and_rest(details))
     if details.searcher == "single":
         return line
     return Group(_table(details, rungs=rungs, max_rows=max_rows), line)
@@ -66,10 +66,11 @@ def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[Trial]:
 
 def _table(details: ExperimentDetails, *, rungs: Sequence[int], max_rows: int) -> RenderableType:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("trial", "state", "length", *(["rung"] if rungs else []), details.metric, "hyperparameters"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+        table.add_column(Text(name), no_wrap=True, overflow="ellipsis")
     shown = shown_trials(details, max_rows=max_rows)
     for trial in shown:
         table.add_row(*_cells(details, trial, rungs), style="green" if trial.id == details.best_trial else "")

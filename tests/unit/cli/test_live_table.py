@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import sys
@@ -64,9 +65,8 @@ SEARCH = details(
 
 
 def test_the_view_has_trials_rungs_the_best_and_the_rest_of_the_time() -> None:
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))
-    with console.file:
-        console.print(live_view(SEARCH, rungs=[4, 16, 64]))
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(live_view(SEARCH, rungs=[4, 16, 64]))
     lines = console.export_text().splitlines()
     assert lines[1].split()[:7] == ["1", "running", "16/64", "batches", "2/3", "0.5", "lr=0.01"]
     assert "0.125 best" in lines[2]
