@@ -5,6 +5,7 @@ Knows nothing of models; `ddp` and `fsdp` add how gradients travel.
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,9 @@ from trek.errors import ConfigError
 from trek.strategies.base import ReduceOp, Strategy
 from trek.world import World
 
+# gloo's threads give a tensor back to Python shortly after its collective has returned. A program that ends in between
+# aborts, since a thread must not enter an interpreter that is ending; nothing tells when they are done.
+_LETTING_GO_S = 0.05
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
@@ -55,6 +59,7 @@ class CollectiveStrategy(Strategy):
         """Leave the group."""
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
+            time.sleep(_LETTING_GO_S)
         self._owns_group = False
 
     def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
