@@ -19,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from trek import errors
 from trek.client import models
 from trek.client.files import unpack_files
+from trek.client.flow_calls import FlowCalls
 from trek.errors import MasterUnreachable, TrekError
 
 T = TypeVar("T", bound=BaseModel)
@@ -32,7 +33,7 @@ class Address:
     token: str = ""
 
 
-class Client:
+class Client(FlowCalls):
     """A control plane: the one at `address`, else at TREK_MASTER, else this machine's own, started if need be.
 
     `relocate` finds the address anew when nobody answers any more.
@@ -319,7 +320,9 @@ class Client:
         address = self._address
         headers = {"authorization": f"Bearer {address.token}"} if address.token else {}
         if content is not None:
-            headers["content-type"] = "application/octet-stream" if method == "PUT" else "application/json"
+            headers["content-type"] = (
+                "application/octet-stream" if path.startswith("/archives/") else "application/json"
+            )
         try:
             response = self._http.request(
                 method, f"{address.url}/api/v1{path}", params=params, content=content, headers=headers

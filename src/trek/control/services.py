@@ -5,8 +5,9 @@ from __future__ import annotations
 from trek.control.checkpoint_services import CheckpointServices
 from trek.control.cluster_services import ClusterServices
 from trek.control.experiment_services import ExperimentServices
+from trek.control.flow_services import FlowServices
 from trek.control.trial_services import TrialServices
 
 
-class Services(ExperimentServices, TrialServices, CheckpointServices, ClusterServices):
+class Services(ExperimentServices, TrialServices, CheckpointServices, ClusterServices, FlowServices):
     """The control plane's verbs: one class for callers, one file for every noun."""

@@ -218,6 +218,22 @@ class FlowStore:
         rows = self._db.execute("select * from steps where run = ? order by position", (run,))
         return [StepRow(*row) for row in rows]
 
+    def count_steps(self) -> dict[str, dict[str, int]]:
+        """By run, how many steps are in which state."""
+        counts: dict[str, dict[str, int]] = {}
+        for run, state, count in self._db.execute("select run, state, count(*) from steps group by run, state"):
+            counts.setdefault(run, {})[state] = count
+        return counts
+
+    def first_errors(self) -> dict[str, str]:
+        """By run, what the first failed step said."""
+        query = "select run, error from steps where state = 'failed' and error != '' order by position desc"
+        return dict(self._db.execute(query).fetchall())
+
+    def version(self) -> int:
+        """A number that changes when somebody else writes."""
+        return int(self._db.execute("pragma data_version").fetchone()[0])
+
     def dump(self, outputs: Sequence[Stored]) -> str:
         """Outputs as text, with folders relative to this store, so that it may be moved."""
         return json.dumps([replace(one, folder=self._relative(one.folder)).to_json() for one in outputs])

@@ -17,7 +17,7 @@ from trek.control.services import Services
 from trek.master.auth import Auth, NotLoggedIn
 from trek.master.etags import add_etag
 from trek.master.routes import accounts as account_routes
-from trek.master.routes import archives, checkpoints, cluster, events, experiments, prometheus, trials
+from trek.master.routes import archives, checkpoints, cluster, events, experiments, flows, prometheus, trials
 from trek.master.routes import registry as registry_routes
 
 _STATUS: dict[type[errors.TrekError], int] = {
@@ -65,6 +65,7 @@ def make_app(
         registry_routes.make_router(registry, services, auth),
         account_routes.make_router(accounts, auth),
         cluster.make_router(services, auth, stop=stop),
+        flows.make_router(services, auth),
         events.make_router(services, auth, is_stopping=is_stopping),
     ):
         app.include_router(router, prefix="/api/v1")

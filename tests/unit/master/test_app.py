@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from trek.client import models
+from trek.client.flow_models import FlowRunDetails
 from trek.control.accounts import Accounts
 from trek.control.layout import Layout
 from trek.control.registry import Registry
@@ -65,6 +66,7 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
 
 def filled(path: str) -> str:
     values = {"experiment_id": "1", "trial_id": "1", "uuid": "u", "sha256": "0" * 64, "name": "vic", "token_id": "99"}
+    values |= {"flow": "f", "run": "r"}
     return path.format(**values)
 
 
@@ -124,6 +126,10 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/events", "get"): {*EVERYBODY, "other"},
     ("/experiments/{experiment_id}/events", "get"): {*EVERYBODY, "other"},
     ("/metrics", "get"): {*EVERYBODY, "other"},
+    ("/flows", "get"): {*EVERYBODY, "other"},
+    ("/flows/{flow}/runs", "get"): {*EVERYBODY, "other"},
+    ("/flows/{flow}/runs/{run}", "get"): {*EVERYBODY, "other"},
+    ("/flows/{flow}/runs/{run}", "put"): {ADMIN, EDITOR},
     ("/cluster", "get"): {*EVERYBODY, "other"},
     ("/cluster/stop", "post"): {ADMIN},
 }
@@ -133,6 +139,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/users/{name}": {"password": "battery staple"},
     "/templates": {"name": "vic", "config": {}},
     "/models/{name}/versions": {"checkpoint": "none"},
+    "/flows/{flow}/runs/{run}": {"id": "r", "flow": "f", "state": "done", "started_s": 1.0},
 }
 
 
@@ -163,7 +170,8 @@ async def test_the_table_of_permissions_holds_for_every_route_and_role(app: Fast
 
 
 def _prepare(services: Services) -> None:
-    """Experiment 1 of ed's, with trial 1 and checkpoint u, whatever the last request did to them."""
+    """Experiment 1 of ed's, with trial 1 and checkpoint u, and his run r of flow f, whatever was done to them."""
+    services.save_flow_run("f", "r", FlowRunDetails(id="r", flow="f", state="done", started_s=1.0), owner="ed")
     with services._store.writing() as session:
         session.merge(
             ExperimentRow(id=1, name="x", owner="ed", state="completed", config=CONFIG, archive="0" * 64, created_s=1.0)

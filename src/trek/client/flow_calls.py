@@ -1,0 +1,42 @@
+"""The Client's calls about flows. What they are sent with is the Client's matter."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter
+
+from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
+
+
+class FlowCalls(ABC):
+    """Recording runs of flows, and looking at them."""
+
+    def save_flow_run(self, run: FlowRunDetails) -> None:
+        """Record where a run stands; what was recorded of it before is replaced."""
+        content = run.model_dump_json().encode()
+        self._send("PUT", f"/flows/{quote(run.flow, safe='')}/runs/{quote(run.id, safe='')}", content=content)
+
+    def flows(self) -> list[FlowSummary]:
+        """All flows by name, each with its newest run."""
+        return TypeAdapter(list[FlowSummary]).validate_json(self._send("GET", "/flows").content)
+
+    def flow_runs(self, flow: str | None = None) -> list[FlowRun]:
+        """The runs of one flow, or of all, the newest first."""
+        if flow is None:
+            runs = [run for one in self.flows() for run in self.flow_runs(one.name)]
+            return sorted(runs, key=lambda run: run.started_s, reverse=True)
+        reply = self._send("GET", f"/flows/{quote(flow, safe='')}/runs")
+        return TypeAdapter(list[FlowRun]).validate_json(reply.content)
+
+    def flow_run(self, flow: str, run: str) -> FlowRunDetails:
+        """One run with its steps."""
+        reply = self._send("GET", f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}")
+        return FlowRunDetails.model_validate_json(reply.content)
+
+    @abstractmethod
+    def _send(self, method: str, path: str, *, query: Any = None, content: bytes | None = None) -> httpx.Response:
+        """Ask, and give the answer or raise what it says."""

@@ -1,0 +1,64 @@
+"""The words of the REST API about flows and their runs. No behaviour, no torch.
+
+A flow's states are its own: a run is `running`, `done`, `failed` or `interrupted`; a step may also be `pending`,
+`cached`, `skipped` or `blocked`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from trek.client.models import Model
+
+
+class FlowStep(Model):
+    """One step in one run."""
+
+    name: str
+    state: str = Field(max_length=20)
+    attempt: int = 0
+    seconds: float | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+class FlowNode(Model):
+    """A step in the graph, and the steps it waits for."""
+
+    name: str
+    after: list[str] = Field(default_factory=list)
+
+
+class FlowRun(Model):
+    """One run of a flow, as lists show it."""
+
+    id: str = Field(max_length=100)
+    flow: str = Field(max_length=200)
+    state: str = Field(max_length=20)
+    owner: str = ""
+    params: dict[str, Any] = Field(default_factory=dict)
+    source: str | None = None
+    """The file that defines the flow."""
+    started_s: float
+    ended_s: float | None = None
+    num_steps: dict[str, int] = Field(default_factory=dict)
+    """How many steps are in which state."""
+    error: str = ""
+    """What the first failed step said."""
+
+
+class FlowRunDetails(FlowRun):
+    """One run with its graph and its steps in the order of their definition."""
+
+    graph: list[FlowNode] = Field(default_factory=list)
+    steps: list[FlowStep] = Field(default_factory=list)
+
+
+class FlowSummary(Model):
+    """A flow and its newest run."""
+
+    name: str
+    num_runs: int
+    last_run: FlowRun
