@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trek.cli.flow_list import list_flows
 from trek.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def flow(obj: dict[str, Any]) -> None:
     """Run pipelines of steps, and look at their runs."""
     if obj["master"]:
         os.environ["TREK_MASTER"] = obj["master"]  # for steps that are experiments, in processes of their own
+
+
+flow.add_command(list_flows)
 
 
 @flow.command(add_help_option=False)

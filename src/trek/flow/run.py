@@ -14,6 +14,7 @@ from trek.flow.artefacts import Stored
 from trek.flow.flow import Flow
 from trek.flow.graph import Output, Step, graph_of
 from trek.flow.plan import Plan, make_plan, share_threads
+from trek.flow.recording import recording
 from trek.flow.reporting import choose_reporter
 from trek.flow.runner import Runner
 from trek.flow.store import FlowStore, StepRow
@@ -94,7 +95,8 @@ def run_flow(
             threads=_share_threads(plan),
         )  # fmt: skip
         try:
-            _run_to_the_end(runner, run, store)
+            with recording(flow.name, run, home=trek_home(), master=os.environ.get("TREK_MASTER")):
+                _run_to_the_end(runner, run, store)
         finally:
             reporter.close()
         if runner.failed:
