@@ -32,11 +32,11 @@ ALLOWED: dict[str, set[str]] = {
     "nn": _PARALLEL,
     "train": _TRAIN,
     "experiments": _EXPERIMENTS,
-    "control": _EXPERIMENTS | {"control"},
+    "control": _EXPERIMENTS | {"flow", "control"},
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
     "serve": _GROUND | {"world", "train"},
-    "integrations": _GROUND,
+    "integrations": _GROUND | {"search"},
     "compat": _GROUND,
 }
 ON_TOP = {"cli", "testing", "__init__", "__main__"}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from trek.client.models import ENDED
 from trek.control.checkpoint_files import adopt_checkpoints, reconcile_checkpoints
@@ -92,6 +93,7 @@ class Supervisor:
         self._next_tidying_s = time.monotonic()
         self._wake = threading.Event()
         self._is_stopping = False
+        self._told = ""
         self._thread = threading.Thread(target=self._work, name="trek-supervisor")
 
     def start(self) -> None:
@@ -124,10 +126,20 @@ class Supervisor:
         while not self._is_stopping:
             try:
                 self.tick()
-            except TrekError as error:
-                _LOG.error("the supervisor goes on after: %s", error)
-            self._wake.wait(TICK_S if self.running else REST_S)
+            except (TrekError, SQLAlchemyError, OSError) as error:
+                self._tell_once(f"{error}".partition("\n")[0])
+                pause_s = REST_S
+            else:
+                self._told = ""
+                pause_s = TICK_S if self.running else REST_S
+            self._wake.wait(pause_s)
             self._wake.clear()
+
+    def _tell_once(self, problem: str) -> None:
+        """A full disk stays full for many rounds: say so when it begins."""
+        if problem != self._told:
+            self._told = problem
+            _LOG.error("the supervisor tries again after: %s", problem)
 
     def tick(self) -> None:
         """One round: take in what happened, act on wishes, start what may start."""

@@ -3,7 +3,8 @@
 Contracts, for every Searcher:
 
 - No clock, no I/O, no threads: the same events in the same order give the same actions.
-- Hyperparameters of the trial with key k depend on the seed and k alone, so timing cannot change what is tried.
+- Hyperparameters of the trial with key k depend on the seed and k alone, so timing cannot change what is tried. A
+  Searcher that `learns` from trials that ended lets what it has been told decide too, and nothing else.
 - `snapshot` is plain JSON; `restore` on a fresh Searcher of the same settings continues exactly there.
 - Reports of a trial that was stopped, or of a length already judged, change nothing.
 - Lengths are counted in the unit of the settings; the caller converts.
@@ -16,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from trek.search.space import Space
 
@@ -86,6 +87,9 @@ class Trials:
 
 class Searcher(ABC):
     """See the module for the contracts. `report` and `exited` may be called for any trial at any time."""
+
+    learns: ClassVar[bool] = False
+    """Whether what trials reported decides which hyperparameters are tried next."""
 
     def __init__(self, *, space: Space, seed: int) -> None:
         self.space = space

@@ -148,6 +148,17 @@ class PbtSettings(SearcherSettings):
         return LengthSetting.model_validate({self.length_per_round.unit: self.length_per_round.count * self.num_rounds})
 
 
+class OptunaSettings(SearcherSettings):
+    """Optuna's samplers: each trial is chosen by what the ones before it came to."""
+
+    name: Literal["optuna"]
+    max_length: LengthSetting
+    max_trials: int = Field(ge=1, le=100_000)
+    sampler: Literal["tpe", "cmaes", "gp"] = "tpe"
+    max_concurrent_trials: int = Field(default=4, ge=0)
+    """Few at a time: a trial that is chosen before others have ended learns nothing from them."""
+
+
 AnySearcherSettings = Annotated[
     SingleSettings
     | RandomSettings
@@ -155,7 +166,8 @@ AnySearcherSettings = Annotated[
     | AshaSettings
     | AdaptiveAshaSettings
     | HyperbandSettings
-    | PbtSettings,
+    | PbtSettings
+    | OptunaSettings,
     Field(discriminator="name"),
 ]
 SETTINGS: dict[str, type[SearcherSettings]] = {
@@ -166,6 +178,7 @@ SETTINGS: dict[str, type[SearcherSettings]] = {
     "adaptive_asha": AdaptiveAshaSettings,
     "hyperband": HyperbandSettings,
     "pbt": PbtSettings,
+    "optuna": OptunaSettings,
 }
 
 OLD_NAMES = {

@@ -169,13 +169,13 @@ class Space:
 
     def sample(self, rng: random.Random) -> dict[str, Any]:
         """One point of the space, nested as the space is."""
-        return self._assemble({path: parameter.sample(rng) for path, parameter in self.parameters.items()})
+        return self.assemble({path: parameter.sample(rng) for path, parameter in self.parameters.items()})
 
     def grid(self) -> list[dict[str, Any]]:
         """Every point of the grid, the last parameter varying fastest; points that conditions make equal count once."""
         paths = list(self.parameters)
         choices = [self._grid_of(path) for path in paths]
-        points = (self._assemble(dict(zip(paths, values, strict=True))) for values in product(*choices))
+        points = (self.assemble(dict(zip(paths, values, strict=True))) for values in product(*choices))
         unique: list[dict[str, Any]] = []
         seen: set[str] = set()
         for point in points:
@@ -199,7 +199,7 @@ class Space:
                 values[path] = parameter.sample(rng)
             else:
                 values[path] = _nudge(parameter, old, up=rng.random() < 0.5, factor=factor)
-        return self._assemble(values)
+        return self.assemble(values)
 
     def _grid_of(self, path: Path) -> list[Any]:
         try:
@@ -207,7 +207,8 @@ class Space:
         except ConfigError as error:
             raise ConfigError(f"hyperparameters.{'.'.join(path)} has no count: {error}.") from None
 
-    def _assemble(self, values: Mapping[Path, Any]) -> dict[str, Any]:
+    def assemble(self, values: Mapping[Path, Any]) -> dict[str, Any]:
+        """The point with these values, nested as the space is; what its conditions rule out is left out."""
         point: dict[str, Any] = {}
         for path, value in values.items():
             if self._exists(path, values):

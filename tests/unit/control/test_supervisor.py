@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from trek.client import models
 
@@ -143,3 +145,27 @@ def test_stopping_the_supervisor_puts_trials_back_in_the_queue(make_plane: MakeP
     trial = plane.services.experiment(number).trials[0]
     assert (trial.state, trial.restarts) == ("queued", 0)
     assert plane.supervisor.running == {}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OperationalError("BEGIN", {}, Exception())])
+def test_the_supervisor_survives_what_the_outside_does(
+    make_plane: MakePlane, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    plane = make_plane("outcome('done')")
+    rounds = iter([error, error])
+    collect = plane.supervisor._collect
+
+    def troubled() -> None:
+        for trouble in rounds:
+            raise trouble
+        collect()
+
+    monkeypatch.setattr(plane.supervisor, "_collect", troubled)
+    number = plane.create()
+    plane.supervisor.start()
+    deadline = time.monotonic() + 30
+    while plane.services.experiment(number).state != "completed":
+        assert time.monotonic() < deadline
+        plane.supervisor.wake()
+        time.sleep(0.05)
+    plane.supervisor.stop()
