@@ -1,4 +1,5 @@
-"""Recording a run in the control plane while it goes on: reads what the run wrote down, and sends what changed.
+"""Recording a run in the control plane while it goes on: reads what the run wrote down, and sends it anew
+when something changed.
 
 The run itself knows nothing of it: a thread looks at the run's records with a connection of its own, so a step costs
 the same with and without a master, and a master that is slow or away delays nothing. What could not be sent is sent
