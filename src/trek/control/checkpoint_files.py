@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from sqlalchemy import select
@@ -13,20 +15,29 @@ from sqlalchemy.orm import Session
 from trek.client.models import CheckpointReport, Report
 from trek.control.ingest import take_checkpoints
 from trek.control.layout import Layout
-from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
-from trek.experiments.config import ExperimentConfig
-from trek.train.storage import MANIFEST
+from trek.control.tables import CheckpointTable, TrialRow
+from trek.experiments.checkpoint_address import fetch_checkpoint, is_remote
+from trek.train.storage import MANIFEST, open_storage
+
+_LOG = logging.getLogger(__name__)
 
 
-def reconcile_checkpoints(session: Session, trial: TrialRow, *, layout: Layout) -> None:
+def find_checkpoints(place: str) -> dict[str, CheckpointReport] | None:
+    """The whole checkpoints at `place`, by uuid; None where it cannot be reached. Slow: call outside transactions."""
+    try:
+        storage = open_storage(place)
+        told = [_read(storage.fetch(name, only=MANIFEST) / MANIFEST, f"{place}/{name}") for name in storage.names()]
+    except Exception as error:  # noqa: BLE001 - every store has exceptions of its own
+        _LOG.warning("checkpoints at %s cannot be looked at: %s", place, error)
+        return None
+    return {report.uuid: report for report in told if report is not None}
+
+
+def reconcile_checkpoints(session: Session, trial: TrialRow, found: Mapping[str, CheckpointReport]) -> None:
     """Rows for whole checkpoints that nobody told of; checkpoints that are gone marked so. Call between runs only."""
-    experiment = session.get_one(ExperimentRow, trial.experiment_id)
-    storage = ExperimentConfig.parse(experiment.config).checkpoint_storage
-    folder = layout.checkpoints(experiment.id, trial.id, storage)
     known = session.scalars(
         select(CheckpointTable).where(CheckpointTable.trial_id == trial.id, ~CheckpointTable.is_deleted)
     ).all()
-    found = {report.uuid: report for path in folder.glob(f"*/{MANIFEST}") if (report := _read(path)) is not None}
     told = {row.uuid for row in known}
     take_checkpoints(
         session,
@@ -58,12 +69,15 @@ def adopt_checkpoints(session: Session, experiment_id: int, *, layout: Layout) -
         ).one()
         if parent.checkpoint is not None:
             source = session.get_one(CheckpointTable, parent.checkpoint).path
-            trial.start_checkpoint = str(_link(Path(source), layout.trial(trial.id) / "start"))
+            trial.start_checkpoint = str(_copy(source, layout.trial(trial.id) / "start"))
 
 
-def _link(source: Path, target: Path) -> Path:
+def _copy(source: str, target: Path) -> Path:
     if target.exists():
         shutil.rmtree(target)  # of a transaction that was not committed
+    if is_remote(source):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return fetch_checkpoint(source, into=target)
     shutil.copytree(source, target, copy_function=_link_file)
     return target
 
@@ -75,13 +89,13 @@ def _link_file(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _read(path: Path) -> CheckpointReport | None:
+def _read(path: Path, address: str) -> CheckpointReport | None:
     try:
         told = json.loads(path.read_text())
         return CheckpointReport(
             uuid=told["uuid"],
             batches=told["batches"],
-            path=str(path.parent),
+            path=address,
             num_bytes=sum(file["bytes"] for file in told["files"].values()),
             metrics=told["metrics"],
             time_s=told["time_s"],

@@ -15,6 +15,7 @@ from trek.control.removal import needed_paths, remove_folders
 from trek.control.service_base import ServiceBase
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import InputError, NotFound
+from trek.experiments.checkpoint_address import fetch_checkpoint
 
 
 class CheckpointServices(ServiceBase):
@@ -41,11 +42,12 @@ class CheckpointServices(ServiceBase):
         return views.checkpoint(row, experiment_id=owner)
 
     def checkpoint_folder(self, uuid: str) -> Path:
-        """Where a checkpoint's files are."""
+        """A folder of this machine with a checkpoint's files: their own, or a copy of what is behind a URL."""
         found = self.checkpoint(uuid)
-        if found.is_deleted or not Path(found.path).is_dir():
+        folder = fetch_checkpoint(found.path) if not found.is_deleted else None
+        if folder is None or not folder.is_dir():
             raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
-        return Path(found.path)
+        return folder
 
     def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
         """Delete a checkpoint's files; refused while its trial may still need it."""
@@ -58,5 +60,5 @@ class CheckpointServices(ServiceBase):
                 raise InputError(f"checkpoint {row.uuid} is a version of a model, or a trial starts from it.")
             row.is_deleted = True
             trial.checkpoint = newest_checkpoint(session, trial.id)
-        remove_folders([Path(row.path)])
+        remove_folders([row.path])
         return self.checkpoint(row.uuid)

@@ -32,8 +32,11 @@ class Layout:
         """One start of a trial's gang: logs, outcomes, code."""
         return self.trial(trial_id) / f"run_{run}"
 
-    def checkpoints(self, experiment_id: int, trial_id: int, storage: CheckpointStorage) -> Path:
-        """Where a trial's checkpoints go."""
+    def checkpoints(self, experiment_id: int, trial_id: int, storage: CheckpointStorage) -> str:
+        """Where a trial's checkpoints go: a folder, or a URL."""
+        own = f"experiment_{experiment_id}/trial_{trial_id}"
+        if storage.url:
+            return f"{storage.url.rstrip('/')}/{own}"
         if storage.path:
-            return Path(storage.path).expanduser() / f"experiment_{experiment_id}" / f"trial_{trial_id}"
-        return self.trial(trial_id) / "checkpoints"
+            return str(Path(storage.path).expanduser() / own)
+        return str(self.trial(trial_id) / "checkpoints")

@@ -5,10 +5,9 @@ A checkpoint that a running or queued trial starts from, or that is a version of
 
 from __future__ import annotations
 
-import shutil
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, delete, select
@@ -17,8 +16,11 @@ from sqlalchemy.orm import Session
 from trek.client.models import ENDED
 from trek.control.layout import Layout
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, ModelVersionRow, TrialRow
-from trek.errors import InputError
+from trek.errors import InputError, StorageError
+from trek.experiments.checkpoint_address import remove_checkpoint
 from trek.experiments.config import CheckpointStorage, ExperimentConfig
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def expired(candidates: Sequence[Candidate], storage: CheckpointStorage) -> set[
     return {c.uuid for c in candidates} - keep
 
 
-def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[Path]:
+def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[str]:
     """Mark what the policy lets go of an ended experiment; returns the folders to remove after the transaction."""
     config = ExperimentConfig.parse(experiment.config)
     sign = 1 if config.searcher.smaller_is_better else -1
@@ -63,11 +65,11 @@ def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[Path
     for row in rows:
         if row.uuid in gone and row.path not in needed:
             row.is_deleted = True
-            folders.append(Path(row.path))
+            folders.append(row.path)
     return folders
 
 
-def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> list[Path]:
+def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> list[str]:
     """Delete an experiment's rows; returns the folders to remove after the transaction."""
     config = ExperimentConfig.parse(experiment.config)
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
@@ -78,7 +80,7 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
             f"{sorted(in_use)[0]} is a version of a model, or a trial that has not ended starts from it. "
             "Delete the model, or wait for the trial."
         )
-    folders = [layout.trial(trial_id) for trial_id in ids]
+    folders = [str(layout.trial(trial_id)) for trial_id in ids]
     folders += [layout.checkpoints(experiment.id, trial_id, config.checkpoint_storage) for trial_id in ids]
     session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
     return folders
@@ -96,10 +98,13 @@ def expire_logs(session: Session, *, now_s: float) -> int:
     return count
 
 
-def remove_folders(folders: Iterable[Path]) -> None:
-    """Remove folders; one that is gone already is as good."""
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+def remove_folders(places: Iterable[str]) -> None:
+    """Remove folders, here or behind a URL; one that is gone already is as good, one out of reach is told of."""
+    for place in places:
+        try:
+            remove_checkpoint(place)
+        except StorageError as error:
+            _LOG.warning("%s Remove it by hand.", error)
 
 
 def needed_paths(session: Session) -> set[str]:

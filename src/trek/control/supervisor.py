@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from trek.client.models import ENDED
-from trek.control.checkpoint_files import adopt_checkpoints, reconcile_checkpoints
+from trek.control.checkpoint_files import adopt_checkpoints, find_checkpoints, reconcile_checkpoints
 from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
@@ -32,6 +32,7 @@ from trek.control.tables import ExperimentRow, TrialRow
 from trek.engines import Gang, GangSpec
 from trek.engines.local import LocalEngine
 from trek.errors import InputError, TrekError
+from trek.experiments.config import ExperimentConfig
 from trek.experiments.spool import take_spool
 from trek.train.rank_outcome import read_outcomes
 
@@ -178,11 +179,13 @@ class Supervisor:
     def _finish(self, running: Running, ending: Ending) -> None:
         if running.stopper is not None:
             running.stopper.join()
+        found = find_checkpoints(self._checkpoints_of(running))
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
             for report in take_spool(running.folder, run=running.run):
                 take_report(session, trial, report)
-            reconcile_checkpoints(session, trial, layout=self._layout)
+            if found is not None:
+                reconcile_checkpoints(session, trial, found)
             next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
             adopt_checkpoints(session, trial.experiment_id, layout=self._layout)
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
@@ -191,6 +194,12 @@ class Supervisor:
         del self.running[running.trial_id]
         _LOG.info("trial %d, run %d: %s %s", running.trial_id, running.run, next_, ending.message)
         self.wake()
+
+    def _checkpoints_of(self, running: Running) -> str:
+        with self._store.reading() as session:
+            config = session.get_one(ExperimentRow, running.experiment_id).config
+        storage = ExperimentConfig.parse(config).checkpoint_storage
+        return self._layout.checkpoints(running.experiment_id, running.trial_id, storage)
 
     def _obey(self) -> None:
         """Kill what shall be killed. Trials learn of other wishes with their reports, and end at their own pace."""

@@ -88,7 +88,7 @@ class TrialServices(ServiceBase):
             length={config.searcher.max_length.unit: trial.length},
             validation_period=_validation_period(config, experiment),
             archive=experiment.archive,
-            checkpoint_dir=str(folder),
+            checkpoint_dir=folder,
             resume=trial.start_checkpoint,
             name=f"{experiment.name}/{trial.id}",
         )

@@ -39,8 +39,10 @@ class Resources(Section):
 class CheckpointStorage(Section):
     """Where checkpoints go, and how many of them stay."""
 
-    type: Literal["default", "directory"] = "default"
+    type: Literal["default", "directory", "url"] = "default"
     path: str | None = None
+    url: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+")
+    """Any place fsspec can reach, such as s3://bucket/runs."""
     save_experiment_best: int = Field(default=0, ge=0)
     save_trial_best: int = Field(default=1, ge=0)
     save_trial_latest: int = Field(default=1, ge=0)

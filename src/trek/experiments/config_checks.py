@@ -28,6 +28,10 @@ def check_config(config: ExperimentConfig) -> None:
     _check_log_policies(config)
     if config.checkpoint_storage.type == "directory" and not config.checkpoint_storage.path:
         raise Problem(("checkpoint_storage",), "checkpoint_storage of type 'directory' needs a 'path'.")
+    if config.checkpoint_storage.type == "url" and not config.checkpoint_storage.url:
+        raise Problem(
+            ("checkpoint_storage",), "checkpoint_storage outside this machine needs a 'url', such as s3://bucket/runs."
+        )
 
 
 def _check_entrypoint(config: ExperimentConfig) -> None:

@@ -12,11 +12,13 @@ from trek.search.space import TYPES
 # Known by an older name: shown as near matches too.
 OLD_KEYS: dict[tuple[str, ...], set[str]] = {
     (): {"batches_per_step"},
-    ("checkpoint_storage",): {"host_path", "storage_path", "container_path"},
+    ("checkpoint_storage",): {"host_path", "storage_path", "container_path", "bucket", "container", "prefix"},
     ("optimizations",): {"mixed_precision"},
 }
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
 _STORAGE_TYPES = {"shared_fs": "directory", "local": "directory"}
+_CLOUDS = {"s3": "s3", "gcs": "gs", "gs": "gs", "azure": "abfs"}
+"""Kinds of storage that are named by a bucket, and the scheme of their URLs."""
 
 
 def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +62,7 @@ def _respell_storage(new: dict[str, Any]) -> None:
         new["checkpoint_storage"] = {"type": "directory", "path": storage}
     if not isinstance(storage, dict):
         return
+    _respell_bucket(storage)
     kind = storage.get("type")
     if isinstance(kind, str):
         storage["type"] = _STORAGE_TYPES.get(kind, kind)
@@ -69,6 +72,22 @@ def _respell_storage(new: dict[str, Any]) -> None:
         storage["path"] = f"{base.rstrip('/')}/{inner}" if isinstance(inner, str) else base
     if "path" in storage:
         storage.setdefault("type", "directory")
+
+
+def _respell_bucket(storage: dict[str, Any]) -> None:
+    """`{type: s3, bucket: b, prefix: p}` as the URL s3://b/p."""
+    scheme = _CLOUDS.get(str(storage.get("type")))
+    if scheme is None:
+        if "url" in storage:
+            storage.setdefault("type", "url")
+        return
+    bucket = storage.get("bucket") or storage.get("container")
+    if isinstance(bucket, str) and "url" not in storage:
+        prefix = storage.pop("prefix", None)
+        storage.pop("bucket", None)
+        storage.pop("container", None)
+        storage["url"] = "/".join([f"{scheme}://{bucket}", *([prefix.strip("/")] if isinstance(prefix, str) else [])])
+    storage["type"] = "url"
 
 
 def _respell_precision(new: dict[str, Any]) -> None:

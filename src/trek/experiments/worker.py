@@ -20,6 +20,7 @@ from trek.client.client import Address, Client
 from trek.client.embedded import read_address
 from trek.client.models import Assignment, Report
 from trek.errors import InputError, MasterUnreachable
+from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.entrypoint import load_entrypoint
 from trek.experiments.package import unpack_once
@@ -102,7 +103,7 @@ def _train(place: Place, world: World, *, train: Callable[..., Outcome]) -> Outc
             hparams=assignment.hparams,
             settings=session_settings(config, assignment),
             world=world,
-            checkpoint_dir=Path(assignment.checkpoint_dir),
+            checkpoint_dir=assignment.checkpoint_dir,
             data=config.data,
             experiment_config=assignment.config,
             experiment_id=assignment.experiment_id,
@@ -151,7 +152,7 @@ def _resume(assignment: Assignment) -> Path | Literal["latest"] | None:
     storage = open_storage(assignment.checkpoint_dir)
     if assignment.resume is None or storage.names():
         return "latest"
-    return Path(assignment.resume)
+    return fetch_checkpoint(assignment.resume)
 
 
 def _length(raw: Mapping[str, int] | LengthSetting) -> Length:

@@ -120,7 +120,7 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
         ("strategy: solo\nresources: {slots_per_trial: 2}\n", "Use strategy 'ddp'"),
         ("strategy: fsdp\n", "at least 2 processes"),
         ("resources: {slots_per_trial: 4, max_slots: 2}\n", "no trial could ever start"),
-        ("checkpoint_storage: {type: s3, bucket: b}\n", "'s3'"),
+        ("checkpoint_storage: {type: s3}\n", "needs a 'url'"),
         ("log_policies: [{pattern: '('}]\n", "no regular expression"),
     ],
 )

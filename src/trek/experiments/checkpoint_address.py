@@ -1,0 +1,43 @@
+"""The address of one checkpoint, a folder or a URL, and what can be done with either: fetch it, remove it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from trek.errors import StorageError
+from trek.train.storage import Storage, open_storage
+
+
+def is_remote(address: str) -> bool:
+    """Whether it is reached through fsspec."""
+    return "://" in address and not address.startswith("file://")
+
+
+def fetch_checkpoint(address: str, *, into: Path | None = None) -> Path:
+    """A local folder with its files: its own, or a copy, which is `into` or lasts as long as this process."""
+    if not is_remote(address):
+        return Path(address.removeprefix("file://"))
+    try:
+        storage, name = _parts(address)
+        folder = storage.fetch(name)
+    except Exception as error:  # every store has exceptions of its own
+        raise StorageError(f"the checkpoint at {address} cannot be fetched: {error}.") from error
+    return folder if into is None else Path(shutil.move(folder, into))
+
+
+def remove_checkpoint(address: str) -> None:
+    """Remove its files; no error where they are gone already."""
+    if not is_remote(address):
+        shutil.rmtree(address.removeprefix("file://"), ignore_errors=True)
+        return
+    try:
+        storage, name = _parts(address)
+        storage.delete(name)
+    except Exception as error:  # every store has exceptions of its own
+        raise StorageError(f"the checkpoint at {address} cannot be removed: {error}.") from error
+
+
+def _parts(address: str) -> tuple[Storage, str]:
+    place, _, name = address.rstrip("/").rpartition("/")
+    return open_storage(place), name
