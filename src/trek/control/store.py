@@ -17,7 +17,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 from sqlalchemy.orm import Session
 
 from trek.errors import InputError, StorageError
@@ -72,6 +72,9 @@ class Store:
                 yield session
         except OperationalError as error:
             raise _storage_error(self.url, error) from error
+        except (OverflowError, DataError) as error:
+            cause = getattr(error, "orig", None) or error
+            raise InputError(f"a value is not one the database can hold: {cause}. Give a smaller one.") from error
 
 
 def _open(url: str) -> Engine:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 Unit = Literal["batches", "records", "epochs"]
+MAX_LENGTH = 10**12
+"""More than anybody trains; what is above it is a mistake, and a number no database holds."""
 UNITS: tuple[Unit, ...] = ("batches", "records", "epochs")
 
 
@@ -16,9 +18,9 @@ class LengthSetting(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    batches: int | None = Field(default=None, ge=1)
-    records: int | None = Field(default=None, ge=1)
-    epochs: int | None = Field(default=None, ge=1)
+    batches: int | None = Field(default=None, ge=1, le=MAX_LENGTH)
+    records: int | None = Field(default=None, ge=1, le=MAX_LENGTH)
+    epochs: int | None = Field(default=None, ge=1, le=MAX_LENGTH)
 
     @model_validator(mode="before")
     @classmethod
@@ -137,7 +139,7 @@ class PbtSettings(SearcherSettings):
 
     name: Literal["pbt"]
     population_size: int = Field(ge=1, le=10_000)
-    num_rounds: int = Field(ge=1)
+    num_rounds: int = Field(ge=1, le=1_000_000)
     length_per_round: LengthSetting
     replace_function: ReplaceSettings = ReplaceSettings()
     explore_function: ExploreSettings = ExploreSettings()
