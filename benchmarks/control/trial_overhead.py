@@ -1,0 +1,102 @@
+"""What a trial costs beyond its training: an experiment of trivial trials, beside Optuna with a process per trial.
+
+    python benchmarks/control/trial_overhead.py --trials 200
+
+Both run two trials at a time, each in a process of its own that loads torch and reports one number; both keep what they
+did in SQLite. The peer is left out by name where it is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+MODEL = """
+import torch, trek
+
+class Trivial(trek.Trial):
+    def __init__(self, context):
+        self.context = context
+        self.model = context.wrap_model(torch.nn.Linear(1, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr")))
+    def build_training_data_loader(self):
+        return trek.DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 1)), batch_size=4)
+    build_validation_data_loader = build_training_data_loader
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.model(batch[0]).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+    def evaluate_batch(self, batch):
+        return {"error": float(self.model(batch[0]).square().mean())}
+"""
+CONFIG = """
+entrypoint: model_def:Trivial
+hyperparameters: {{lr: {{type: log, minval: -4, maxval: -1}}, global_batch_size: 4}}
+searcher: {{name: random, metric: error, max_length: {{batches: 1}}, max_trials: {trials}, max_concurrent_trials: 2}}
+"""
+PEER = "import sys, torch; print(float(sys.argv[1]) ** 2)"
+
+
+def main() -> None:
+    """Run both in turn and print the seconds per trial and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=20)
+    trials = parser.parse_args().trials
+    with tempfile.TemporaryDirectory() as folder:
+        ours = with_trek(Path(folder), trials) / trials
+        print(f"trek: {ours:.2f} s a trial")
+        if importlib.util.find_spec("optuna") is None:
+            print("optuna: not installed, left out")
+            return
+        theirs = with_optuna(Path(folder), trials) / trials
+        print(f"optuna, SQLite, a process per trial: {theirs:.2f} s a trial")
+        print(f"ratio: {ours / theirs:.2f}")
+
+
+def with_trek(folder: Path, trials: int) -> float:
+    """Seconds of an experiment, its control plane already started."""
+    model = folder / "model"
+    model.mkdir()
+    (model / "model_def.py").write_text(MODEL)
+    (folder / "config.yaml").write_text(CONFIG.format(trials=trials))
+    env = {**os.environ, "TREK_HOME": str(folder / "home"), "TREK_SLOTS": "2"}
+    trek = [sys.executable, "-m", "trek"]
+    subprocess.run([*trek, "experiment", "list"], env=env, check=True, capture_output=True)
+    start = time.perf_counter()
+    create = [*trek, "experiment", "create", str(folder / "config.yaml"), str(model)]
+    subprocess.run(create, env=env, check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    subprocess.run([*trek, "cluster", "stop"], env=env, check=True, capture_output=True)
+    return seconds
+
+
+def with_optuna(folder: Path, trials: int) -> float:
+    """Seconds of a study, two threads that each wait for a process."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=f"sqlite:///{folder / 'optuna.db'}", sampler=optuna.samplers.RandomSampler(seed=0)
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
+        done = subprocess.run([sys.executable, "-c", PEER, str(lr)], check=True, capture_output=True, text=True)
+        return float(done.stdout)
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda count: study.optimize(objective, n_trials=count), [trials - trials // 2, trials // 2]))
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
