@@ -25,6 +25,8 @@ GATHER_S = 0.02
 """Rows that come close together travel together."""
 DRAIN_S = 3.0
 MAX_PAUSE_S = 2.0
+DECISION_S = 2.0
+"""How long a trial of a search waits at a validation to hear whether it goes on."""
 
 
 class ControlPlaneLogger(Logger):
@@ -37,6 +39,7 @@ class ControlPlaneLogger(Logger):
         run: int,
         folder: Path,
         stop: StopRequest,
+        awaits_decisions: bool = False,
         poll_s: float = POLL_S,
         drain_s: float = DRAIN_S,
     ) -> None:
@@ -44,12 +47,16 @@ class ControlPlaneLogger(Logger):
         self._run = run
         self._spool = Spool(folder)
         self._stop = stop
+        self._awaits_decisions = awaits_decisions
         self._poll_s = poll_s
         self._drain_s = drain_s
         self._changed = threading.Condition()
         self._queue: list[Report] = []
         self._progress: float | None = None
         self._has_lost = False
+        self._is_sending = False
+        self._is_awaited = False
+        self._is_away = False
         self._deadline = math.inf
         self._thread = threading.Thread(target=self._work, name="trek-reporting", daemon=True)
 
@@ -71,6 +78,8 @@ class ControlPlaneLogger(Logger):
             duration_s=row.duration_s,
         )
         self._put(Report(run=self._run, metrics=[point]))
+        if row.group == "validation" and self._awaits_decisions:
+            self._await_decision()
 
     def log_progress(self, fraction: float) -> None:
         """Remember the newest progress; it travels with the next report."""
@@ -97,7 +106,7 @@ class ControlPlaneLogger(Logger):
         """Deliver what is left, or leave it in the spool; returns within the time to drain."""
         with self._changed:
             self._deadline = time.monotonic() + self._drain_s
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join()
         self._spool.close()
 
@@ -106,7 +115,18 @@ class ControlPlaneLogger(Logger):
             self._spool.append(report)
             self._queue.append(report)
             if len(self._queue) == 1:
-                self._changed.notify()
+                self._changed.notify_all()
+
+    def _await_decision(self) -> None:
+        """A search decides at validations who goes on; hearing of it later would train what is thrown away.
+
+        A control plane that is away is not waited for: training goes on, and the decision is heard when it is back.
+        """
+        with self._changed:
+            self._is_awaited = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._is_away or not (self._queue or self._is_sending), DECISION_S)
+            self._is_awaited = False
 
     @property
     def _is_closing(self) -> bool:
@@ -118,18 +138,22 @@ class ControlPlaneLogger(Logger):
             if report is None:
                 return
             self._deliver(report)
+            with self._changed:
+                self._is_sending = False
+                self._changed.notify_all()
 
     def _next(self) -> Report | None:
         """What has gathered, or an empty report that only asks whether to stop; None at the end."""
         with self._changed:
             if not self._is_closing and not self._queue:
                 self._changed.wait(self._poll_s)
-            if not self._is_closing and self._queue:
+            if not self._is_closing and self._queue and not self._is_awaited:
                 self._changed.wait(GATHER_S)
             if self._is_closing and not self._queue and self._progress is None:
                 return None
             taken, self._queue = self._queue[:BATCH_REPORTS], self._queue[BATCH_REPORTS:]
             progress, self._progress = self._progress, None
+            self._is_sending = True
         return Report(
             run=self._run,
             metrics=[point for report in taken for point in report.metrics],
@@ -148,6 +172,8 @@ class ControlPlaneLogger(Logger):
                     self._has_lost = True
                     return
                 with self._changed:
+                    self._is_away = True
+                    self._changed.notify_all()
                     self._changed.wait(min(pause_s, max(self._deadline - time.monotonic(), 0.01)))
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
             except TrekError as error:
@@ -159,11 +185,12 @@ class ControlPlaneLogger(Logger):
                 return
 
     def _delivered(self, reply: ReportReply) -> None:
-        with self._changed:
-            if not self._queue and not self._has_lost:
-                self._spool.clear()
         if reply.stop:
             self._stop.request(reply.stop)
+        with self._changed:
+            self._is_away = False
+            if not self._queue and not self._has_lost:
+                self._spool.clear()
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -97,7 +97,8 @@ def _train(place: Place, world: World, *, train: Callable[..., Outcome]) -> Outc
         os.chdir(code)
         config = ExperimentConfig.parse(assignment.config)
         trial_class = load_entrypoint(config.entrypoint, code)
-        loggers = [stack.enter_context(_logger(client, place, stop))] if world.is_leader else []
+        is_search = config.searcher.name != "single"
+        logger = _logger(client, place, stop, is_search=is_search) if world.is_leader else None
         return train(
             trial_class,
             hparams=assignment.hparams,
@@ -108,7 +109,7 @@ def _train(place: Place, world: World, *, train: Callable[..., Outcome]) -> Outc
             experiment_config=assignment.config,
             experiment_id=assignment.experiment_id,
             trial_id=assignment.trial_id,
-            loggers=loggers,
+            loggers=[stack.enter_context(logger)] if logger else [],
             stop=stop,
             resume=_resume(assignment),
             name=assignment.name,
@@ -160,11 +161,11 @@ def _length(raw: Mapping[str, int] | LengthSetting) -> Length:
     return Length(setting.count, setting.unit)
 
 
-def _logger(client: Client, place: Place, stop: StopRequest) -> ControlPlaneLogger:
+def _logger(client: Client, place: Place, stop: StopRequest, *, is_search: bool) -> ControlPlaneLogger:
     def send(report: Report) -> Any:
         return client.report(place.trial_id, report)
 
-    return ControlPlaneLogger(send, run=place.run, folder=place.folder, stop=stop)
+    return ControlPlaneLogger(send, run=place.run, folder=place.folder, stop=stop, awaits_decisions=is_search)
 
 
 def _relocated(place: Place) -> Address | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from trek.client.models import Report, ReportReply
@@ -64,6 +65,24 @@ def test_logging_does_not_wait_for_a_control_plane_that_is_away(tmp_path: Path) 
         assert time.perf_counter() - began < 1.0
         plane.is_away = False
     assert plane.batches == list(range(1000))
+
+
+def test_a_trial_of_a_search_hears_at_its_validation_whether_it_goes_on(tmp_path: Path) -> None:
+    plane, stop = ControlPlaneDouble(stop="searcher"), StopRequest()
+    reporting = ControlPlaneLogger(plane, run=3, folder=tmp_path, stop=stop, awaits_decisions=True, poll_s=30.0)
+    with reporting:
+        reporting.log_metrics(replace(row(7), group="validation"))
+        assert stop.reason == "searcher"
+
+
+def test_a_search_whose_control_plane_is_away_goes_on_training(tmp_path: Path) -> None:
+    plane, stop = ControlPlaneDouble(is_away=True), StopRequest()
+    reporting = ControlPlaneLogger(plane, run=3, folder=tmp_path, stop=stop, awaits_decisions=True, drain_s=0.1)
+    with reporting:
+        for batches in range(20):  # would take 40 s if each were waited for
+            reporting.log_metrics(replace(row(batches), group="validation"))
+    assert not stop.is_set
+    assert len(take_spool(tmp_path, run=3)) == 20
 
 
 def test_what_cannot_be_delivered_is_spooled(tmp_path: Path) -> None:
