@@ -99,10 +99,11 @@ class MetricSums:
     def _column(self, name: str) -> torch.Tensor:
         """All values of one metric, in float64 on the host."""
         values = self._values[name]
-        tensors = [v.reshape(()) for v in values if isinstance(v, torch.Tensor)]
-        if len(tensors) == len(values) and len({(t.dtype, t.device) for t in tensors}) == 1:
-            return torch.stack(tensors).to("cpu", torch.float64)
-        return torch.tensor([float(v) for v in values], dtype=torch.float64)
+        try:
+            stacked = torch.stack(values)  # type: ignore[arg-type]  # the common case: all are tensors
+            return stacked.reshape(-1).to("cpu", torch.float64)
+        except (TypeError, RuntimeError):  # numbers among them, or of other shapes or devices
+            return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
     def _reduce_sums(self, names: list[str], strategy: Strategy, how: Mapping[str, Reduction]) -> dict[str, float]:
         if not names:
