@@ -41,7 +41,7 @@ class Reduce(Exchange):
 
     @property
     def num_rows(self) -> int | None:
-        """One without keys; else unknown."""
+        """Known by computing: no rows reduce to none."""
         return None
 
     @property
