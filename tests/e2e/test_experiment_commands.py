@@ -181,3 +181,19 @@ def test_checkpoints_become_versions_of_models_and_templates_fill_configs(shared
     assert registered["versions"][0]["checkpoint"] == details["trials"][0]["checkpoint"]
     assert shared_shell.run("experiment", "delete", str(details["id"]), "-y").returncode == 2
     assert shared_shell.json("job", "list") == []
+
+
+def test_a_scaled_trial_trains_the_same_batches_on_more_slots(shared_shell: Shell) -> None:
+    plain = json.loads(shared_shell.create("--json").stdout)
+    done = shared_shell.create("--no-follow", "--json", hyperparameters__sleep_s=0.05)
+    created = json.loads(done.stdout)
+    number, trial = str(created["id"]), str(created["trials"][0]["id"])
+    wait_until(lambda: shared_shell.experiment(number)["trials"][0]["state"] == "running")
+    assert shared_shell.json("trial", "scale", trial, "--slots", "2")["slots"] == 2
+    wait_until(lambda: shared_shell.experiment(number)["state"] == "completed")
+    found = shared_shell.experiment(number)["trials"][0]
+    assert (found["run"], found["restarts"], found["batches"]) == (2, 0, 100)
+    assert found["best_metric"] == pytest.approx(plain["best_metric"], rel=1e-3), "the same records in the same order"
+    refused = shared_shell.run("trial", "scale", trial, "--slots", "1")
+    assert refused.returncode == 2
+    assert "completed already" in refused.stderr

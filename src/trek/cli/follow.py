@@ -51,7 +51,7 @@ def prefix(details: ExperimentDetails, line: LogLine) -> str:
     parts = []
     if details.num_trials > 1 or details.searcher != "single":
         parts.append(f"trial {line.trial_id}")
-    if details.config["resources"]["slots_per_trial"] > 1:
+    if any(trial.slots > 1 for trial in details.trials):
         parts.append(f"rank {line.rank}")
     return f"[{' '.join(parts)}] " if parts else ""
 

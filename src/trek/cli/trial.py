@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def trial() -> None:
-    """Describe trials, their metrics and logs."""
+    """Describe, end and scale trials; their metrics and logs."""
 
 
 @trial.command("list")
@@ -44,6 +44,25 @@ def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
         render.show_json(found)
     else:
         click.echo(f"Trial {trial_id} is {found.state}." if found.state != "running" else f"Ending trial {trial_id}.")
+
+
+@trial.command()
+@click.argument("trial_id", type=int)
+@click.option("--slots", type=click.IntRange(min=1), required=True, help="How many slots it shall have.")
+@json_option
+@click.pass_obj
+def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> None:
+    """Let a trial go on with another number of slots, from where it is; this is no restart."""
+    with connect(obj) as client:
+        found = client.scale_trial(trial_id, slots=slots)
+    if as_json:
+        render.show_json(found)
+        return
+    shown = f"{slots} slot{'' if slots == 1 else 's'}"
+    is_running = found.state == "running"
+    click.echo(
+        f"Trial {trial_id} saves and goes on with {shown}." if is_running else f"Trial {trial_id} takes {shown}."
+    )
 
 
 @trial.command()
@@ -129,6 +148,7 @@ def _row(one: Trial) -> dict[str, Any]:
         "state": one.state,
         "progress": render.percent(one.progress),
         "batches": one.batches,
+        "slots": one.slots,
         "restarts": one.restarts,
         "best": render.number(one.best_metric),
         "hyperparameters": render.hparams(one.hparams),

@@ -152,6 +152,11 @@ class Client(FlowCalls):
         """End one trial."""
         return self._one(models.Trial, "POST", f"/trials/{trial_id}/kill")
 
+    def scale_trial(self, trial_id: int, *, slots: int) -> models.Trial:
+        """Let a trial go on with another number of slots: one that runs saves first, and goes on from there."""
+        body = _checked(models.ScaleTrial, slots=slots)
+        return self._one(models.Trial, "POST", f"/trials/{trial_id}/scale", body=body)
+
     def trial_metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None
     ) -> list[models.MetricPoint]:

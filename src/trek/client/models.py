@@ -60,6 +60,8 @@ class Trial(Model):
     progress: float
     batches: int
     length: dict[str, int]
+    slots: int = 1
+    """Processes that train it; of one that was scaled while it runs, those it goes on with."""
     restarts: int = 0
     run: int = 0
     best_metric: float | None = None
@@ -192,6 +194,12 @@ class ChangeExperiment(Model):
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0)
     max_slots: int | None = Field(default=None, ge=1)
+
+
+class ScaleTrial(Model):
+    """How many slots a trial shall have."""
+
+    slots: int = Field(ge=1, le=65_536)
 
 
 class Job(Model):

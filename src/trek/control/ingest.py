@@ -29,7 +29,8 @@ def take_report(session: Session, trial: TrialRow, report: Report) -> ReportRepl
         trial.progress = min(max(report.progress, 0.0), 1.0)
         session.flush()
         update_progress(session, session.get_one(ExperimentRow, trial.experiment_id))
-    return ReportReply(stop=_STOPS.get(trial.wanted, ""))  # type: ignore[arg-type]
+    stop = _STOPS.get(trial.wanted, "preempted" if trial.is_to_be_resized else "")
+    return ReportReply(stop=stop)  # type: ignore[arg-type]
 
 
 def take_lines(session: Session, trial: TrialRow, *, rank: int, lines: Sequence[tuple[int, str]]) -> None:

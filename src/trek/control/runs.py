@@ -110,12 +110,17 @@ def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
     return session.scalar(newest) or 0
 
 
+def slots_of(trial: TrialRow, experiment: ExperimentRow) -> int:
+    """How many slots the trial is to have when it runs next."""
+    return trial.num_slots or int(experiment.config["resources"]["slots_per_trial"])
+
+
 def _request(trial: TrialRow, experiment: ExperimentRow) -> Request:
     resources = experiment.config["resources"]
     return Request(
         trial_id=trial.id,
         experiment_id=experiment.id,
-        slots=resources["slots_per_trial"],
+        slots=slots_of(trial, experiment),
         priority=resources.get("priority") or DEFAULT_PRIORITY,
         weight=resources["weight"],
         max_slots=resources.get("max_slots"),

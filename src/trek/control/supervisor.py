@@ -280,10 +280,9 @@ class Supervisor:
         }
 
     def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, folder: Path) -> Running:
-        num_workers = experiment.config["resources"]["slots_per_trial"]
         with self._store.reading() as session:
             positions = [
-                log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(num_workers)
+                log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(len(trial.slots))
             ]
         patterns = [policy["pattern"] for policy in experiment.config["log_policies"]]
         return Running(
@@ -309,7 +308,7 @@ class Supervisor:
             if trial.id in self.running:
                 continue
             folder = self._layout.run(trial.id, trial.run)
-            gang = self._attach(folder, num_workers=experiment.config["resources"]["slots_per_trial"])
+            gang = self._attach(folder, num_workers=len(trial.slots))
             if gang is not None:
                 self.running[trial.id] = self._watch(experiment, trial, gang, folder)
                 continue

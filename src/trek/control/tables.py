@@ -84,6 +84,9 @@ class TrialRow(Base):
     latest_metrics: Mapped[dict[str, float]] = mapped_column(JSON, default=dict)
     checkpoint: Mapped[str | None] = mapped_column(String(100))
     slots: Mapped[list[int]] = mapped_column(JSON, default=list)
+    """Those its present run holds; none while it does not run."""
+    num_slots: Mapped[int | None] = mapped_column(Integer)
+    """How many slots it was scaled to; None for as many as the config says."""
     waiting: Mapped[str] = mapped_column(Text, default="")
     retries_cancelled: Mapped[str] = mapped_column(Text, default="")
     error: Mapped[str] = mapped_column(Text, default="")
@@ -92,6 +95,11 @@ class TrialRow(Base):
     created_s: Mapped[float] = mapped_column(Float)
     started_s: Mapped[float | None] = mapped_column(Float)
     ended_s: Mapped[float | None] = mapped_column(Float)
+
+    @property
+    def is_to_be_resized(self) -> bool:
+        """Whether it runs with another number of slots than it was scaled to since."""
+        return self.state == "running" and self.num_slots not in (None, len(self.slots))
 
     def move(self, state: State) -> None:
         """Change the state along the table of moves."""

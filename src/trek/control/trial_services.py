@@ -16,11 +16,13 @@ from trek.control.ingest import take_report
 from trek.control.log_search import ANY_LINE, LogSearch
 from trek.control.metric_blocks import groups, points_to_show, rows_at
 from trek.control.runs import kill_trial
+from trek.control.scaling import check_scaling
 from trek.control.searching import load_searcher
 from trek.control.service_base import ServiceBase
 from trek.control.tables import ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.errors import InputError
 from trek.experiments.config import ExperimentConfig
+from trek.experiments.config_merging import with_changes
 
 
 class TrialServices(ServiceBase):
@@ -31,7 +33,7 @@ class TrialServices(ServiceBase):
         with self._store.reading() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
-        return views.trial(trial, unit=views.unit_of(experiment))
+        return views.trial(trial, experiment, unit=views.unit_of(experiment))
 
     def metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None
@@ -82,7 +84,7 @@ class TrialServices(ServiceBase):
             trial_id=trial.id,
             experiment_id=experiment.id,
             run=run,
-            config=experiment.config,
+            config=with_changes(experiment.config, {"resources.slots_per_trial": len(trial.slots)}),
             hparams=trial.hparams,
             seed=trial.seed,
             length={config.searcher.max_length.unit: trial.length},
@@ -108,6 +110,16 @@ class TrialServices(ServiceBase):
             trial = find_trial(session, trial_id)
             if trial.state not in ENDED:
                 kill_trial(session, trial)
+        self._supervisor.wake()
+        return self.trial(trial_id)
+
+    def scale_trial(self, trial_id: int, *, slots: int) -> models.Trial:
+        """Give a trial another number of slots: one that runs saves and goes on from there, which is no restart."""
+        with self._store.writing() as session:
+            trial = find_trial(session, trial_id)
+            experiment = find_experiment(session, trial.experiment_id)
+            check_scaling(trial, experiment, slots=slots, cluster_slots=self._supervisor.slots)
+            trial.num_slots = slots
         self._supervisor.wake()
         return self.trial(trial_id)
 

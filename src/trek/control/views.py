@@ -7,6 +7,7 @@ from typing import cast
 from trek.client import models
 from trek.control.log_levels import name_of
 from trek.control.masking import masked
+from trek.control.runs import slots_of
 from trek.control.scheduler import DEFAULT_PRIORITY
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.experiments.config import ExperimentConfig
@@ -19,19 +20,19 @@ def experiment(row: ExperimentRow, *, num_trials: int) -> models.Experiment:
 
 def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.ExperimentDetails:
     """With config and trials."""
-    unit = unit_of(row)
+    unit = unit_of(row)  # reading the config is slow, and there may be thousands of trials
     return models.ExperimentDetails(
         **_experiment_fields(row),  # type: ignore[arg-type]
         num_trials=len(trials),
         config=masked(row.config),
         archive=row.archive,
         provenance=row.provenance,
-        trials=[trial(one, unit=unit) for one in trials],
+        trials=[trial(one, row, unit=unit) for one in trials],
         warnings=row.warnings,
     )
 
 
-def trial(row: TrialRow, *, unit: str) -> models.Trial:
+def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.Trial:
     """One trial, its length in the unit of its experiment."""
     return models.Trial(
         id=row.id,
@@ -43,6 +44,7 @@ def trial(row: TrialRow, *, unit: str) -> models.Trial:
         progress=row.progress,
         batches=row.batches,
         length={unit: row.length},
+        slots=slots_of(row, experiment),
         restarts=row.restarts,
         run=row.run,
         best_metric=row.best_metric,
@@ -66,7 +68,7 @@ def job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
         experiment_id=experiment.id,
         name=experiment.name,
         state=cast(models.State, trial.state),
-        slots=resources["slots_per_trial"],
+        slots=len(trial.slots) or slots_of(trial, experiment),
         priority=resources.get("priority") or DEFAULT_PRIORITY,
         weight=resources["weight"],
         waiting=trial.waiting if trial.state == "queued" else "",

@@ -212,3 +212,101 @@ def test_lines_older_than_the_retention_policy_go(make_plane: MakePlane) -> None
         assert expire_logs(session, now_s=time.time() + 2 * 86_400) == 1
     assert len(plane.services.logs(experiment_id=kept)) == 1
     assert plane.services.logs(experiment_id=dropped) == []
+
+
+def scaled(plane: Any, number: int, **wanted: int) -> models.Trial:
+    trial = plane.services.scale_trial(1, **wanted)
+    assert trial.id == plane.services.experiment(number).trials[0].id
+    return trial  # type: ignore[no-any-return]
+
+
+def test_a_trial_that_is_scaled_while_it_runs_saves_and_goes_on_with_other_slots(make_plane: MakePlane) -> None:
+    plane = make_plane(PATIENT, slots=3)
+    number = plane.create()
+    plane.run_until(lambda: plane.supervisor.running)
+    assert plane.services.report(1, models.Report(run=1)).stop == ""
+    assert scaled(plane, number, slots=3).slots == 3
+    assert plane.services.jobs()[0].slots == 1, "those it holds"
+    assert plane.services.report(1, models.Report(run=1)).stop == "preempted"
+    (plane.services._layout.run(1, 1) / "stop").touch()
+    plane.run_until(lambda: plane.services.trial(1).run == 2)
+    plane.run_until(lambda: plane.supervisor.running)
+    assert plane.supervisor.running[1].gang.num_workers == 3
+    assert plane.services.assignment(1, run=2).config["resources"]["slots_per_trial"] == 3
+    assert plane.services.report(1, models.Report(run=2)).stop == ""
+    assert plane.services.trial(1).restarts == 0
+    plane.services.kill_experiment(number)
+    plane.run_to_end(number)
+
+
+def test_a_queued_trial_just_takes_another_size(make_plane: MakePlane) -> None:
+    plane = make_plane("print(rank); outcome('done')")
+    number = plane.create(hyperparameters={"global_batch_size": 8})
+    assert scaled(plane, number, slots=2).slots == 2
+    details = plane.run_to_end(number)
+    assert (details.state, details.trials[0].run) == ("completed", 1)
+    assert {line.rank for line in plane.services.logs(trial_id=1)} == {0, 1}
+
+
+def test_a_scaled_trial_is_found_again_by_the_next_supervisor(make_plane: MakePlane) -> None:
+    plane = make_plane(PATIENT)
+    number = plane.create()
+    plane.run_until(lambda: plane.supervisor.running)
+    plane.services.scale_trial(1, slots=2)
+    plane.supervisor.running.clear()  # killed before the trial heard of it
+
+    again = make_plane(PATIENT)
+    again.supervisor._find_gangs()
+    assert again.supervisor.running[1].gang.num_workers == 1
+    assert again.services.report(1, models.Report(run=1)).stop == "preempted"
+    (again.services._layout.run(1, 1) / "stop").touch()
+    again.run_until(lambda: 1 in again.supervisor.running and again.supervisor.running[1].run == 2)
+    assert again.supervisor.running[1].gang.num_workers == 2
+    again.services.kill_experiment(number)
+    assert again.run_to_end(number).trials[0].restarts == 0
+
+
+def test_pausing_and_activating_keeps_the_size_a_trial_was_scaled_to(make_plane: MakePlane) -> None:
+    plane = make_plane(PATIENT)
+    number = plane.create()
+    plane.run_until(lambda: plane.supervisor.running)
+    plane.services.scale_trial(1, slots=2)
+    plane.services.pause_experiment(number)
+    plane.services.activate_experiment(number)
+    assert plane.services.report(1, models.Report(run=1)).stop == "preempted", "it still has the old size"
+    (plane.services._layout.run(1, 1) / "stop").touch()
+    plane.run_until(lambda: plane.services.trial(1).run == 2)
+    assert plane.services.trial(1).slots == 2
+    plane.services.kill_experiment(number)
+    plane.run_to_end(number)
+
+
+@pytest.mark.parametrize(
+    ("changes", "slots", "words"),
+    [
+        ({}, 3, "there are 2 in all"),
+        ({"resources": {"max_slots": 1}}, 2, "its experiment may use 1"),
+        (
+            {"hyperparameters": {"global_batch_size": 9}},
+            2,
+            "cannot share its global_batch_size 9 evenly. It can have 1, 3",
+        ),
+        ({"strategy": "solo"}, 2, "asks for solo"),
+        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "asks for fsdp"),
+    ],
+    ids=["cluster", "experiment", "batch", "solo", "fsdp"],
+)
+def test_a_size_that_cannot_be_is_refused(
+    make_plane: MakePlane, changes: dict[str, Any], slots: int, words: str
+) -> None:
+    plane = make_plane()
+    plane.create(**changes)
+    with pytest.raises(InputError, match=words):
+        plane.services.scale_trial(1, slots=slots)
+
+
+def test_a_trial_that_has_ended_cannot_be_scaled(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    plane.run_to_end(plane.create())
+    with pytest.raises(InputError, match="trial 1 is completed already"):
+        plane.services.scale_trial(1, slots=2)

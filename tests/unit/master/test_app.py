@@ -96,6 +96,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/trials/{trial_id}/metrics", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/logs", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/kill", "post"): {ADMIN, EDITOR},
+    ("/trials/{trial_id}/scale", "post"): {ADMIN, EDITOR},
     ("/trials/{trial_id}/assignment", "get"): {ADMIN, TRIAL},
     ("/trials/{trial_id}/reports", "post"): {ADMIN, TRIAL},
     ("/checkpoints", "get"): {*EVERYBODY, "other"},
@@ -138,6 +139,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
 BODIES: dict[str, dict[str, object]] = {
     "/users/{name}": {"password": "battery staple"},
     "/templates": {"name": "vic", "config": {}},
+    "/trials/{trial_id}/scale": {"slots": 1},
     "/models/{name}/versions": {"checkpoint": "none"},
     "/flows/{flow}/runs/{run}": {"id": "r", "flow": "f", "state": "done", "started_s": 1.0},
 }

@@ -15,7 +15,7 @@ MaxPoints = Annotated[int | None, Query(ge=4, le=100_000)]
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Trials: anybody looks, owners end them, and a trial's own processes report."""
+    """Trials: anybody looks, owners end and scale them, and a trial's own processes report."""
     router = APIRouter(prefix="/trials/{trial_id}", tags=["trials"])
     viewer, itself = [Depends(auth.at_least("viewer"))], [Depends(auth.trial_itself)]
 
@@ -37,6 +37,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     @router.post("/kill", dependencies=[Depends(auth.owner_of_trial)])
     def kill_trial(trial_id: int) -> models.Trial:
         return services.kill_trial(trial_id)
+
+    @router.post("/scale", dependencies=[Depends(auth.owner_of_trial)])
+    def scale_trial(trial_id: int, body: models.ScaleTrial) -> models.Trial:
+        """A trial that runs saves and goes on from there; one that waits changes its size."""
+        return services.scale_trial(trial_id, slots=body.slots)
 
     @router.get("/assignment", dependencies=itself)
     def get_assignment(trial_id: int, run: int) -> models.Assignment:
