@@ -60,23 +60,28 @@ def test_accumulation_over_uneven_groups_is_exact_on_two_processes() -> None:
     assert_close(fit(workers=2, accumulate=4), fit(workers=1, accumulate=4))
 
 
-def test_a_model_too_large_for_the_flat_message_gives_the_same_result() -> None:
-    def train(tr: trek.Traveler, flat_bytes: int) -> dict[str, list[float]]:
-        tr.strategy._flat_bytes = flat_bytes  # type: ignore[attr-defined]
+def test_gradients_give_the_same_result_whichever_way_they_travel() -> None:
+    def train(tr: trek.Traveler) -> tuple[str, dict[str, list[float]]]:
         model = tr.add_model(nn.Linear(6, 2).double())
-        assert isinstance(model, nn.Linear) == (flat_bytes > 0)
         optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         data = tr.add_loader(make_points(31, dtype=torch.float64), batch_size=3, shuffle=True)
         for _ in tr.epochs(2):
             for points, labels in tr.train(data):
                 tr.backward(F.cross_entropy(model(points), labels))
                 tr.step(optimizer)
-        return {name: w.flatten().tolist() for name, w in tr.strategy.model_state(model).items()}
+        weights = {name: w.flatten().tolist() for name, w in tr.strategy.model_state(model).items()}
+        return type(model).__name__, weights
 
-    flat = trek.run(train, 1 << 20, workers=2, accumulate=2)
-    wrapped = trek.run(train, 0, workers=2, accumulate=2)
-    for name in flat:
-        assert flat[name] == pytest.approx(wrapped[name], rel=1e-12)
+    def run(**options: Any) -> Any:
+        return trek.run(train, workers=2, accumulate=2, strategy_options=options)
+
+    kind, in_memory = run()
+    flat_kind, flat = run(shared_memory=False)
+    wrapped_kind, wrapped = run(shared_memory=False, flat_bytes=0)
+    assert [kind, flat_kind, wrapped_kind] == ["Linear", "Linear", "DistributedDataParallel"]
+    for name in in_memory:
+        assert in_memory[name] == pytest.approx(flat[name], rel=1e-12)
+        assert in_memory[name] == pytest.approx(wrapped[name], rel=1e-12)
 
 
 def test_a_stream_that_ends_earlier_on_one_rank_loses_no_row_and_hangs_nobody() -> None:

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 import trek
-from trek.errors import InputError, RankFailed
+from trek.errors import ConfigError, InputError, RankFailed
 from trek.testing.faults import VARIABLE, FaultScript
 from trek.testing.trials import PointsTrial
 from trek.train.result import Result
@@ -67,7 +67,7 @@ def _join_wrongly(tr: trek.Traveler) -> None:
 
 
 def test_settings_that_only_the_workers_can_judge_come_back_as_the_mistake_they_are() -> None:
-    with pytest.raises(InputError, match=r"built without the communication backend 'mpi'\. Use gloo") as caught:
+    with pytest.raises(ConfigError, match=r"built without the communication backend 'mpi'\. Use gloo") as caught:
         fit(strategy_options={"backend": "mpi"})
     assert caught.value.exit_code == 2
     with pytest.raises(InputError, match=r"at least one record per process, got 1 for 2 process\(es\)"):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from trek.client.models import Failure
 from trek.engines import Exit
-from trek.train.rank_outcome import RankOutcome
+from trek.train.rank_outcome import RankOutcome, find_cause
 
 EndingKind = Literal["done", "stopped", "user", "input", "outside", "rejected", "lost"]
 
@@ -49,7 +49,7 @@ def read_ending(exits: Sequence[Exit], outcomes: Sequence[RankOutcome]) -> Endin
     first = next((exit_ for exit_ in exits if exit_.code != 0), None)
     if first is not None and first.rank not in told:
         return Ending("lost", _describe(first))
-    failed = next((outcome for outcome in outcomes if outcome.kind != "done"), None)
+    failed = find_cause(outcomes)
     if failed is not None:
         return Ending(failed.kind, failed.message, failed.traceback)
     leader = next((outcome for outcome in outcomes if outcome.rank == 0), None)

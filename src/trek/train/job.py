@@ -18,8 +18,8 @@ from typing import Any
 from trek.engines import OutputLine, open_engine
 from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import to_error
-from trek.errors import ConfigError, InputError, InvalidHP, OutsideError, RankFailed
-from trek.train.rank_outcome import read_outcomes
+from trek.errors import ConfigError, RankFailed
+from trek.train.rank_outcome import find_cause, read_outcomes
 from trek.train.stopping import Stopped, StopRequest, stop_on_signals
 from trek.train.whereabouts import ASKED, ask_where
 from trek.world import World
@@ -125,8 +125,10 @@ def _waiting(gang: Gang, folder: Path) -> dict[int, str]:
 
 
 def _error(failed: Exit, folder: Path, waiting: dict[int, str], *, num_workers: int) -> BaseException:
-    said = next((outcome for outcome in read_outcomes(folder) if outcome.rank == failed.rank), None)
-    others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(waiting.items()) if rank != failed.rank)
+    outcomes = read_outcomes(folder)
+    said = find_cause(outcomes) if any(outcome.rank == failed.rank for outcome in outcomes) else None
+    source = said.rank if said else failed.rank
+    others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(waiting.items()) if rank != source)
     if said is None:
         error = to_error(failed, num_workers=num_workers)
         return RankFailed(
@@ -135,15 +137,11 @@ def _error(failed: Exit, folder: Path, waiting: dict[int, str], *, num_workers: 
             process_exit_code=error.process_exit_code,
             traceback_text=error.traceback_text,
         )
-    if said.kind == "input":
-        return InputError(said.message)
-    if said.kind == "outside":
-        return OutsideError(said.message)
-    if said.kind == "rejected":
-        return InvalidHP(said.message)
+    if said.kind != "user":
+        return said.named_error()
     return RankFailed(
-        f"rank {failed.rank} of {num_workers} failed: {said.message}{others}",
-        rank=failed.rank,
-        process_exit_code=failed.code,
+        f"rank {source} of {num_workers} failed: {said.message}{others}",
+        rank=source,
+        process_exit_code=said.exit_code,
         traceback_text=said.traceback,
     )

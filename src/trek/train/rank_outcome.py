@@ -6,13 +6,15 @@ import json
 import os
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from trek.errors import InvalidHP, TrekError
+import trek.errors
+from trek.errors import InvalidHP, OutsideError, TrekError
 from trek.train.user_traceback import format_user_traceback
-from trek.train.whereabouts import of_traceback
+from trek.train.whereabouts import WAITING, of_traceback
 
 Kind = Literal["done", "user", "input", "outside", "rejected"]
 EXIT_CODES: dict[Kind, int] = {"done": 0, "user": 1, "input": 2, "outside": 3, "rejected": 0}
@@ -29,16 +31,19 @@ class RankOutcome:
     stop_reason: str = ""
     where: str = ""
     """Where an error came from, in a few words."""
+    error: str = ""
+    """The class of an error that Trek named."""
     time_s: float = field(default_factory=time.time)
 
     @classmethod
     def of_error(cls, rank: int, error: BaseException) -> RankOutcome:
         """Whose error it was: the user's unless Trek raised it itself."""
         if isinstance(error, InvalidHP):
-            return cls(rank, "rejected", str(error))
+            return cls(rank, "rejected", str(error), error=type(error).__name__)
         if isinstance(error, TrekError):
             kind: Kind = {1: "user", 2: "input"}.get(error.exit_code, "outside")  # type: ignore[assignment]
-            return cls(rank, kind, str(error), getattr(error, "traceback_text", ""))
+            text = getattr(error, "traceback_text", "")
+            return cls(rank, kind, str(error), text, error=type(error).__name__)
         message = "".join(traceback.format_exception_only(error)).strip()
         return cls(rank, "user", message, format_user_traceback(error), where=of_traceback(error.__traceback__))
 
@@ -46,6 +51,16 @@ class RankOutcome:
     def exit_code(self) -> int:
         """What the process exits with."""
         return EXIT_CODES[self.kind]
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it ended inside a collective, as a rank does when another one leaves."""
+        return self.kind == "user" and self.where.startswith(WAITING)
+
+    def named_error(self) -> Exception:
+        """The error that Trek or the Trial named, anew."""
+        kind: type[Exception] = getattr(trek.errors, self.error, OutsideError)
+        return kind(self.message)
 
     def write(self, folder: Path) -> None:
         """Leave the outcome in `folder`, whole or not at all."""
@@ -59,3 +74,9 @@ def read_outcomes(folder: Path) -> list[RankOutcome]:
     """What the processes left in `folder`, the earliest first."""
     outcomes = [RankOutcome(**json.loads(path.read_text())) for path in folder.glob("outcome_*.json")]
     return sorted(outcomes, key=lambda outcome: outcome.time_s)
+
+
+def find_cause(outcomes: Sequence[RankOutcome]) -> RankOutcome | None:
+    """What failed first, if anything did: a rank that only noticed another one leave may have been quicker to say so."""
+    failed = [outcome for outcome in outcomes if outcome.kind != "done"]
+    return next((outcome for outcome in failed if not outcome.is_consequence), next(iter(failed), None))

@@ -16,9 +16,10 @@ from types import FrameType, TracebackType
 import torch
 
 import trek
+from trek.strategies import host_sum
 
 _OURS = str(Path(trek.__file__).parent)
-_DISTRIBUTED = str(Path(torch.__file__).parent / "distributed")
+_COLLECTIVES = (str(Path(torch.__file__).parent / "distributed"), host_sum.__file__)
 _TORCH = str(Path(torch.__file__).parent)
 _POLL_S = 0.1
 ASKED = "asked_where"
@@ -37,7 +38,7 @@ def describe(stack: traceback.StackSummary) -> str:
 
 def _is_collective(frame: traceback.FrameSummary) -> bool:
     # torch wraps its collectives for logging: the wrapper is not what anyone waits in.
-    return frame.filename.startswith(_DISTRIBUTED) and not frame.name.startswith("_") and frame.name != "wrapper"
+    return frame.filename.startswith(_COLLECTIVES) and not frame.name.startswith("_") and frame.name != "wrapper"
 
 
 def of_traceback(found: TracebackType | None) -> str:
