@@ -7,7 +7,7 @@ snapshot, without sampling anything anew: the chance in every draw is that of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -21,6 +21,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from trek.errors import InputError
+from trek.integrations.cmaes import has_optimizer, optimizer_as_json, optimizer_attributes, plain_attributes
 from trek.search import Action, Categorical, Const, Double, Int, Log, Parameter, PoolSearcher, Space
 from trek.search import OptunaSettings as Settings
 
@@ -106,8 +107,15 @@ class OptunaSearcher(PoolSearcher):
     def _snapshot(self) -> dict[str, Any]:
         return {
             "last": {str(key): metric if math.isfinite(metric) else None for key, metric in self._last.items()},
-            "drawn": [_as_json(trial) for trial in self._study.get_trials(deepcopy=False)],
+            "drawn": self._drawn(),
         }
+
+    def _drawn(self) -> list[dict[str, Any]]:
+        trials = self._study.get_trials(deepcopy=False)
+        told = [_as_json(trial) for trial in trials]
+        for number in _still_needed(trials):
+            told[number]["optimizer"] = optimizer_as_json(trials[number].system_attrs)
+        return told
 
     def _restore(self, snapshot: Mapping[str, Any]) -> None:
         self._last = {int(key): math.inf if value is None else value for key, value in snapshot["last"].items()}
@@ -153,21 +161,28 @@ def _value(parameter: Parameter, drawn: Any) -> Any:
     return parameter.vals[drawn] if isinstance(parameter, Categorical) else drawn
 
 
+def _still_needed(trials: Sequence[FrozenTrial]) -> list[int]:
+    """Trials whose optimizer may be gone on from: the newest of those that ended, and all that may end yet."""
+    carrying = [trial for trial in trials if has_optimizer(trial.system_attrs)]
+    ended = [trial.number for trial in carrying if trial.state == TrialState.COMPLETE]
+    return ended[-1:] + [trial.number for trial in carrying if trial.state == TrialState.RUNNING]
+
+
 def _as_json(trial: FrozenTrial) -> dict[str, Any]:
-    # CMA-ES keeps where it stands in the attributes of trials.
     return {
         "state": trial.state.name,
         "params": dict(trial.params),
         "value": trial.value if trial.state == TrialState.COMPLETE else None,
-        "attributes": dict(trial.system_attrs),
+        "attributes": plain_attributes(trial.system_attrs),
     }
 
 
 def _from_json(told: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    optimizer = optimizer_attributes(told["optimizer"]) if "optimizer" in told else {}
     return create_trial(
         state=TrialState[told["state"]],
         params=dict(told["params"]),
         distributions=dict(distributions),
         value=told["value"],
-        system_attrs=dict(told["attributes"]),
+        system_attrs={**plain_attributes(told["attributes"]), **optimizer},
     )

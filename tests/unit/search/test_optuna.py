@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -72,6 +73,27 @@ def test_every_sampler_is_seeded_and_goes_on_from_a_snapshot(sampler: str) -> No
     assert second.reached(10) == [plain[11]]
 
 
+def test_a_snapshot_of_cmaes_holds_no_pickle_and_loads_none() -> None:
+    made = config({"lr": SPACE["lr"]}, sampler="cmaes", max_trials=30, max_concurrent_trials=1)
+    searcher = searcher_of(made)
+    _trained(searcher, 20)
+    snapshot = json.loads(json.dumps(searcher.snapshot()))
+    assert sum("optimizer" in trial for trial in snapshot["drawn"]) == 1, "the newest is enough"
+    assert not [trial for trial in snapshot["drawn"] if any("optimizer" in name for name in trial["attributes"])]
+    snapshot["drawn"][0]["attributes"]["cma:optimizer:0"] = pickle.dumps(_Trap()).hex()
+    snapshot["drawn"][-2]["attributes"]["cma:optimizer:0"] = pickle.dumps(_Trap()).hex()
+    restored = searcher_of(made)
+    restored.restore(snapshot)
+    for one in (searcher, restored):
+        one.report(19, length=10, metric=0.5)
+    assert restored.reached(19) == searcher.reached(19)
+
+
+class _Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("a pickle out of a snapshot was loaded",)
+
+
 def test_points_are_of_the_space_with_its_conditions() -> None:
     for action in _trained(searcher_of(config(max_trials=15, max_concurrent_trials=1)), 15):
         point = action.hparams
@@ -86,7 +108,7 @@ def test_a_preview_says_that_all_trials_run_to_the_end() -> None:
 
 
 def test_tpe_beats_random_with_the_same_number_of_trials() -> None:
-    """On a smooth valley, 40 trials each, over 10 seeds: the best found is on average less than half as far away."""
+    """On a smooth valley, 40 trials each, over 50 seeds: the best found is on average less than a quarter as bad."""
     valley = {
         "x": {"type": "double", "minval": -5, "maxval": 5},
         "lr": {"type": "log", "minval": -5, "maxval": 0},
@@ -96,14 +118,15 @@ def test_tpe_beats_random_with_the_same_number_of_trials() -> None:
         return (hparams["x"] - 1) ** 2 + (math.log10(hparams["lr"]) + 2) ** 2
 
     ours, theirs = 0.0, 0.0
-    for seed in range(10):
+    for seed in range(50):
         tpe = simulate(config(valley, max_trials=40, max_concurrent_trials=1), metric, seed=seed)
         plain = simulate(config(valley, name="random", max_trials=40), metric, seed=seed)
         assert tpe.best is not None
         assert plain.best is not None
         ours += tpe.best.metric or 0.0
         theirs += plain.best.metric or 0.0
-    assert ours < theirs / 2
+    print(f"TPE comes to {ours / theirs:.3f} of random's")
+    assert ours < theirs / 4
 
 
 def test_without_optuna_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
