@@ -253,7 +253,7 @@ def test_shares_of_brackets_add_up(max_trials: int, rungs: list[int], divisor: i
 
 
 def test_adaptive_asha_beats_random_with_the_same_budget() -> None:
-    """On a noisy valley, over 50 seeds: the best found is on average less than 3/4 as far from the optimum."""
+    """On a noisy valley, over 50 seeds: the best found is on average less than half as far from the optimum."""
 
     def metric(hparams: Any, length: int) -> float:
         return abs(math.log10(hparams["lr"]) + 2.3) + abs(hparams["units"] - 40) / 64 + 2 / length
@@ -267,7 +267,14 @@ def test_adaptive_asha_beats_random_with_the_same_budget() -> None:
         assert plain.best is not None
         ours.append(metric(adaptive.best.hparams, 10**9))
         theirs.append(metric(plain.best.hparams, 10**9))
-    assert sum(ours) / sum(theirs) < 0.75
+    print(f"adaptive_asha comes to {sum(ours) / sum(theirs):.3f} of random's")
+    assert sum(ours) / sum(theirs) < 0.5
+
+
+@pytest.mark.parametrize("promote", [False, True])
+def test_ten_thousand_trials_come_to_an_end(promote: bool) -> None:
+    many = config(name="adaptive_asha", max_trials=10_000, max_length=1024, promote=promote)
+    assert len(simulate(many, lambda hparams, length: hparams["lr"] + 1 / length).trials) == 10_000
 
 
 def test_larger_may_be_better() -> None:
