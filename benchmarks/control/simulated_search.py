@@ -41,9 +41,8 @@ def main() -> None:
         start = time.perf_counter()
         result = simulate({"searcher": settings, "hyperparameters": SPACE}, metric, seed=0)
         seconds = time.perf_counter() - start
-        print(
-            f"{name}: {len(result.trials)} trials in {seconds:.2f} s, {seconds / ASKED_S:.2f} of the {ASKED_S:g} s asked"
-        )
+        asked = f"{seconds / ASKED_S:.2f} of the {ASKED_S:g} s asked"
+        print(f"{name}: {len(result.trials)} trials in {seconds:.2f} s, {asked}")
 
 
 if __name__ == "__main__":
