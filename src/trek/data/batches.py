@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,8 @@ from trek.errors import InputError
 if TYPE_CHECKING:
     from trek.data.table import Table
     from trek.world import World
+
+_FOUND_AT_ONCE = 64  # batches; each costs the bytes of its row numbers while its run lasts
 
 
 class Batches:
@@ -57,17 +60,15 @@ class Batches:
         return self.order.num_batches
 
     def __iter__(self) -> Iterator[Columns]:
+        clock, began = time.perf_counter, time.perf_counter()
         self._next_batch, self._start_batch = self._start_batch, 0
         shares = self.shares(first=self._next_batch)
         with prefetched(shares, depth=self._prefetch) as ready:
-            while True:
-                began = time.perf_counter()
-                share = next(ready, None)
-                self.wait_s += time.perf_counter() - began
-                if share is None:
-                    break
+            for share in ready:
                 self._next_batch += 1
+                self.wait_s += clock() - began
                 yield share
+                began = clock()
         self.epoch += 1
         self._next_batch = 0
 
@@ -108,14 +109,19 @@ class Batches:
     def _gathered(self, first: int, every: int) -> Iterator[Columns]:
         if self._stored is None:
             self._stored = StoredColumns.of(self._table)
-        rows = self.order.rows(self.epoch) if self.order.shuffle or self.order.tail == "pad" else None
-        stored, rank, size = self._stored, self.world.rank, self.world.size
-        for batch in range(first, len(self), every):
-            if rows is None:
-                start = batch * self.order.batch_size
-                yield stored.rows(start + rank, start + self.order.num_records(batch), size)
-            else:
-                yield stored.take(self.order.share(rows, batch, rank=rank, size=size))
+        order, rank, size = self.order, self.world.rank, self.world.size
+        starts = range(0, order.num_batches * order.batch_size, order.batch_size)
+        if order.shuffle or order.tail == "pad":
+            return self._taken(self._stored, starts[first::every])
+        ranges = self._stored.ranges(starts[first:], rank=rank, size=size)
+        return ranges if every == 1 else islice(ranges, 0, None, every)
+
+    def _taken(self, stored: StoredColumns, starts: range) -> Iterator[Columns]:
+        order, rank, size = self.order, self.world.rank, self.world.size
+        rows = order.rows(self.epoch).numpy()
+        for begin in range(0, len(starts), _FOUND_AT_ONCE):
+            run = [rows[start : start + order.batch_size] for start in starts[begin : begin + _FOUND_AT_ONCE]]
+            yield from stored.take_each([share[rank::size] for share in run])
 
     def _running(self, first: int, every: int) -> Iterator[Columns]:
         running = RunningColumns(self._table, skip=first * self.order.batch_size)

@@ -7,8 +7,8 @@ from a table larger than memory reads only the pages it touches.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from trek.data.exchanges import evaluate
 from trek.data.execution import current_executor
 from trek.data.execution.parts import FileSegment, Part
 from trek.data.plan import Source
+from trek.data.rows import Rows, ScatteredRows
 
 if TYPE_CHECKING:
     from trek.data.table import Table
@@ -31,10 +32,10 @@ class StoredColumns:
     """Columns in memory or in mapped files."""
 
     def __init__(self, columns: list[list[torch.Tensor]], *, keeps: list[Part]) -> None:
-        self._columns = columns
-        self._keeps = keeps
         self._arrays = [[chunk.numpy() for chunk in chunks] for chunks in columns]
+        self._keeps = keeps
         self._ends = list(accumulate(len(chunk) for chunk in columns[0]))
+        self._rows = [Rows(chunks) if len(chunks) == 1 else ScatteredRows(chunks) for chunks in self._arrays]
 
     @staticmethod
     def lie_ready(table: Table) -> bool:
@@ -53,32 +54,38 @@ class StoredColumns:
             return cls([_chunks(rows, name) for name in rows.column_names], keeps=parts)
         return cls([[tensors.to_torch(rows.column(name), name=name)] for name in rows.column_names], keeps=[])
 
-    def take(self, rows: torch.Tensor) -> Columns:
+    def take(self, rows: np.ndarray) -> Columns:
         """These rows, in this order."""
-        # NumPy gathers a few rows in a fraction of the time that calling torch for them costs.
-        wanted = rows.numpy()
-        if len(self._ends) == 1:
-            return tuple(torch.from_numpy(chunks[0].take(wanted, axis=0)) for chunks in self._arrays)
-        where = np.searchsorted(self._ends, wanted, side="right")
-        taken = [np.empty((len(wanted), *chunks[0].shape[1:]), chunks[0].dtype) for chunks in self._arrays]
-        for chunk in np.unique(where).tolist():
-            mine = np.flatnonzero(where == chunk)
-            local = wanted[mine] - self._begin(chunk)
-            for column, chunks in zip(taken, self._arrays, strict=True):
-                column[mine] = chunks[chunk].take(local, axis=0)
-        return tuple(torch.from_numpy(column) for column in taken)
+        return next(self.take_each([rows]))
 
-    def rows(self, start: int, stop: int, step: int) -> Columns:
-        """A range of rows; over the same memory where it lies in one chunk."""
-        chunk = bisect_right(self._ends, start)
-        if chunk < len(self._ends) and stop <= self._ends[chunk]:
-            begin = self._begin(chunk)
-            wanted = slice(start - begin, stop - begin, step)
-            return tuple([chunks[chunk][wanted] for chunks in self._columns])
-        return self.take(torch.arange(start, max(start, stop), step))
+    def take_each(self, shares: Sequence[np.ndarray]) -> Iterator[Columns]:
+        """The rows of each share, in order; several are found at once in less time than one by one."""
+        ends = list(accumulate(len(share) for share in shares))
+        wanted = np.concatenate(shares)
+        places = [(rows.gather, rows.places(wanted)) for rows in self._rows]
+        for start, stop in pairwise([0, *ends]):
+            yield tuple([torch.from_numpy(gather(found[start:stop])) for gather, found in places])
 
-    def _begin(self, chunk: int) -> int:
-        return self._ends[chunk - 1] if chunk else 0
+    def ranges(self, starts: range, *, rank: int, size: int) -> Iterator[Columns]:
+        """Of the rows from each start to the next, every `size`-th from `rank` on; over the same memory where it can.
+
+        Only ranges that reach from one chunk into the next are copied.
+        """
+        first = 0
+        while first < len(starts):
+            chunk = bisect_right(self._ends, starts[first])
+            begin = self._ends[chunk - 1] if chunk else 0
+            count = min((self._ends[chunk] - starts[first]) // starts.step, len(starts) - first)
+            if count:
+                arrays = [chunks[chunk] for chunks in self._arrays]
+                for start in range(starts[first] - begin, starts[first] - begin + count * starts.step, starts.step):
+                    # A view that NumPy made is a plain tensor; one that torch made costs each operation on it more.
+                    stop = start + starts.step
+                    yield tuple([torch.from_numpy(array[start + rank : stop : size]) for array in arrays])
+            else:
+                stop = min(starts[first] + starts.step, self._ends[-1])
+                yield self.take(np.arange(min(starts[first] + rank, stop), stop, size))
+            first += max(1, count)
 
 
 class RunningColumns:
