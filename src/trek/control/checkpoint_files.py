@@ -16,8 +16,8 @@ from trek.client.models import CheckpointReport, Report
 from trek.control.ingest import take_checkpoints
 from trek.control.layout import Layout
 from trek.control.tables import CheckpointTable, TrialRow
-from trek.experiments.checkpoint_address import fetch_checkpoint, is_remote
-from trek.train.storage import MANIFEST, open_storage
+from trek.experiments.checkpoint_address import fetch_checkpoint, is_remote, open_anew
+from trek.train.storage import MANIFEST
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 def find_checkpoints(place: str) -> dict[str, CheckpointReport] | None:
     """The whole checkpoints at `place`, by uuid; None where it cannot be reached. Slow: call outside transactions."""
     try:
-        storage = open_storage(place)
+        storage = open_anew(place)
         told = [_read(storage.fetch(name, only=MANIFEST) / MANIFEST, f"{place}/{name}") for name in storage.names()]
     except Exception as error:  # noqa: BLE001 - every store has exceptions of its own
         _LOG.warning("checkpoints at %s cannot be looked at: %s", place, error)

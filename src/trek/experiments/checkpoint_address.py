@@ -14,6 +14,15 @@ def is_remote(address: str) -> bool:
     return "://" in address and not address.startswith("file://")
 
 
+def open_anew(place: str) -> Storage:
+    """The Storage at `place`, as it is now: other processes write there, and fsspec remembers what it once listed."""
+    if is_remote(place):
+        import fsspec
+
+        fsspec.core.url_to_fs(place)[0].invalidate_cache()
+    return open_storage(place)
+
+
 def fetch_checkpoint(address: str, *, into: Path | None = None) -> Path:
     """A local folder with its files: its own, or a copy, which is `into` or lasts as long as this process."""
     if not is_remote(address):
@@ -40,4 +49,4 @@ def remove_checkpoint(address: str) -> None:
 
 def _parts(address: str) -> tuple[Storage, str]:
     place, _, name = address.rstrip("/").rpartition("/")
-    return open_storage(place), name
+    return open_anew(place), name
