@@ -1,6 +1,9 @@
 """A join and a group-by, Trek beside Polars and plain Arrow on the same rows.
 
-python benchmarks/data/join_group_by.py [--left 5000000] [--right 500000] [--repeats 3]
+    python benchmarks/data/join_group_by.py [--left 5000000] [--right 500000] [--repeats 11]
+
+Runs alternate. Each one's best wall time counts; beside it stand the median of the ratios within a round, and the CPU
+time of all threads.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Callable
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--left", type=int, default=5_000_000)
     parser.add_argument("--right", type=int, default=500_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=11)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     left = pa.table({"key": rng.integers(0, options.right, options.left), "value": rng.random(options.left)})
@@ -52,16 +56,26 @@ def main() -> None:
     runs: dict[str, Callable[[pa.Table, pa.Table], float]] = {"trek": with_trek, "arrow": with_arrow}
     if importlib.util.find_spec("polars"):
         runs["polars"] = with_polars
-    best: dict[str, float] = {}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     totals = set()
     for _ in range(options.repeats):
         for name, run in runs.items():
-            began = time.perf_counter()
+            began = time.perf_counter(), time.process_time()
             totals.add(round(run(left, right), 3))
-            best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
+            times[name].append((time.perf_counter() - began[0], time.process_time() - began[1]))
     assert len(totals) == 1, f"contenders disagree: {totals}"
-    for name, seconds in sorted(best.items(), key=lambda item: item[1]):
-        print(f"{name:<8}{seconds:>8.3f} s   trek / {name} = {best['trek'] / seconds:.2f}")
+    report(times)
+
+
+def report(times: dict[str, list[tuple[float, float]]]) -> None:
+    """The table: seconds by the wall and of CPU, and how many times as long Trek took."""
+    print(f"{'':<8}{'wall s':>8}{'CPU s':>8}   trek / it: best, median, CPU")
+    ours = times["trek"]
+    for name, theirs in sorted(times.items(), key=lambda item: min(item[1])):
+        wall, cpu = min(t[0] for t in theirs), min(t[1] for t in theirs)
+        middle = median(mine[0] / other[0] for mine, other in zip(ours, theirs, strict=True))
+        ratios = min(t[0] for t in ours) / wall, middle, min(t[1] for t in ours) / cpu
+        print(f"{name:<8}{wall:>8.3f}{cpu:>8.3f}   {ratios[0]:.2f}, {ratios[1]:.2f}, {ratios[2]:.2f}")
 
 
 if __name__ == "__main__":

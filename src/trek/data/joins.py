@@ -41,18 +41,21 @@ def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str)
             )
 
 
-def join_tables(left: pa.Table, right: pa.Table, *, on: Sequence[str], how: How, suffix: str) -> pa.Table:
-    """Rows with equal keys side by side; a missing key equals nothing, not even another missing one."""
+def join_tables(
+    left: pa.Table, right: pa.Table, *, on: Sequence[str], how: How, suffix: str, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Rows with equal keys side by side, with these `columns` unless all; a missing key equals nothing, not even one."""
     names = joined_names(left.column_names, right.column_names, on, suffix=suffix)
-    kept = [name for name in left.column_names if name not in on]
+    kept = [name for name in left.column_names if name not in on and (columns is None or name in columns)]
+    names = {name: new for name, new in names.items() if columns is None or new in columns}
     sides = _Side(left, on, kept, "left"), _Side(right, on, list(names), "right")
     rows = sides[0].joinable.join(
         sides[1].joinable, keys=[f"key:{key}" for key in on], join_type=_KINDS[how], coalesce_keys=True
     )
-    columns = {key: rows.column(f"key:{key}") for key in on}
-    columns |= {name: sides[0].column(name, rows) for name in kept}
-    columns |= {new: sides[1].column(name, rows) for name, new in names.items()}
-    return pa.table(columns)
+    found = {key: rows.column(f"key:{key}") for key in on}
+    found |= {name: sides[0].column(name, rows) for name in kept}
+    found |= {new: sides[1].column(name, rows) for name, new in names.items()}
+    return pa.table(found if columns is None else {name: found[name] for name in columns})
 
 
 class _Side:

@@ -102,12 +102,15 @@ class KeyedGather(Exchange):
 class Join(Exchange):
     """Rows of two plans side by side where their keys are equal."""
 
-    def __init__(self, left: Node, right: Node, *, on: Sequence[str], how: How, suffix: str) -> None:
+    def __init__(
+        self, left: Node, right: Node, *, on: Sequence[str], how: How, suffix: str, columns: Sequence[str] | None = None
+    ) -> None:
         super().__init__(left, max(left.num_partitions, right.num_partitions))
         self.inputs = (left, right)
         self.on = list(on)
         self.how = how
         self.suffix = suffix
+        self.columns = columns
 
     @property
     def num_rows(self) -> int | None:
@@ -122,7 +125,8 @@ class Join(Exchange):
             return None
         names = joined_names(left.names, right.names, self.on, suffix=self.suffix)
         fields = [(name, left.field(name).type) for name in [*self.on, *(n for n in left.names if n not in self.on)]]
-        return pa.schema([*fields, *((new, right.field(name).type) for name, new in names.items())])
+        whole = pa.schema([*fields, *((new, right.field(name).type) for name, new in names.items())])
+        return whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -130,11 +134,16 @@ class Join(Exchange):
 
     def identity(self) -> Any:
         """Keys, kind and names."""
-        return (self.on, self.how, self.suffix, self._num_partitions)
+        return (self.on, self.how, self.suffix, self._num_partitions, self.columns)
+
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """The join of these columns alone."""
+        return Join(*self.inputs, on=self.on, how=self.how, suffix=self.suffix, columns=list(names))
 
     def run(self, executor: Executor) -> Sequence[Readable]:
         """Bring rows of both sides together by key, then join each partition."""
-        task = _JoinTask(tuple(self.on), self.how, self.suffix, _schema_of(self.inputs[0]), _schema_of(self.inputs[1]))
+        schemas = _schema_of(self.inputs[0]), _schema_of(self.inputs[1])
+        task = _JoinTask(tuple(self.on), self.how, self.suffix, self.columns, *schemas)
         return run_by_key(executor, task, list(self.inputs), self.on, num_partitions=self._num_partitions)
 
 
@@ -236,6 +245,7 @@ class _JoinTask:
     on: tuple[str, ...]
     how: How
     suffix: str
+    columns: Sequence[str] | None
     left_schema: pa.Schema
     right_schema: pa.Schema
 
@@ -244,7 +254,8 @@ class _JoinTask:
             pa.Table.from_batches(list(batches), schema)
             for batches, schema in ((left, self.left_schema), (right, self.right_schema))
         ]
-        yield from join_tables(*tables, on=self.on, how=self.how, suffix=self.suffix).to_batches()
+        rows = join_tables(*tables, on=self.on, how=self.how, suffix=self.suffix, columns=self.columns)
+        yield from rows.to_batches()
 
 
 def _schema_of(node: Node) -> pa.Schema:

@@ -65,6 +65,10 @@ class Node(ABC):
         """The same rows in the same order in as many partitions, if that can be had without reading them."""
         return None
 
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """The same rows with these columns alone, in this order, if leaving the others out saves work."""
+        return None
+
     def fingerprint(self) -> str:
         """A hash of everything the result depends on: operations, functions, settings, the content of sources."""
         return fingerprint((type(self).__name__, self.identity(), [node.fingerprint() for node in self.inputs]))

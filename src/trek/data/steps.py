@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -10,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import Readable
 from trek.data.expressions import Expression
 from trek.data.fingerprint import source_name
 from trek.data.plan import Context, Node, Step, Stream
@@ -106,6 +109,16 @@ class Filter(Step):
         """The condition."""
         return repr(self.condition) if isinstance(self.condition, Expression) else self.condition
 
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """Columns that neither the condition needs nor anybody after it are not read; for expressions alone."""
+        if not isinstance(self.condition, Expression):
+            return None
+        used = [*names, *sorted(self.condition.columns - set(names))]
+        before = self.inputs[0].narrowed(used)
+        if before is None:
+            return None
+        return Project(Filter(before, self.condition), {name: name for name in names}, verb="select")
+
     def apply(self, batches: Stream, context: Context) -> Stream:
         """The rows that pass."""
         for batch, rows in numbered(batches, context):
@@ -161,6 +174,22 @@ class Project(Step):
     def identity(self) -> Any:
         """New names and where each comes from."""
         return [(name, repr(source)) for name, source in self.columns.items()]
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The input is asked for no more columns than are used."""
+        used = list(dict.fromkeys(name for source in self.columns.values() for name in _names_in(source)))
+        node = self.inputs[0].narrowed(used) if used else None
+        if node is None:
+            return super().pieces(executor)
+        if list(self.columns.items()) == [(name, name) for name in used]:
+            return node.pieces(executor)
+        step = copy.copy(self)
+        step.inputs = (node,)
+        return super(Project, step).pieces(executor)
+
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """Fewer columns chosen or computed."""
+        return Project(self.inputs[0], {name: self.columns[name] for name in names}, verb=self.verb)
 
     def apply(self, batches: Stream, context: Context) -> Stream:
         """The same rows with other columns."""
@@ -339,6 +368,10 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.Recor
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _names_in(source: str | Expression) -> list[str]:
+    return [source] if isinstance(source, str) else sorted(source.columns)
 
 
 def _failure(error: Exception, where: str) -> TrainingError:

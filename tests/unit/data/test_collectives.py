@@ -285,3 +285,15 @@ def test_side_inputs_serve_an_iterative_algorithm() -> None:
 def test_mistakes_are_one_error_at_once(act: Callable[[Table], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         act(Table.of({"x": [1, 2], "image": np.zeros((2, 2, 2))}))
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
+def test_columns_chosen_after_a_join_are_those_of_the_whole_join(how: Any) -> None:
+    left = Table.of({"key": [1, 2, 2, 5], "x": [1.0, 2.0, 3.0, 4.0], "name": ["a", "b", "c", "d"]}, num_partitions=2)
+    right = Table.of({"key": [2, 5, 7], "x": [10, 20, 30]})
+    joined = left.join(right, on="key", how=how)
+    for names in (["x_right", "x"], ["name"], ["key"], ["x", "key"]):
+        chosen = joined.select(*names).to_pandas()
+        assert list(chosen.columns) == names
+        whole = joined.to_pandas()[names]
+        assert sorted(map(repr, chosen.to_numpy().tolist())) == sorted(map(repr, whole.to_numpy().tolist()))

@@ -42,10 +42,10 @@ class Segment(ABC):
 class MemorySegment(Segment):
     """Rows in the memory of this process."""
 
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+    def __init__(self, batches: list[pa.RecordBatch], *, nbytes: int | None = None) -> None:
         self._batches = batches
         self.num_rows = sum(batch.num_rows for batch in batches)
-        self.nbytes = sum(batch.nbytes for batch in batches)
+        self.nbytes = sum(batch.nbytes for batch in batches) if nbytes is None else nbytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in order."""

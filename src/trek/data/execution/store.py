@@ -114,28 +114,31 @@ class _MemoryWriter(Writer):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._kept: list[pa.RecordBatch] = []
+        self._kept_bytes = 0
         self._spilled: FileWriter | None = None
 
     def append(self, batch: pa.RecordBatch) -> None:
-        if self._spilled is None and self._store.reserve(batch.nbytes):
+        size = batch.nbytes
+        if self._spilled is None and self._store.reserve(size):
             self._kept.append(batch)
+            self._kept_bytes += size
             return
         if self._spilled is None:
             self._spilled = FileWriter(self._store.spill_file())
         self._spilled.append(batch)
-        self._store.count_spilled(batch.nbytes)
+        self._store.count_spilled(size)
 
     def finish(self) -> Part:
         segments: list[Segment] = []
         if self._kept:
-            segments.append(MemorySegment(self._kept))
-            weakref.finalize(segments[0], self._store.release, segments[0].nbytes)
+            segments.append(MemorySegment(self._kept, nbytes=self._kept_bytes))
+            weakref.finalize(segments[0], self._store.release, self._kept_bytes)
         if self._spilled is not None:
             segments.append(self._spilled.finish().own())
         return Part(tuple(segments))
 
     def abort(self) -> None:
-        self._store.release(sum(batch.nbytes for batch in self._kept))
+        self._store.release(self._kept_bytes)
         if self._spilled is not None:
             self._spilled.finish().path.unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
 from trek.data.fingerprint import fingerprint
-from trek.data.plan import Source, Stream
+from trek.data.plan import Node, Source, Stream
 from trek.data.steps import batch_of_rows
 from trek.errors import InputError
 
@@ -63,6 +63,10 @@ class MemorySource(Source):
         """Parts over the table's own memory."""
         return list(self._kept_parts())
 
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """The table with other columns out of sight."""
+        return MemorySource(self.table.select(names), num_partitions=self._num_partitions, title=self.title)
+
     def split(self, num_partitions: int) -> Source:
         """The same table in other ranges."""
         return MemorySource(self.table, num_partitions=num_partitions, title=self.title)
@@ -73,9 +77,9 @@ class MemorySource(Source):
     def _kept_parts(self) -> list[Part]:
         if self._parts is None:
             bounds = even_bounds(self.num_rows, self._num_partitions)
+            ranges = [self.table.slice(start, stop - start) for start, stop in bounds]
             self._parts = [
-                Part((MemorySegment(self.table.slice(start, stop - start).to_batches(max_chunksize=BATCH_ROWS)),))
-                for start, stop in bounds
+                Part((MemorySegment(rows.to_batches(max_chunksize=BATCH_ROWS), nbytes=rows.nbytes),)) for rows in ranges
             ]
         return self._parts
 
