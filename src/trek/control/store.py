@@ -107,12 +107,18 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
-def _migrate(engine: Engine) -> None:
+def migrations() -> Config:
+    """What alembic must know of the history of the tables."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _migrate(engine: Engine, *, to: str = "head") -> None:
+    config = migrations()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
 
 
 def _storage_error(url: str, error: Exception) -> StorageError:
