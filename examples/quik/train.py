@@ -4,6 +4,7 @@
     python train.py --workers 2 --lr 0.02        two processes, whatever there is
     trek launch --workers 2 train.py             the same, started from outside; torchrun, mpirun and srun work too
     python train.py --name mine --resume latest  go on where a run called `mine` was stopped
+    trek experiment create search.yaml .         search over its arguments, every slot busy
 
 It learns which film a person likes, from made-up ratings.
 """
@@ -90,6 +91,7 @@ def main() -> None:
     trek.arguments.add_run_args(parser)
     parser.add_argument("--rows", type=int, default=20_000, help="ratings to learn from")
     parser.add_argument("--folder", type=Path, default=Path("data"), help="where the weights of each epoch go")
+    parser.set_defaults(**trek.hparams())  # those of a search, where one runs this script
     args = parser.parse_args()
     results = trek.run(train, args, **trek.arguments.settings(args))
     if results is not None and trek.World.from_env().is_leader:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trek.data.expressions import col
     from trek.data.loaders import DataLoader
     from trek.experiments.experiment import Experiment
+    from trek.experiments.hparams import hparams
     from trek.flow import Flow
     from trek.train import arguments
     from trek.train.checkpoints import Checkpoint
@@ -47,6 +48,7 @@ _HOMES = {
     "find_batch_size": "trek.train.finders",
     "find_learning_rate": "trek.train.finders",
     "fit": "trek.train.fit",
+    "hparams": "trek.experiments.hparams",
     "records": "trek.train.length",
     "run": "trek.train.run",
     "search": "trek.search",
@@ -73,6 +75,7 @@ __all__ = [
     "find_batch_size",
     "find_learning_rate",
     "fit",
+    "hparams",
     "records",
     "run",
     "search",

@@ -105,7 +105,8 @@ class ExperimentConfig(Section):
     workspace: str | None = None
     project: str | None = None
     data: dict[str, Any] = Field(default_factory=dict)
-    entrypoint: str
+    entrypoint: str | list[str]
+    """`module:Class` of a Trial, or the words of a command."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     searcher: AnySearcherSettings
     resources: Resources = Resources()
@@ -125,6 +126,17 @@ class ExperimentConfig(Section):
     environment: Environment = Environment()
     log_policies: list[LogPolicy] = Field(default_factory=list)
     retention_policy: RetentionPolicy = RetentionPolicy()
+
+    @property
+    def command(self) -> list[str] | None:
+        """The words of the command that a trial runs; None where it trains a Trial."""
+        return self.entrypoint if isinstance(self.entrypoint, list) else None
+
+    @property
+    def trial_class(self) -> str:
+        """`module:Class` of the Trial; only where there is no command."""
+        assert isinstance(self.entrypoint, str)
+        return self.entrypoint
 
     @property
     def effective_strategy(self) -> str:
@@ -148,8 +160,24 @@ class ExperimentConfig(Section):
             "optimizations.gradient_compression": self.optimizations.gradient_compression,
             "optimizations.average_aggregated_gradients: false": not self.optimizations.average_aggregated_gradients,
             "checkpoint_policy: none": self.checkpoint_policy == "none",
+            **self._ignored_by_commands(),
         }
         return [f"{key} has no effect." for key, is_set in ignored.items() if is_set]
+
+    def _ignored_by_commands(self) -> dict[str, bool]:
+        """What a command's own loop decides."""
+        is_command = self.command is not None
+        return {
+            f"{key} (of a command)": is_command and is_set
+            for key, is_set in {
+                "strategy": self.strategy is not None,
+                "precision": self.precision != "fp32",
+                "optimizations": self.optimizations != Optimizations(),
+                "min_validation_period": self.min_validation_period is not None,
+                "records_per_epoch": self.records_per_epoch is not None,
+                "perform_initial_validation": self.perform_initial_validation,
+            }.items()
+        }
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, name: str = "config") -> Self:

@@ -35,10 +35,14 @@ def check_config(config: ExperimentConfig) -> None:
 
 
 def _check_entrypoint(config: ExperimentConfig) -> None:
-    if not _ENTRYPOINT.fullmatch(config.entrypoint):
+    if config.command is not None:
+        if not config.command or not all(word and "\0" not in word for word in config.command[:1]):
+            raise Problem(("entrypoint",), "entrypoint is a command without a program, such as [python, train.py].")
+    elif not _ENTRYPOINT.fullmatch(config.trial_class):
         raise Problem(
             ("entrypoint",),
-            f"entrypoint {config.entrypoint!r} is not of the form module:Class, such as model_def:MNistTrial.",
+            f"entrypoint {config.entrypoint!r} is not of the form module:Class, such as model_def:MNistTrial, "
+            "and no command, such as python train.py.",
         )
 
 

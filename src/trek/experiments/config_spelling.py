@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,8 @@ OLD_KEYS: dict[tuple[str, ...], set[str]] = {
     ("checkpoint_storage",): {"host_path", "storage_path", "container_path", "bucket", "container", "prefix"},
     ("optimizations",): {"mixed_precision"},
 }
+_ONE_NAME = re.compile(r"[\w.]*(:\w*)*")
+"""Meant as module:Class, whether it is one or not."""
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
 _STORAGE_TYPES = {"shared_fs": "directory", "local": "directory"}
 _CLOUDS = {"s3": "s3", "gcs": "gs", "gs": "gs", "azure": "abfs"}
@@ -28,6 +32,7 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         new["scheduling_unit"] = new.pop("batches_per_step")
     if not new.get("name") and isinstance(new.get("description"), str) and new["description"].strip():
         new["name"] = new["description"].strip()[:200]
+    _respell_entrypoint(new)
     _respell_lengths(new)
     _respell_storage(new)
     _respell_precision(new)
@@ -36,6 +41,16 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(new.get("hyperparameters"), Mapping):
         new["hyperparameters"] = _bare_constants(new["hyperparameters"])
     return new
+
+
+def _respell_entrypoint(new: dict[str, Any]) -> None:
+    """A command in one line as its words."""
+    text = new.get("entrypoint")
+    if isinstance(text, str) and not _ONE_NAME.fullmatch(text.strip()):
+        try:
+            new["entrypoint"] = shlex.split(text)
+        except ValueError:
+            return  # a quote that does not end
 
 
 def _respell_lengths(new: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
-"""`module:Class` of the user's folder: found by reading it before anything is stored, loaded where it trains."""
+"""`module:Class` of the user's folder, or a command in it: found before anything is stored, loaded where it runs."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import importlib.util
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,11 @@ from trek.errors import EntrypointError, InvalidHP, TrainingError, TrekError
 from trek.train.user_traceback import format_user_traceback
 
 
-def check_entrypoint(entrypoint: str, folder: Path) -> None:
+def check_entrypoint(entrypoint: str | list[str], folder: Path) -> None:
     """EntrypointError where the file or the name cannot be there; runs none of the user's code."""
+    if isinstance(entrypoint, list):
+        _check_command(entrypoint, folder)
+        return
     module, _, name = entrypoint.partition(":")
     path = _module_path(module, folder)
     if path is None:
@@ -50,6 +55,21 @@ def load_entrypoint(entrypoint: str, folder: Path) -> type[Any]:
 
     check_trial_class(found)
     return found
+
+
+def _check_command(words: list[str], folder: Path) -> None:
+    program = words[0]
+    shown = shlex.join(words)
+    if program not in ("python", "python3") and not (folder / program).is_file() and shutil.which(program) is None:
+        raise EntrypointError(
+            f"entrypoint {shown!r}: there is no program {program!r}, neither in {str(folder)!r} nor on the path."
+        )
+    script = words[1] if len(words) > 1 and program in ("python", "python3") else ""
+    if script.endswith(".py") and not (folder / script).is_file():
+        raise EntrypointError(
+            f"entrypoint {shown!r}: there is no {script!r} in {str(folder)!r}. "
+            f"It has: {', '.join(f'{name}.py' for name in _modules(folder)) or 'no Python files'}."
+        )
 
 
 def _import(entrypoint: str, module_name: str) -> Any:

@@ -221,7 +221,9 @@ def _thrown_away(
     """A Trainer that reports every batch, saves nothing, and leaves the generators as they were."""
     before = random_state()
     try:
-        with Traveler(world=World(), seed=seed, loggers=[logger], report_period=1, show_progress=False) as traveler:
+        with Traveler(
+            world=World(), seed=seed, loggers=[logger], report_period=1, show_progress=False, joins_trial=False
+        ) as traveler:
             context = TrialContext(traveler, hparams=hparams, data=data)
             trainer = Trainer(trial_class, context, max_length=_ENDLESS, validation_period=_ENDLESS)
             trainer.callbacks.clear()  # they belong to real runs

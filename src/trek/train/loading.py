@@ -25,7 +25,7 @@ def describe_trial(trial_class: type[Trial], hparams: Mapping[str, Any], data: M
 
 
 def load_model(checkpoint: Checkpoint, trial_class: type[Trial] | None = None) -> nn.Module:
-    """The model in evaluation mode on the CPU.
+    """The model in evaluation mode on the CPU, with the weights it was validated with: the averages, if it has them.
 
     The Trial's class is imported by the name it had in training; pass `trial_class` where that is not possible.
     """
@@ -36,12 +36,12 @@ def load_model(checkpoint: Checkpoint, trial_class: type[Trial] | None = None) -
             "Build the model yourself and load checkpoint.state_dict()."
         )
     chosen = trial_class or _import(about["entrypoint"])
-    with Traveler(world=World(device_name="cpu"), strategy="solo", show_progress=False) as traveler:
+    with Traveler(world=World(device_name="cpu"), strategy="solo", show_progress=False, joins_trial=False) as traveler:
         context = TrialContext(traveler, hparams=about["hparams"], data=about["data"])
         trial = chosen(context)
         wraps_itself = type(trial).build_model is Trial.build_model
         model = traveler.optimization.models[0] if wraps_itself else trial.build_model()
-    model.load_state_dict(checkpoint.state_dict())
+    model.load_state_dict(checkpoint.state_dict(averaged=checkpoint.has_averages))
     return model.eval()
 
 

@@ -36,6 +36,7 @@ from trek.train.checkpoints import Checkpoint, RunState
 from trek.train.determinism import Determinism
 from trek.train.feed import Feed
 from trek.train.goal import Goal
+from trek.train.host import find_host
 from trek.train.journal import Journal
 from trek.train.keeping import KeepPolicy
 from trek.train.length import Length
@@ -90,12 +91,19 @@ class Traveler:
         deterministic: bool = False,
         profile: ProfileSettings | None = None,
         hang_s: float | None = 600.0,
+        joins_trial: bool = True,
     ) -> None:
         if accumulate < 1:
             raise ConfigError(f"accumulate counts the batches of one step and must be at least 1, got {accumulate}.")
         self.world = world or World.from_env()
-        self.seed = seed
         self.stop = stop or StopRequest()
+        self._host = find_host(self.world, stop=self.stop) if joins_trial else None
+        if self._host is not None:
+            seed, goal, keep, resume = self._host.seed, self._host.goal, self._host.keep, self._host.resume
+            checkpoint_dir, checkpoint_period = self._host.checkpoint_dir, self._host.checkpoint_period
+            loggers, show_progress = [*loggers, *self._host.loggers], False
+        self.seed = seed
+        self._length = self._host.length if self._host is not None else None
         self.strategy = _choose_strategy(strategy, self.world, strategy_options or {})
         self.strategy.setup()
         seed_everything(seed)
@@ -127,6 +135,7 @@ class Traveler:
         self._lookout = Lookout(rank=self.world.rank, hang_s=hang_s) if hang_s and self.world.is_distributed else None
         self._beat: Callable[[], None] = self._lookout.beat if self._lookout else nothing
         self._owes_save = False
+        self._epoch_batches: int | None = None
 
     # -- what the loop is made of
 
@@ -158,15 +167,18 @@ class Traveler:
     # -- the loop
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Epoch numbers from where the run stands to `count`."""
+        """Epoch numbers from where the run stands to `count`; in a trial, to the length that it was given."""
         self._num_epochs = count
+        length = self._length or Schedule(epochs=count)
         self.restore()
-        while self.position.epoch < count:
+        while not length.is_reached(self.position):
             epoch = self.position.epoch
             yield epoch
-            if self.position.epoch == epoch:  # the body trained on data of its own
-                self.position.end_epoch()
+            if self.position.epoch == epoch and not length.is_reached(self.position):
+                self.position.end_epoch()  # the body trained on data of its own
             self._save_epoch()
+        if self._host is not None and self.saved_at != self.position.batches:
+            self.save()
 
     def train(self, data: Any, *, until: int | None = None) -> Iterator[Any]:
         """The batches of the current epoch, from where the run stands, no further than `until` batches in all.
@@ -177,6 +189,11 @@ class Traveler:
         loader = as_loader(data, world=self.world, seed=self.seed)
         self._checkpoints = Schedule.of(self._checkpoint_period, loader)
         self._train_mode()
+        self._epoch_batches = loader.num_batches
+        if self._length is not None and self._length.batches is not None:
+            until = min(until or self._length.batches, self._length.batches)
+            if self.position.batches >= until:
+                return
         if self._profiler:
             self._profiler.advance(self.position.batches)
         self.journal.begin_training()
@@ -189,7 +206,11 @@ class Traveler:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
                 self._num_samples = portion.num_samples
-                yield portion.data
+                if portion.num_samples:
+                    yield portion.data
+                else:
+                    with self.journal.standing_in():
+                        yield portion.data
                 bar.update()
                 self._beat()
                 optimization.end_batch(position.batches)
@@ -258,7 +279,7 @@ class Traveler:
         }
         own = {
             "feed": self.feed.rank_state(),
-            "sums": self.journal.rank_state(),
+            "journal": self.journal.rank_state(),
             "gradients": self.optimization.gradients(),
         }
         self.saved_at = self.position.batches
@@ -307,6 +328,8 @@ class Traveler:
         """Reduce and tell the training metrics since the last report; every rank together."""
         wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
+        if self._length is not None:
+            self.journal.tell_progress(self._length.progress(self.position, epoch_batches=self._epoch_batches))
         return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate)
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
@@ -316,7 +339,11 @@ class Traveler:
         with self._bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
                 self._num_samples = portion.num_samples
-                yield portion.data
+                if portion.num_samples:
+                    yield portion.data
+                else:
+                    with self.journal.standing_in():
+                        yield portion.data
                 bar.update()
                 self._beat()
 
@@ -401,10 +428,10 @@ class Traveler:
         known = state.ranks[rank] if rank < saved else None
         self.feed.load(state.shared["position"], known["feed"] if known else None)
         if size == saved:
-            self.journal.load_rank_states([state.ranks[rank]["sums"]])
+            self.journal.load_rank_states([state.ranks[rank]["journal"]])
             self.optimization.load_gradients(state.ranks[rank]["gradients"])
         elif self.world.is_leader:
-            self.journal.load_rank_states([one["sums"] for one in state.ranks])
+            self.journal.load_rank_states([one["journal"] for one in state.ranks])
             self.optimization.load_gradients(_summed([one["gradients"] for one in state.ranks], scale=size / saved))
 
 

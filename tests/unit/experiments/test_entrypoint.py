@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from trek.errors import EntrypointError, TrainingError
+from trek.errors import ConfigError, EntrypointError, TrainingError
+from trek.experiments.config import ExperimentConfig
 from trek.experiments.entrypoint import check_entrypoint, load_entrypoint
+from trek.experiments.hparams import hparams
 
 TRIAL = """
 import trek
@@ -93,3 +95,51 @@ def test_a_missing_package_inside_the_users_module_is_the_users_error(folder: Pa
     (folder / "needy.py").write_text("import package_that_is_not_there\n")
     with pytest.raises(TrainingError, match="package_that_is_not_there"):
         load_entrypoint("needy:Good", folder)
+
+
+def config(entrypoint: object, **changes: object) -> ExperimentConfig:
+    searcher = {"name": "single", "metric": "m", "max_length": 1}
+    return ExperimentConfig.parse({"entrypoint": entrypoint, "searcher": searcher, **changes})
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "words"),
+    [
+        ("python train.py --lr 0.1", ["python", "train.py", "--lr", "0.1"]),
+        ("python train.py 'two words'", ["python", "train.py", "two words"]),
+        ("./train.sh", ["./train.sh"]),
+        (["python", "-m", "my.train"], ["python", "-m", "my.train"]),
+        ("model_def:Trial", None),
+    ],
+)
+def test_an_entrypoint_is_a_trial_or_the_words_of_a_command(entrypoint: object, words: list[str] | None) -> None:
+    read = config(entrypoint)
+    assert read.command == words
+    assert ExperimentConfig.parse(read.normal_form()) == read
+
+
+@pytest.mark.parametrize("entrypoint", ["model_def", "model_def.Trial", "model_def:", "python 'train.py", [], [""], ""])
+def test_what_is_neither_is_refused(entrypoint: object) -> None:
+    with pytest.raises(ConfigError, match="entrypoint"):
+        config(entrypoint)
+
+
+def test_what_a_command_decides_itself_is_warned_of() -> None:
+    assert config(["python", "x.py"], precision="bf16").warnings() == ["precision (of a command) has no effect."]
+
+
+def test_a_command_is_looked_for_in_its_folder(folder: Path) -> None:
+    check_entrypoint(["python", "my_model.py"], folder)
+    check_entrypoint(["python", "-m", "anything"], folder)
+    with pytest.raises(EntrypointError, match=r"It has: my_model\.py"):
+        check_entrypoint(["python", "train.py"], folder)
+    with pytest.raises(EntrypointError, match=r"no program '\./go'"):
+        check_entrypoint(["./go"], folder)
+
+
+def test_hyperparameters_of_the_trial_lie_over_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hparams(lr=0.1, depth=2) == {"lr": 0.1, "depth": 2}
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr("trek.experiments.last_words._is_watching", False)
+    monkeypatch.setenv("TREK_HPARAMS", '{"lr": 0.5}')
+    assert hparams(lr=0.1, depth=2) == {"lr": 0.5, "depth": 2}

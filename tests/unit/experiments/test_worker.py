@@ -9,7 +9,8 @@ import pytest
 from trek.client.models import Assignment
 from trek.errors import InputError
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.worker import Place, session_settings
+from trek.experiments.place import Place
+from trek.experiments.settings import session_settings
 from trek.train.length import batches, epochs
 
 RAW: dict[str, Any] = {
