@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trek.errors import CheckpointError
+from trek.errors import CheckpointError, InputError
 from trek.train.storage import MANIFEST, Storage, open_storage
 from trek.train.tree import decode
 
@@ -67,11 +67,22 @@ class Checkpoint:
         """Validation metrics at that point."""
         return dict(self.manifest["metrics"])
 
-    def state_dict(self, model: int = 0) -> dict[str, torch.Tensor]:
-        """The weights of the run's `model`-th model, on the CPU."""
+    @property
+    def has_averages(self) -> bool:
+        """Whether the run kept moving averages of its weights, which validations were made with."""
+        return bool(json.loads((self.path / "state.json").read_text())["optimization"]["emas"])
+
+    def state_dict(self, model: int = 0, *, averaged: bool = False) -> dict[str, torch.Tensor]:
+        """The weights of the run's `model`-th model, or their moving averages, on the CPU."""
         from safetensors.torch import load_file
 
         weights: dict[str, torch.Tensor] = load_file(self.path / model_file(model))
+        if averaged:
+            if not self.has_averages:
+                raise InputError(
+                    f"checkpoint {self.path} holds no moving averages. Train with ema_decay, or load the weights."
+                )
+            weights.update(self._tree("state")["optimization"]["emas"][model]["averages"])
         return weights
 
     def load_model(self, trial_class: type[Trial] | None = None) -> nn.Module:

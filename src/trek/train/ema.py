@@ -18,7 +18,9 @@ class EMA:
         if not 0.0 < decay < 1.0:
             raise ConfigError(f"the decay of an average lies between 0 and 1, got {decay}. 0.999 is usual.")
         self._decay = decay
-        self._parameters: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._names = list(trained)
+        self._parameters: list[torch.Tensor] = list(trained.values())
         self._averages = [p.detach().clone() for p in self._parameters]
 
     @torch.no_grad()
@@ -35,14 +37,16 @@ class EMA:
             average.copy_(held)
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages, whole where they are sharded."""
+        """The averages by the names of their parameters, whole where they are sharded."""
         averages: list[Any] = self._averages
-        return {"averages": [a.full_tensor() if _is_sharded(a) else a for a in averages]}
+        whole = [a.full_tensor() if _is_sharded(a) else a for a in averages]
+        return {"averages": dict(zip(self._names, whole, strict=True))}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the averages back."""
-        for average, saved in zip(self._averages, state["averages"], strict=True):
+        for name, average in zip(self._names, self._averages, strict=True):
+            saved = state["averages"][name]
             average.copy_(_sharded_like(saved, average) if _is_sharded(average) else saved)
 
 

@@ -147,4 +147,6 @@ def to_device(data: Any, device: torch.device) -> Any:
     """`data` with every tensor in it on `device`."""
     if device.type == "cpu":
         return data
+    if type(data) in (list, tuple) and all(type(one) is torch.Tensor for one in data):  # the usual batch
+        return type(data)(one.to(device, non_blocking=True) for one in data)
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), data)

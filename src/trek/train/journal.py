@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from trek.strategies import Strategy
+from trek.train.collectors import collected, give_back
 from trek.train.epoch_table import EpochTable
 from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
 from trek.train.metrics import MetricSums, Reduction
 from trek.train.position import Position
+from trek.train.reducers import NamedReducer, reduce_all
 
 
 class Journal:
@@ -24,8 +27,8 @@ class Journal:
         self.table = EpochTable()
         self.on_report: Callable[[dict[str, float]], None] = lambda metrics: None
         """Called on every rank with each report of training metrics."""
-        self.more_metrics: Callable[[], Mapping[str, float]] = dict
-        """Training metrics that are reduced in another way; asked for with each report, on every rank."""
+        self.reducers: list[NamedReducer] = []
+        """Metrics that are reduced in the user's own way."""
         self._validated: tuple[int, dict[str, float]] = (-1, {})
         self._has_begun = False
         self._strategy = strategy
@@ -48,6 +51,10 @@ class Journal:
         """Metrics of one batch of whatever is going on now: training or validation."""
         self._sums.add(metrics, num_samples=num_samples)
 
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Around a batch that must not count: what collects metrics by itself is put back afterwards."""
+        return self._sums.standing_in(others=[named.reducer for named in self.reducers])
+
     def begin_training(self) -> None:
         """Time starts to count for training."""
         self._since = time.perf_counter()
@@ -67,7 +74,7 @@ class Journal:
         self._epoch_seconds += duration
         if not records:
             return {}
-        metrics = {**self._training.reduce(self._strategy), **self.more_metrics()}
+        metrics = {**self._training.reduce(self._strategy), **self._reduce_own(is_training=True)}
         for name, value in metrics.items():
             total = self._epoch_totals.setdefault(name, [0.0, 0.0])
             total[0] += value * records
@@ -101,8 +108,9 @@ class Journal:
         how: Mapping[str, Reduction] | None = None,
         extra: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        """Reduce what was logged and tell it together with `extra`, which is reduced already."""
-        metrics = {**self._validation.reduce(self._strategy, how=how), **(extra or {})}
+        """Reduce what was logged and tell it, or `extra`, which is of all data already."""
+        own = self._reduce_own(is_training=False) if extra is None else extra
+        metrics = {**self._validation.reduce(self._strategy, how=how), **own}
         duration = time.perf_counter() - self._validation_since
         self._sums = self._training
         self._since = time.perf_counter()
@@ -168,11 +176,19 @@ class Journal:
 
     def rank_state(self) -> dict[str, Any]:
         """Sums of this rank that nobody has been told yet."""
-        return self._training.state_dict()
+        return {"sums": self._training.state_dict(), "reducers": [collected(named.reducer) for named in self.reducers]}
 
     def load_rank_states(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Take over the sums of the ranks whose states these are."""
-        self._training.load_state_dicts(states)
+        self._training.load_state_dicts([state["sums"] for state in states])
+        for state in states:
+            for named, content in zip(self.reducers, state["reducers"], strict=False):
+                if content is not None:
+                    give_back(named.name or "", named.reducer, content)
+
+    def _reduce_own(self, *, is_training: bool) -> dict[str, float]:
+        taking_part = [r for r in self.reducers if (r.for_training if is_training else r.for_validation)]
+        return reduce_all(taking_part, self._strategy)
 
     def _tell(self, group: str, position: Position, metrics: Mapping[str, float], *, duration_s: float) -> None:
         if not self.loggers:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
 
 from trek.errors import InputError
 from trek.strategies import Strategy
+from trek.train.collectors import collected, give_back, unmoved
 
 Reduction = Literal["avg", "sum", "max", "min"]
 
@@ -24,6 +26,8 @@ class MetricSums:
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._weights: dict[str, list[int]] = {}
         self._objects: dict[str, Any] = {}
+        self._owed: dict[str, list[Any]] = {}
+        """What objects held when the run was saved, until they are seen again."""
 
     def __bool__(self) -> bool:
         return bool(self._values or self._objects)
@@ -40,6 +44,8 @@ class MetricSums:
                 value = value.detach()
             elif hasattr(value, "compute") and hasattr(value, "reset"):
                 self._objects[name] = value
+                for content in self._owed.pop(name, ()):
+                    give_back(name, value, content)
                 continue
             elif not isinstance(value, float):
                 value = _as_number(name, value)
@@ -49,6 +55,16 @@ class MetricSums:
             except KeyError:
                 self._values[name] = [value]
                 self._weights[name] = [num_samples]
+
+    @contextmanager
+    def standing_in(self, *, others: Iterable[Any] = ()) -> Iterator[None]:
+        """Put the objects and `others` back after a batch that must not count."""
+        known = list(self._objects.values())
+        with unmoved([*known, *others]):
+            yield
+        for metric in self._objects.values():
+            if all(metric is not one for one in known):  # first seen in this batch, which is all it holds
+                metric.reset()
 
     def names(self) -> list[str]:
         """Metrics that hold values."""
@@ -80,12 +96,14 @@ class MetricSums:
         self._values.clear()
         self._weights.clear()
         self._objects.clear()
+        self._owed.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """What has been added since the last `reduce`."""
         return {
             "values": {name: self._column(name) for name in self._values},
             "weights": {name: list(weights) for name, weights in self._weights.items()},
+            "objects": {name: collected(metric) for name, metric in self._objects.items()},
         }
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
@@ -95,6 +113,9 @@ class MetricSums:
             for name, column in state["values"].items():
                 self._values.setdefault(name, []).extend(column.unbind())
                 self._weights.setdefault(name, []).extend(state["weights"][name])
+            for name, content in state["objects"].items():
+                if content is not None:
+                    self._owed.setdefault(name, []).append(content)
 
     def _column(self, name: str) -> torch.Tensor:
         """All values of one metric, in float64 on the host."""

@@ -79,7 +79,7 @@ class Optimization:
         wrapped = self._strategy.wrap_model(model)
         self.models.append(wrapped)
         if self._ema_decay is not None:
-            self._emas.append((wrapped, EMA(wrapped, decay=self._ema_decay)))
+            self._emas.append((wrapped, EMA(self._strategy.unwrap_model(wrapped), decay=self._ema_decay)))
         return wrapped
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -77,6 +77,6 @@ def read_outcomes(folder: Path) -> list[RankOutcome]:
 
 
 def find_cause(outcomes: Sequence[RankOutcome]) -> RankOutcome | None:
-    """What failed first, if anything did: a rank that only noticed another one leave may have been quicker to say so."""
+    """What failed first, if anything did; a rank that only noticed another one leave may have been quicker to say."""
     failed = [outcome for outcome in outcomes if outcome.kind != "done"]
     return next((outcome for outcome in failed if not outcome.is_consequence), next(iter(failed), None))

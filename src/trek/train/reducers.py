@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,11 @@ from trek.strategies import Strategy
 
 
 class Reducer(ABC):
-    """Collects on every rank, then is reduced over ranks."""
+    """Collects on every rank, then is reduced over ranks.
+
+    Define `state_dict` and `load_state_dict` as well, and what was collected since the last report is saved with the
+    run. A run that goes on with fewer processes loads the states of several into one: add to what is there.
+    """
 
     @abstractmethod
     def reset(self) -> None:
@@ -41,6 +45,14 @@ class FunctionReducer(Reducer):
     def reset(self) -> None:
         """Forget all values."""
         self._values = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values since the last report."""
+        return {"values": self._values}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Add what `state_dict` gave."""
+        self._values.extend(state["values"])
 
     def per_slot_reduce(self) -> list[Any]:
         """All values of this rank."""

@@ -19,7 +19,6 @@ from trek.train.feed import to_device
 from trek.train.length import Length, epochs
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.metrics import Reduction
-from trek.train.reducers import reduce_all
 from trek.train.schedule import Schedule
 from trek.train.stopping import Stopped
 from trek.train.traveler import Traveler
@@ -196,9 +195,6 @@ class Trainer:
         if self.traveler.archive.is_open:
             self.traveler.save()
 
-    def _reduce_training(self) -> dict[str, float]:
-        return reduce_all([r for r in self.context.reducers if r.for_training], self.traveler.strategy)
-
     def _tell_progress(self) -> None:
         done = self._length.progress(self.traveler.position, epoch_batches=self.loader.num_batches)
         self.traveler.journal.tell_progress(done)
@@ -217,8 +213,7 @@ class Trainer:
             if keeps_outputs:
                 outputs.append(out)
         self._call("on_validation_epoch_end", outputs)
-        extra = reduce_all([r for r in self.context.reducers if r.for_validation], self.traveler.strategy)
-        return self.traveler.end_validation(how=self._reductions(), extra=extra)
+        return self.traveler.end_validation(how=self._reductions())
 
     def _evaluate_full(self) -> dict[str, float]:
         """The leader evaluates all data; the others learn the result."""
@@ -276,7 +271,6 @@ class Trainer:
         for name, callback in self.callbacks.items():
             self.traveler.add_state(f"callback_{name}", callback)
         self.traveler.journal.on_report = self._on_report
-        self.traveler.journal.more_metrics = self._reduce_training
         if self.traveler.world.is_leader:
             self.traveler.journal.loggers.append(_CheckpointHooks(self))
 

@@ -38,7 +38,6 @@ class TrialContext:
     ) -> None:
         self.traveler = traveler
         self.distributed = DistributedContext(traveler)
-        self.reducers: list[NamedReducer] = []
         self._has_warned = False
         self._hparams = dict(hparams)
         self._data = dict(data or {})
@@ -142,7 +141,7 @@ class TrialContext:
     ) -> Reducer:
         """Reduce a metric your own way: a Reducer, or a function of all values that were passed to `update`."""
         wrapped = reducer if isinstance(reducer, Reducer) else FunctionReducer(reducer)
-        self.reducers.append(NamedReducer(wrapped, name, for_training, for_validation))
+        self.traveler.journal.reducers.append(NamedReducer(wrapped, name, for_training, for_validation))
         return wrapped
 
     def backward(self, loss: torch.Tensor) -> None:

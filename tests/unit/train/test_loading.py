@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import trek
-from trek.errors import CheckpointError
+from trek.errors import CheckpointError, InputError
 from trek.testing.trials import PointsTrial, make_points
 
 
@@ -21,6 +21,26 @@ def test_a_checkpoint_rebuilds_its_model_from_the_trials_name_and_hyperparameter
     accuracy = (model(points).argmax(1) == labels).double().mean()
     assert result.best is not None
     assert result.best["accuracy"] == pytest.approx(accuracy.item())
+
+
+def test_a_model_comes_back_with_the_averaged_weights_it_was_validated_with() -> None:
+    hparams = {"global_batch_size": 16, "double": True}
+    result = trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(2), ema_decay=0.9, show_progress=False)
+    assert result.checkpoint is not None
+    assert result.best is not None
+    points, labels = make_points(50, dtype=torch.float64)
+    loss = nn.functional.cross_entropy(result.checkpoint.load_model()(points), labels)
+    assert result.best["validation_loss"] == pytest.approx(loss.item())
+    weights, averages = result.checkpoint.state_dict(), result.checkpoint.state_dict(averaged=True)
+    assert list(weights) == list(averages)
+    assert not torch.equal(weights["0.weight"], averages["0.weight"])
+
+
+def test_averages_that_were_not_kept_cannot_be_asked_for() -> None:
+    result = trek.fit(PointsTrial, hparams={"global_batch_size": 16}, max_length=trek.epochs(1), show_progress=False)
+    assert result.checkpoint is not None
+    with pytest.raises(InputError, match="holds no moving averages"):
+        result.checkpoint.state_dict(averaged=True)
 
 
 def test_a_trial_that_cannot_be_imported_is_named_and_can_be_passed() -> None:

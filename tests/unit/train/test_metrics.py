@@ -171,6 +171,27 @@ class Spread(Reducer):
         return {"spread": max(high for _, high in per_slot_metrics) - min(low for low, _ in per_slot_metrics)}
 
 
+class Collecting(PointsTrial):
+    """A torchmetrics object and a reducer that a stop may find half way to their next report."""
+
+    def __init__(self, context: trek.TrialContext) -> None:
+        super().__init__(context)
+        self.total = torchmetrics.SumMetric()
+        self.count = context.wrap_reducer(sum, "num_rows", for_validation=False)
+
+    def train_batch(self, batch: Any, model: nn.Module, batch_idx: int) -> dict[str, Any]:
+        self.count.update(len(batch[0]))  # type: ignore[attr-defined]
+        self.total.update(batch[0].sum())
+        return {**super().train_batch(batch, model, batch_idx), "total": self.total}
+
+
+def test_what_metrics_have_collected_survives_a_stop() -> None:
+    whole = rows(fit(Collecting, max_length=trek.epochs(2)), "training")
+    fit(Collecting, hparams={"stop_at": 5}, max_length=trek.epochs(2), name="part")
+    resumed = rows(fit(Collecting, max_length=trek.epochs(2), name="part", resume="latest"), "training")
+    assert [(r["num_rows"], r["total"]) for r in resumed[-1:]] == [(r["num_rows"], r["total"]) for r in whole[-1:]]
+
+
 class WithReducers(PointsTrial):
     """One reducer of training, one of validation, as an object and as a function."""
 
