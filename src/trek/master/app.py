@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from trek import errors
 from trek._version import __version__
@@ -28,6 +30,15 @@ _STATUS: dict[type[errors.TrekError], int] = {
     errors.StorageError: 507,
     errors.TrekError: 500,
 }
+_DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "What the client has (If-None-Match) is what there is."},
+    400: {"model": models.ErrorBody, "description": "A mistake in what is asked."},
+    401: {"model": models.ErrorBody, "description": "The token is missing, wrong or expired."},
+    403: {"model": models.ErrorBody, "description": "Known, and not allowed."},
+    404: {"model": models.ErrorBody, "description": "Nothing is there."},
+    422: {"model": models.ErrorBody, "description": "A request that makes no sense."},
+    507: {"model": models.ErrorBody, "description": "The disk is full, or a store cannot be reached."},
+}
 
 
 def make_app(
@@ -42,9 +53,10 @@ def make_app(
 ) -> FastAPI:
     """The application. `stop(kill)` ends the control plane; `on_request` hears of every request."""
     auth = Auth(accounts, services, own_token=token)
-    app = FastAPI(title="Trek", version=__version__, docs_url="/docs", redoc_url=None)
+    app = FastAPI(title="Trek", version=__version__, docs_url="/docs", redoc_url=None, responses=_DOCUMENTED)
     app.add_exception_handler(errors.TrekError, _show_error)
     app.add_exception_handler(RequestValidationError, _show_bad_request)
+    app.add_exception_handler(HTTPException, _show_http_error)
 
     @app.middleware("http")
     async def notice(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -86,3 +98,12 @@ async def _show_bad_request(request: Request, error: Exception) -> JSONResponse:
     where = ".".join(str(part) for part in first["loc"])
     body = models.ErrorBody(kind="InputError", message=f"the request's {where} is wrong: {first['msg']}.")
     return JSONResponse(body.model_dump(), status_code=422)
+
+
+async def _show_http_error(request: Request, error: Exception) -> JSONResponse:
+    """What the framework refuses by itself: no such route or method, a body that cannot be read."""
+    assert isinstance(error, HTTPException)
+    kind = "NotFound" if error.status_code == 404 else "InputError"
+    message = f"{request.method} {request.url.path}: {error.detail}."
+    body = models.ErrorBody(kind=kind, message=message).model_dump()
+    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
