@@ -29,7 +29,7 @@ def checkpoint() -> None:
 def list_(obj: dict[str, Any], *, experiment_id: int | None, trial_id: int | None, listing: Listing) -> None:
     """List checkpoints, the newest first."""
     with connect(obj) as client:
-        found = client.checkpoints(experiment_id=experiment_id, trial_id=trial_id)
+        found = client.checkpoints(experiment_id=experiment_id, trial_id=trial_id, limit=listing.enough)
     listing.show(found, row=_row, empty="No checkpoints.")
 
 

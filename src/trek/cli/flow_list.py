@@ -8,6 +8,7 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
+from trek.cli.listing import Listing, listing_options
 from trek.errors import NotFound
 
 if TYPE_CHECKING:
@@ -16,20 +17,14 @@ if TYPE_CHECKING:
 
 @click.command(name="list")
 @click.argument("flow_name", metavar="[FLOW]", required=False)
-@render.json_option
+@listing_options
 @click.pass_obj
-def list_flows(obj: dict[str, Any], flow_name: str | None, as_json: bool) -> None:
+def list_flows(obj: dict[str, Any], flow_name: str | None, *, listing: Listing) -> None:
     """List all flows with their newest runs, or the runs of FLOW, the newest first."""
     if flow_name is not None:
-        runs = _find_runs(obj, flow_name)
-        render.show_json(runs) if as_json else render.show_table([_row(run) for run in runs], empty="no runs")
-        return
-    flows = _find_flows(obj)
-    if as_json:
-        render.show_json(flows)
-        return
-    rows = [{"flow": one.name, "runs": one.num_runs, **_row(one.last_run)} for one in flows]
-    render.show_table(rows, empty="no flow has been run")
+        listing.show(_find_runs(obj, flow_name), row=_row, empty="no runs")
+    else:
+        listing.show(_find_flows(obj), row=_summary_row, empty="no flow has been run")
 
 
 def _find_flows(obj: dict[str, Any]) -> list[FlowSummary]:
@@ -53,6 +48,10 @@ def _find_runs(obj: dict[str, Any], flow: str) -> list[FlowRun]:
     if not runs:
         raise NotFound(f"no flow {flow!r} has been run. See `trek flow list`.")
     return runs
+
+
+def _summary_row(one: FlowSummary) -> dict[str, Any]:
+    return {"flow": one.name, "runs": one.num_runs, **_row(one.last_run)}
 
 
 def _row(run: FlowRun) -> dict[str, Any]:

@@ -29,6 +29,11 @@ class Listing:
     as_json: bool
     as_csv: bool
 
+    @property
+    def enough(self) -> int | None:
+        """How many are worth asking for; None where all are needed to choose from."""
+        return self.limit if self.where is None and self.sort is None else None
+
     def show(self, found: Sequence[BaseModel], *, row: Callable[[Any], Mapping[str, Any]], empty: str) -> None:
         """Print what matches; `row` makes the columns people see of one item."""
         chosen = self.choose(found)

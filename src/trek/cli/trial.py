@@ -13,7 +13,7 @@ from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.models import Trial
+    from trek.client.models import MetricPoint, Trial
 
 
 @click.group()
@@ -28,7 +28,7 @@ def trial() -> None:
 def list_(obj: dict[str, Any], experiment_id: int, *, listing: Listing) -> None:
     """List the trials of an experiment."""
     with connect(obj) as client:
-        found = client.experiment(experiment_id).trials
+        found = client.trials(experiment_id, limit=listing.enough)
     listing.show(found, row=_row, empty="No trials.")
 
 
@@ -90,26 +90,19 @@ def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
     type=click.IntRange(4, 100_000),
     help="Thin out longer series to so many points of each group; first, last and every extreme stay.",
 )
-@json_option
+@listing_options
 @click.pass_obj
-def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, max_points: int | None, as_json: bool) -> None:
+def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, max_points: int | None, listing: Listing) -> None:
     """Show a trial's metrics."""
     with connect(obj) as client:
         points = client.trial_metrics(trial_id, group=group, max_points=max_points)
-    if as_json:
-        render.show_json(points)
-        return
     names = sorted({name for point in points for name in point.metrics})
-    rows = [
-        {
-            "batches": point.batches,
-            "epoch": f"{point.epoch:.2f}",
-            "group": point.group,
-            **{name: point.metrics.get(name) for name in names},
-        }
-        for point in points
-    ]
-    render.show_table(rows, empty="No metrics yet.")
+
+    def row(point: MetricPoint) -> dict[str, Any]:
+        values = {name: point.metrics.get(name) for name in names}
+        return {"batches": point.batches, "epoch": f"{point.epoch:.2f}", "group": point.group, **values}
+
+    listing.show(points, row=row, empty="No metrics yet.")
 
 
 @trial.command()

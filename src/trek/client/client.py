@@ -101,14 +101,7 @@ class Client(FlowCalls):
 
     def experiments(self, *, page: int = 1000) -> list[models.Experiment]:
         """All experiments, the newest first; `page` of them are asked for at a time."""
-        found: list[models.Experiment] = []
-        cursor: str | None = None
-        while True:
-            reply = self._send("GET", "/experiments", query={"limit": page, "before": cursor})
-            found += TypeAdapter(list[models.Experiment]).validate_json(reply.content)
-            cursor = reply.headers.get("x-next-cursor")
-            if cursor is None:
-                return found
+        return self._pages(models.Experiment, "/experiments", page=page)
 
     def experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """One experiment with its trials."""
@@ -136,13 +129,17 @@ class Client(FlowCalls):
         self._send("DELETE", f"/experiments/{experiment_id}")
 
     def experiment_logs(self, experiment_id: int, **query: Any) -> list[models.LogLine]:
-        """Lines of all trials; `after` is the id of the last line seen, `limit` and `tail` how many.
+        """Lines of all trials; `after` is the id of the last line seen, `limit` or `tail` how many at most.
 
         `text`, `rank`, `level` (or worse), `since` and `until` (seconds since 1970) say which.
         """
-        return self._many(models.LogLine, f"/experiments/{experiment_id}/logs", query=query)
+        return self._logs(f"/experiments/{experiment_id}/logs", **query)
 
     # trials
+
+    def trials(self, experiment_id: int, *, limit: int | None = None) -> list[models.Trial]:
+        """The trials of an experiment in the order they were made."""
+        return self._pages(models.Trial, f"/experiments/{experiment_id}/trials", limit=limit)
 
     def trial(self, trial_id: int) -> models.Trial:
         """One trial."""
@@ -162,11 +159,12 @@ class Client(FlowCalls):
     ) -> list[models.MetricPoint]:
         """A trial's reports, in order; with `max_points` long series are thinned out, every extreme kept."""
         query = {"group": group, "max_points": max_points}
-        return self._many(models.MetricPoint, f"/trials/{trial_id}/metrics", query=query)
+        found = self._pages(models.MetricPoint, f"/trials/{trial_id}/metrics", query=query, page=20_000)
+        return sorted(found, key=lambda point: (point.batches, point.group))
 
     def trial_logs(self, trial_id: int, **query: Any) -> list[models.LogLine]:
         """Lines of one trial, asked for as in `experiment_logs`."""
-        return self._many(models.LogLine, f"/trials/{trial_id}/logs", query=query)
+        return self._logs(f"/trials/{trial_id}/logs", **query)
 
     def assignment(self, trial_id: int, *, run: int) -> models.Assignment:
         """What a process of a trial needs to train."""
@@ -178,10 +176,12 @@ class Client(FlowCalls):
 
     # checkpoints
 
-    def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
+    def checkpoints(
+        self, *, experiment_id: int | None = None, trial_id: int | None = None, limit: int | None = None
+    ) -> list[models.Checkpoint]:
         """Checkpoints that are still there, the newest first."""
         query = {"experiment_id": experiment_id, "trial_id": trial_id}
-        return self._many(models.Checkpoint, "/checkpoints", query=query)
+        return self._pages(models.Checkpoint, "/checkpoints", query=query, limit=limit)
 
     def checkpoint(self, uuid: str) -> models.Checkpoint:
         """One checkpoint, by its uuid or the beginning of it."""
@@ -294,6 +294,25 @@ class Client(FlowCalls):
     def _one(self, model: type[T], method: str, path: str, *, query: Any = None, body: BaseModel | None = None) -> T:
         content = body.model_dump_json().encode() if body is not None else None
         return model.model_validate_json(self._send(method, path, query=query, content=content).content)
+
+    def _logs(self, path: str, *, after: int = 0, limit: int | None = None, **query: Any) -> list[models.LogLine]:
+        if query.get("tail") is not None:
+            return self._many(models.LogLine, path, query=query)
+        return self._pages(models.LogLine, path, query={**query, "cursor": after}, limit=limit, page=5000)
+
+    def _pages(
+        self, model: type[T], path: str, *, query: Any = None, limit: int | None = None, page: int = 1000
+    ) -> list[T]:
+        """All there is, or the first `limit`; `page` of them are asked for at a time."""
+        found: list[T] = []
+        asked = dict(query or {})
+        while True:
+            asked["limit"] = page if limit is None else min(page, limit - len(found))
+            reply = self._send("GET", path, query=asked)
+            found += TypeAdapter(list[model]).validate_json(reply.content)  # type: ignore[valid-type]
+            asked["cursor"] = reply.headers.get("x-next-cursor")
+            if asked["cursor"] is None or len(found) == limit:
+                return found
 
     def _many(self, model: type[T], path: str, *, query: Any = None) -> list[T]:
         return TypeAdapter(list[model]).validate_json(self._send("GET", path, query=query).content)  # type: ignore[valid-type]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
+
+T = TypeVar("T", bound=BaseModel)
 
 
 class FlowCalls(ABC):
@@ -29,13 +31,18 @@ class FlowCalls(ABC):
         if flow is None:
             runs = [run for one in self.flows() for run in self.flow_runs(one.name)]
             return sorted(runs, key=lambda run: run.started_s, reverse=True)
-        reply = self._send("GET", f"/flows/{quote(flow, safe='')}/runs")
-        return TypeAdapter(list[FlowRun]).validate_json(reply.content)
+        return self._pages(FlowRun, f"/flows/{quote(flow, safe='')}/runs")
 
     def flow_run(self, flow: str, run: str) -> FlowRunDetails:
         """One run with its steps."""
         reply = self._send("GET", f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}")
         return FlowRunDetails.model_validate_json(reply.content)
+
+    @abstractmethod
+    def _pages(
+        self, model: type[T], path: str, *, query: Any = None, limit: int | None = None, page: int = 1000
+    ) -> list[T]:
+        """All pages of a list."""
 
     @abstractmethod
     def _send(self, method: str, path: str, *, query: Any = None, content: bytes | None = None) -> httpx.Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from trek.client import models
 from trek.client.models import ENDED
@@ -21,8 +21,15 @@ from trek.experiments.checkpoint_address import fetch_checkpoint
 class CheckpointServices(ServiceBase):
     """List, find and delete checkpoints."""
 
-    def checkpoints(self, *, experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
-        """Checkpoints that are still there, the newest first."""
+    def checkpoints(
+        self,
+        *,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        limit: int | None = None,
+        before: tuple[float, str] | None = None,
+    ) -> list[models.Checkpoint]:
+        """Checkpoints that are still there, the newest first: `limit` of them, made before `before` (and its uuid)."""
         with self._store.reading() as session:
             query = select(CheckpointTable, TrialRow.experiment_id).join(TrialRow).where(~CheckpointTable.is_deleted)
             if experiment_id is not None:
@@ -31,7 +38,10 @@ class CheckpointServices(ServiceBase):
             if trial_id is not None:
                 find_trial(session, trial_id)
                 query = query.where(CheckpointTable.trial_id == trial_id)
-            rows = session.execute(query.order_by(CheckpointTable.time_s.desc())).all()
+            if before is not None:
+                query = query.where(tuple_(CheckpointTable.time_s, CheckpointTable.uuid) < tuple_(*before))
+            newest = (CheckpointTable.time_s.desc(), CheckpointTable.uuid.desc())
+            rows = session.execute(query.order_by(*newest).limit(limit)).all()
         return [views.checkpoint(row, experiment_id=owner) for row, owner in rows]
 
     def checkpoint(self, uuid: str) -> models.Checkpoint:

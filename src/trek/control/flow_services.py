@@ -50,12 +50,14 @@ class FlowServices(ServiceBase):
         names.update(records.flow_names(self._layout.home))
         return [_summary(name, runs) for name in sorted(names) if (runs := self._runs(name))]
 
-    def flow_runs(self, flow: str) -> list[FlowRun]:
-        """The runs of a flow, the newest first."""
+    def flow_runs(
+        self, flow: str, *, limit: int | None = None, before: tuple[float, str] | None = None
+    ) -> list[FlowRun]:
+        """The runs of a flow, the newest first: `limit` of them, that started before `before` (a time and an id)."""
         runs = self._runs(flow)
         if not runs:
             raise NotFound(f"no flow {flow!r} has been run. See `trek flow list`.")
-        return runs
+        return [run for run in runs if before is None or (run.started_s, run.id) < before][:limit]
 
     def flow_run(self, flow: str, run: str) -> FlowRunDetails:
         """One run with its steps."""

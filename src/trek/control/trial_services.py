@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from trek.client import models
@@ -34,6 +34,30 @@ class TrialServices(ServiceBase):
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
         return views.trial(trial, experiment, unit=views.unit_of(experiment))
+
+    def trials(self, experiment_id: int, *, limit: int | None = None, after: int = 0) -> list[models.Trial]:
+        """Trials of an experiment in the order they were made: `limit` of them, with ids above `after`."""
+        with self._store.reading() as session:
+            experiment = find_experiment(session, experiment_id)
+            query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.id > after)
+            rows = session.scalars(query.order_by(TrialRow.id).limit(limit)).all()
+        unit = views.unit_of(experiment)
+        return [views.trial(row, experiment, unit=unit) for row in rows]
+
+    def metric_page(
+        self, trial_id: int, *, group: str | None = None, limit: int, after: tuple[float, str] | None = None
+    ) -> list[models.MetricPoint]:
+        """Reports by group and then in order, as they are kept: `limit` of them, past the batches and group `after`."""
+        query = select(MetricTable).where(MetricTable.trial_id == trial_id)
+        if group is not None:
+            query = query.where(MetricTable.group == group)
+        if after is not None:
+            batches, last_group = after
+            query = query.where(tuple_(MetricTable.group, MetricTable.batches) > tuple_(last_group, int(batches)))
+        with self._store.reading() as session:
+            find_trial(session, trial_id)
+            rows = session.scalars(query.order_by(MetricTable.group, MetricTable.batches).limit(limit)).all()
+        return [views.metric(row) for row in rows]
 
     def metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None

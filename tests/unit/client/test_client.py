@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from trek.client.client import Address, Client
+from trek.client.models import LogLine
 from trek.client.opening import master_url
 from trek.errors import ConfigError, InputError, MasterUnreachable, NotFound, OutsideError, StorageError, TrekError
 
@@ -90,3 +91,21 @@ def test_a_master_may_be_named_shortly(text: str, url: str) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="no address"):
         master_url(text)
+
+
+def test_the_pages_of_a_list_are_read_as_one() -> None:
+    asked: list[dict[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        first, limit = int(request.url.params.get("cursor", 0)), int(request.url.params["limit"])
+        ids = list(range(first + 1, min(first + limit, 2500) + 1))
+        lines = [{"id": number, "trial_id": 1, "rank": 0, "run": 1, "time_s": 1.0, "text": ""} for number in ids]
+        return httpx.Response(200, json=lines, headers={"x-next-cursor": str(ids[-1])} if len(ids) == limit else {})
+
+    with client(answer) as asking:
+        pages = asking._pages(LogLine, "/logs", page=1000)
+        assert [line.id for line in pages] == list(range(1, 2501))
+        assert [one.get("cursor") for one in asked] == [None, "1000", "2000"]
+        assert [line.id for line in asking._pages(LogLine, "/logs", limit=1500)] == list(range(1, 1501))
+        assert [one["limit"] for one in asked[3:]] == ["1000", "500"]

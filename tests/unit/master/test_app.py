@@ -18,7 +18,7 @@ from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.supervisor import Supervisor
-from trek.control.tables import CheckpointTable, ExperimentRow, ModelRow, TemplateRow, TrialRow
+from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, ModelRow, TemplateRow, TrialRow
 from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack
@@ -92,6 +92,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/experiments/{experiment_id}/pause", "post"): {ADMIN, EDITOR},
     ("/experiments/{experiment_id}/activate", "post"): {ADMIN, EDITOR},
     ("/experiments/{experiment_id}/logs", "get"): {*EVERYBODY, "other"},
+    ("/experiments/{experiment_id}/trials", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/metrics", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/logs", "get"): {*EVERYBODY, "other"},
@@ -194,7 +195,7 @@ async def test_experiments_come_in_pages(app: FastAPI, services: Services) -> No
             session.add(ExperimentRow(id=number, name=str(number), config=CONFIG, archive="", created_s=1.0))
     first = await ask(app, "GET", "/api/v1/experiments?limit=2")
     assert [one["id"] for one in first.json()] == [5, 4]
-    second = await ask(app, "GET", f"/api/v1/experiments?limit=4&before={first.headers['x-next-cursor']}")
+    second = await ask(app, "GET", f"/api/v1/experiments?limit=4&cursor={first.headers['x-next-cursor']}")
     assert [one["id"] for one in second.json()] == [3, 2, 1]
     assert "x-next-cursor" not in second.headers
 
@@ -221,6 +222,60 @@ async def test_prometheus_reads_states_and_slots(app: FastAPI, services: Service
     lines = (await ask(app, "GET", "/metrics")).text.splitlines()
     assert 'trek_experiments{state="completed"} 1' in lines
     assert "trek_slots 1" in lines
+
+
+def _fill(services: Services) -> None:
+    """Experiment 1 with trials 1 to 5; trial 1 has reports, lines and checkpoints, and flow f five runs."""
+    _prepare(services)
+    for number in range(5):
+        run = FlowRunDetails(id=f"r{number}", flow="f", state="done", started_s=0.1)
+        services.save_flow_run("f", run.id, run, owner="ed")
+    row = {"experiment_id": 1, "hparams": {}, "seed": 0, "length": 1, "created_s": 1.0}
+    with services._store.writing() as session:
+        for number in range(2, 6):
+            session.add(TrialRow(id=number, key=number, **row))
+        for number in range(5):
+            point = {"batches": number // 2, "metrics": {}, "time_s": 1.0}
+            session.add(MetricTable(trial_id=1, group=f"a:{number % 2}", **point))
+            session.add(LogTable(trial_id=1, run=1, rank=0, position=number, time_s=1.0, text=str(number)))
+            made = {"uuid": f"c{number}", "batches": number, "path": "/nowhere", "num_bytes": 0}
+            session.add(CheckpointTable(trial_id=1, time_s=0.1 + (number > 2), **made))
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "expected"),
+    [
+        ("/experiments/1/trials", "id", [1, 2, 3, 4, 5]),
+        ("/trials/1/metrics", "group", ["a:0", "a:0", "a:0", "a:1", "a:1"]),
+        ("/trials/1/logs", "text", ["0", "1", "2", "3", "4"]),
+        ("/experiments/1/logs", "text", ["0", "1", "2", "3", "4"]),
+        ("/checkpoints", "uuid", ["c4", "c3", "u", "c2", "c1", "c0"]),
+        ("/flows/f/runs", "id", ["r", "r4", "r3", "r2", "r1", "r0"]),
+    ],
+)
+async def test_every_list_that_may_be_long_comes_in_pages(
+    app: FastAPI, services: Services, path: str, key: str, expected: list[object]
+) -> None:
+    _fill(services)
+    found, cursor = [], None
+    for _ in range(4):
+        query = {"limit": 2, **({"cursor": cursor} if cursor is not None else {})}
+        reply = await ask(app, "GET", f"/api/v1{path}", params=query)
+        assert len(reply.json()) <= 2
+        found += [one[key] for one in reply.json()]
+        cursor = reply.headers.get("x-next-cursor")
+        if cursor is None:
+            break
+    assert found == expected
+
+
+@pytest.mark.parametrize("path", ["/experiments", "/checkpoints", "/flows/f/runs", "/trials/1/metrics"])
+@pytest.mark.parametrize("cursor", ["x", "nan:u", "1e999:u"])
+async def test_what_is_no_cursor_is_one_sentence(app: FastAPI, services: Services, path: str, cursor: str) -> None:
+    _fill(services)
+    reply = await ask(app, "GET", f"/api/v1{path}", params={"cursor": cursor})
+    assert (reply.status_code, reply.json()["kind"]) == (400, "InputError")
+    assert "is no cursor" in reply.json()["message"]
 
 
 @pytest.mark.parametrize("path", ["/trek/api/v1/experiments", "/api/v1/experiments"])

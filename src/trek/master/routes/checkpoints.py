@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
 from trek.client import models
 from trek.control.services import Services
 from trek.master.auth import Auth
+from trek.master.routes.paging import Cursor, Limit, read_pair, tell_next
 from trek.master.tar_stream import tar_stream
 
 
@@ -17,8 +18,19 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     viewer = [Depends(auth.at_least("viewer"))]
 
     @router.get("", dependencies=viewer)
-    def list_checkpoints(experiment_id: int | None = None, trial_id: int | None = None) -> list[models.Checkpoint]:
-        return services.checkpoints(experiment_id=experiment_id, trial_id=trial_id)
+    def list_checkpoints(
+        response: Response,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        limit: Limit = 1000,
+        cursor: Cursor = None,
+    ) -> list[models.Checkpoint]:
+        """Those that are still there, the newest first."""
+        found = services.checkpoints(
+            experiment_id=experiment_id, trial_id=trial_id, limit=limit, before=read_pair(cursor)
+        )
+        tell_next(response, found, limit=limit, cursor=lambda one: f"{one.time_s!r}:{one.uuid}")
+        return found
 
     @router.get("/{uuid}", dependencies=viewer)
     def get_checkpoint(uuid: str) -> models.Checkpoint:

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from trek.client import models
 from trek.control.services import Services
 from trek.master.auth import Auth
-from trek.master.routes.log_query import Limit, Search, Tail
+from trek.master.routes.log_query import After, Search, Tail
+from trek.master.routes.paging import Cursor, Limit, read_id, tell_next
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
@@ -21,11 +22,10 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.create_experiment(body, owner=auth.identify(request).name)
 
     @router.get("", dependencies=viewer)
-    def list_experiments(response: Response, limit: Limit = 1000, before: int | None = None) -> list[models.Experiment]:
-        """The newest first. Where there are more, the header x-next-cursor is what to give as `before`."""
-        found = services.experiments(limit=limit, before=before)
-        if len(found) == limit:
-            response.headers["x-next-cursor"] = str(found[-1].id)
+    def list_experiments(response: Response, limit: Limit = 1000, cursor: Cursor = None) -> list[models.Experiment]:
+        """The newest first. Where there are more, the header x-next-cursor is what to give as `cursor`."""
+        found = services.experiments(limit=limit, before=read_id(cursor))
+        tell_next(response, found, limit=limit, cursor=lambda one: str(one.id))
         return found
 
     @router.get("/{experiment_id}", dependencies=viewer)
@@ -34,9 +34,22 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.get("/{experiment_id}/logs", dependencies=viewer)
     def get_logs(
-        experiment_id: int, search: Search, after: int = 0, limit: Limit = 1000, tail: Tail = None
+        experiment_id: int, search: Search, response: Response, after: After = 0, limit: Limit = 1000, tail: Tail = None
     ) -> list[models.LogLine]:
-        return services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail, search=search)
+        """The oldest first."""
+        found = services.logs(experiment_id=experiment_id, after=after, limit=limit, tail=tail, search=search)
+        if tail is None:
+            tell_next(response, found, limit=limit, cursor=lambda line: str(line.id))
+        return found
+
+    @router.get("/{experiment_id}/trials", dependencies=viewer)
+    def list_trials(
+        experiment_id: int, response: Response, limit: Limit = 1000, cursor: Cursor = None
+    ) -> list[models.Trial]:
+        """In the order they were made."""
+        found = services.trials(experiment_id, limit=limit, after=read_id(cursor) or 0)
+        tell_next(response, found, limit=limit, cursor=lambda trial: str(trial.id))
+        return found
 
     @router.post("/{experiment_id}/fork", status_code=201, dependencies=editor)
     def fork_experiment(experiment_id: int, body: models.ForkExperiment, request: Request) -> models.ExperimentDetails:

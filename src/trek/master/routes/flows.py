@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
 from trek.control.services import Services
 from trek.errors import NotAllowed
 from trek.master.auth import Auth
+from trek.master.routes.paging import Cursor, Limit, read_pair, tell_next
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
@@ -20,8 +21,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.flows()
 
     @router.get("/{flow}/runs", dependencies=viewer)
-    def list_runs(flow: str) -> list[FlowRun]:
-        return services.flow_runs(flow)
+    def list_runs(flow: str, response: Response, limit: Limit = 1000, cursor: Cursor = None) -> list[FlowRun]:
+        """The newest first."""
+        found = services.flow_runs(flow, limit=limit, before=read_pair(cursor))
+        tell_next(response, found, limit=limit, cursor=lambda run: f"{run.started_s!r}:{run.id}")
+        return found
 
     @router.get("/{flow}/runs/{run}", dependencies=viewer)
     def get_run(flow: str, run: str) -> FlowRunDetails:
