@@ -85,6 +85,27 @@ def test_a_failed_run_is_seen_at_the_master_with_its_steps_and_error(master: Mas
     assert [one["last_run"]["id"] for one in away.json("flow", "list")] == [last["id"]], "the home itself knows it"
     assert [one["id"] for one in away.json("-m", url, "flow", "list", "example")] == [last["id"]]
     assert away.run("flow", "list", "other").returncode == 2
+    _see_from_a_third_place(Shell(away.folder / "third", away.folder, away.model, away.variables), url, last["id"])
+    assert away.run("-m", url, "flow", "logs", "example", "check").returncode == 0, "it lies in this home"
+
+
+def _see_from_a_third_place(third: Shell, url: str, run: str) -> None:
+    """Commands with -m read the master's record; a home without the flow says so."""
+    assert third.run("flow", "status", "example").returncode == 2
+    told = third.json("-m", url, "flow", "status", "example")
+    assert (told["id"], told["state"]) == (run, "failed")
+    assert {step["name"]: step["state"] for step in told["steps"]}["check"] == "failed"
+    assert [one["id"] for one in third.json("-m", url, "flow", "status")] == [run]
+    nodes = {node["name"]: node for node in third.json("-m", url, "flow", "graph", "example", run)}
+    assert (nodes["show"]["after"], nodes["begin"]["state"]) == (["check"], "done")
+    for arguments, words in (
+        (("status", "nothing"), "has no record of a flow 'nothing'. It has: example"),
+        (("graph", "example", "no-run"), "has no run 'no-run'"),
+        (("logs", "example", "check"), "lies where flow 'example' was run"),
+    ):
+        refused = third.run("-m", url, "flow", *arguments)
+        assert refused.returncode == 2
+        assert words in refused.stderr
 
 
 def test_a_run_goes_on_when_its_master_is_killed(master: Master, away: Shell) -> None:

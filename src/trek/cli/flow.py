@@ -98,22 +98,17 @@ def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel
 @click.argument("flow_name", metavar="[FLOW]", required=False)
 @click.argument("run_id", metavar="[RUN]", required=False)
 @_JSON
-def status(flow_name: str | None, run_id: str | None, as_json: bool) -> None:
+@click.pass_obj
+def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_json: bool) -> None:
     """Show the runs of every flow, or the steps of one RUN (the newest) of FLOW and why each ran."""
-    from trek.flow.looking import describe_run, flow_names, summarise_run
-    from trek.world import trek_home
+    from trek.cli.flow_records import recorded_run, recorded_runs
 
     if flow_name is None:
-        rows = []
-        for name in flow_names(trek_home()):
-            store = _open(name)
-            rows += [summarise_run(store, one) for one in store.runs()]
-            store.close()
+        rows = recorded_runs(obj) if obj["master"] else _own_runs()
         _show(rows, as_json=as_json, columns=("flow", "id", "state", "seconds"))
         return
-    store = _open(_name_of(flow_name))
-    found = describe_run(store, store.find_run(run_id))
-    store.close()
+    name = _name_of(flow_name)
+    found = recorded_run(obj, name, run_id) if obj["master"] else _own_run(name, run_id)
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -127,11 +122,15 @@ def status(flow_name: str | None, run_id: str | None, as_json: bool) -> None:
 @click.option("--format", "style", type=click.Choice(["text", "mermaid", "svg"]), default="text", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write there instead of printing.")
 @_JSON
-def graph(flow_name: str, run_id: str | None, style: str, output: Path | None, as_json: bool) -> None:
+@click.pass_obj
+def graph(
+    obj: dict[str, Any], flow_name: str, run_id: str | None, style: str, output: Path | None, as_json: bool
+) -> None:
     """Draw the steps of FLOW (its name or file) with their states and times in a RUN (the newest)."""
+    from trek.cli.flow_records import recorded_graph
     from trek.flow import drawing
 
-    nodes = _nodes(flow_name, run_id)
+    nodes = recorded_graph(obj, _name_of(flow_name), run_id) if obj["master"] else _nodes(flow_name, run_id)
     if as_json:
         rows = [{"name": n.name, "after": list(n.after), "state": n.state, "seconds": n.seconds} for n in nodes]
         click.echo(json.dumps(rows))
@@ -148,13 +147,19 @@ def graph(flow_name: str, run_id: str | None, style: str, output: Path | None, a
 @click.argument("step")
 @click.option("--run", "run_id", metavar="RUN", help="Which run.  [default: the newest]")
 @_JSON
-def logs(flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
+@click.pass_obj
+def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
     """Print what STEP wrote."""
+    from trek.cli.flow_records import recorded_log
     from trek.flow.looking import read_log
 
-    store = _open(_name_of(flow_name))
-    text = read_log(store, store.find_run(run_id), step)
-    store.close()
+    name = _name_of(flow_name)
+    if obj["master"]:
+        text = recorded_log(obj, name, run_id, step=step)
+    else:
+        store = _open(name)
+        text = read_log(store, store.find_run(run_id), step)
+        store.close()
     click.echo(
         json.dumps([{"step": step, "line": line} for line in text.splitlines()]) if as_json else text, nl=as_json
     )
@@ -241,6 +246,27 @@ def _open(name: str) -> FlowStore:
     from trek.world import trek_home
 
     return open_store(name, home=trek_home())
+
+
+def _own_runs() -> list[dict[str, Any]]:
+    from trek.flow.looking import flow_names, summarise_run
+    from trek.world import trek_home
+
+    rows = []
+    for name in flow_names(trek_home()):
+        store = _open(name)
+        rows += [summarise_run(store, one) for one in store.runs()]
+        store.close()
+    return rows
+
+
+def _own_run(name: str, run_id: str | None) -> dict[str, Any]:
+    from trek.flow.looking import describe_run
+
+    store = _open(name)
+    found = describe_run(store, store.find_run(run_id))
+    store.close()
+    return found
 
 
 def _list(names: Iterable[str]) -> str:

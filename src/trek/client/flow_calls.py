@@ -38,6 +38,11 @@ class FlowCalls(ABC):
         reply = self._send("GET", f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}")
         return FlowRunDetails.model_validate_json(reply.content)
 
+    def flow_log(self, flow: str, run: str, *, step: str) -> str:
+        """What a step wrote, where the run lies in the home of the control plane."""
+        path = f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}/log"
+        return self._send("GET", path, query={"step": step}).text
+
     @abstractmethod
     def _pages(
         self, model: type[T], path: str, *, query: Any = None, limit: int | None = None, page: int = 1000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 from sqlalchemy import delete, insert, select
@@ -18,6 +19,7 @@ from trek.control.flow_tables import FlowRunRow, FlowStepRow
 from trek.control.service_base import ServiceBase
 from trek.errors import InputError, NotFound
 from trek.flow import records
+from trek.flow.looking import open_store, read_log
 
 SILENCE_S = 60.0
 """A run that was not heard of for so long has lost its process, or the way to us."""
@@ -68,6 +70,16 @@ class FlowServices(ServiceBase):
         if owner is None:
             raise NotFound(f"flow {flow!r} has no run {run!r}. See `trek flow list {flow}`.")
         return self._sent_run(flow, run)
+
+    def flow_log(self, flow: str, run: str, *, step: str) -> str:
+        """What a step of a run of this home wrote; of a run elsewhere, only its steps are told of here."""
+        found = self.flow_run(flow, run)
+        if step not in [one.name for one in found.steps]:
+            raise NotFound(f"run {run!r} of flow {flow!r} has no step {step!r}. See `trek flow status {flow}`.")
+        if records.own_run(flow, run, home=self._layout.home) is None:
+            raise NotFound(f"what the steps of run {run!r} wrote lies where flow {flow!r} was run; look at it there.")
+        with closing(open_store(flow, home=self._layout.home)) as store:
+            return read_log(store, store.find_run(run), step)
 
     def _runs(self, flow: str) -> list[FlowRun]:
         with self._store.reading() as session:

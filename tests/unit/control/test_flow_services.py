@@ -108,6 +108,19 @@ def test_runs_of_the_home_are_there_without_being_told(services: Services, monke
     assert [(one.id, one.state) for one in services.flow_runs("own")] == [(run.id, "done")]
 
 
+def test_what_a_step_wrote_is_read_where_its_run_lies(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREK_HOME", str(services._layout.home))
+    flow = trek.Flow("own")
+    flow.command("greet", ["echo", "hello"])
+    run = flow.run(show=False)
+    assert services.flow_log("own", run.id, step="greet") == "hello\n"
+    with pytest.raises(NotFound, match="has no step 'leave'"):
+        services.flow_log("own", run.id, step="leave")
+    save(services, record("done"))
+    with pytest.raises(NotFound, match="lies where flow 'f' was run"):
+        services.flow_log("f", "r1", step=services.flow_run("f", "r1").steps[0].name)
+
+
 def test_what_is_not_there_is_named(services: Services) -> None:
     with pytest.raises(NotFound, match="no flow 'f' has been run"):
         services.flow_runs("f")

@@ -131,6 +131,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/flows", "get"): {*EVERYBODY, "other"},
     ("/flows/{flow}/runs", "get"): {*EVERYBODY, "other"},
     ("/flows/{flow}/runs/{run}", "get"): {*EVERYBODY, "other"},
+    ("/flows/{flow}/runs/{run}/log", "get"): {*EVERYBODY, "other"},
     ("/flows/{flow}/runs/{run}", "put"): {ADMIN, EDITOR},
     ("/cluster", "get"): {*EVERYBODY, "other"},
     ("/cluster/stop", "post"): {ADMIN},

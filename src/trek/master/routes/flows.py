@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
 from trek.control.services import Services
@@ -30,6 +31,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     @router.get("/{flow}/runs/{run}", dependencies=viewer)
     def get_run(flow: str, run: str) -> FlowRunDetails:
         return services.flow_run(flow, run)
+
+    @router.get("/{flow}/runs/{run}/log", response_class=PlainTextResponse, dependencies=viewer)
+    def get_log(flow: str, run: str, step: str) -> str:
+        """What a step wrote, of a run that lies in the home of the control plane."""
+        return services.flow_log(flow, run, step=step)
 
     @router.put("/{flow}/runs/{run}", status_code=204, dependencies=editor)
     def save_run(flow: str, run: str, body: FlowRunDetails, request: Request) -> None:
