@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Extremes = tuple[float, int, float, int]
 """The smallest value and the batches it was reported at, the largest value and its batches."""
@@ -19,10 +20,22 @@ class Stretch:
     extremes: Mapping[str, Extremes]
 
 
-def stretch_of_row(batches: int, metrics: Mapping[str, float | None]) -> Stretch:
-    """One row. A value that is no finite number has no part in extremes."""
-    extremes = {name: (value, batches, value, batches) for name, value in metrics.items() if value is not None}
-    return Stretch(batches, batches, 1, extremes)
+def stretch_of_rows(rows: Sequence[tuple[int, Mapping[str, float | None]]]) -> Stretch:
+    """Rows that follow one another. A value that is no finite number has no part; of equals the first counts."""
+    extremes: dict[str, list[Any]] = {}
+    for batches, metrics in rows:
+        for name, value in metrics.items():
+            if value is None:
+                continue
+            known = extremes.get(name)
+            if known is None:
+                extremes[name] = [value, batches, value, batches]
+            elif value < known[0]:
+                known[0], known[1] = value, batches
+            elif value > known[2]:
+                known[2], known[3] = value, batches
+    found = {name: (low, low_at, high, high_at) for name, (low, low_at, high, high_at) in extremes.items()}
+    return Stretch(rows[0][0], rows[-1][0], len(rows), found)
 
 
 def joined(stretches: Sequence[Stretch]) -> Stretch:

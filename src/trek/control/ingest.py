@@ -61,7 +61,7 @@ def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoin
     values = {name: insert.excluded[name] for name in ("epoch", "metrics", "time_s", "duration_s")}
     session.execute(
         insert.on_conflict_do_update(index_elements=["trial_id", "group", "batches"], set_=values),
-        [{"trial_id": trial.id, **point.model_dump()} for point in _last_of_each(points)],
+        [{"trial_id": trial.id, **vars(point)} for point in _last_of_each(points)],
     )
     for group in {point.group for point in points}:
         forget(session, trial.id, group, from_batches=min(p.batches for p in points if p.group == group))

@@ -7,12 +7,13 @@ from its place on with it, and they are made anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from trek.control.downsampling import Stretch, chosen_points, joined, num_buckets, stretch_of_row
+from trek.control.downsampling import Stretch, chosen_points, joined, num_buckets, stretch_of_rows
 from trek.control.tables import MetricBlockTable, MetricTable
 
 BLOCK_ROWS = (64, 256, 1024, 4096, 16_384)
@@ -21,6 +22,8 @@ GATHER_ROWS = 1024
 MOST_AT_ONCE = 32_768
 """Rows that one report may have to summarise, so that a series which is made anew blocks nobody for long."""
 _IDS_PER_QUERY = 500
+_Row = tuple[int, Mapping[str, float | None]]
+_T = TypeVar("_T")
 
 
 def summarise(session: Session, trial_id: int, group: str) -> None:
@@ -30,11 +33,15 @@ def summarise(session: Session, trial_id: int, group: str) -> None:
     few = select(MetricTable.batches).where(*where).limit(GATHER_ROWS).subquery()
     if session.scalar(select(func.count()).select_from(few)) == GATHER_ROWS:
         rows = _rows(session, trial_id, group, after=after, limit=MOST_AT_ONCE)
-        _write(session, trial_id, group, level=0, sources=rows)
+        whole = [stretch_of_rows(part) for part in _whole_parts(rows, size=BLOCK_ROWS[0])]
+        _write(session, trial_id, group, level=0, made=whole)
         for level in range(1, len(BLOCK_ROWS)):
             after = _end(session, trial_id, group, level=level)
             sources = _blocks(session, trial_id, group, level=level - 1, after=after)
-            _write(session, trial_id, group, level=level, sources=sources)
+            size = BLOCK_ROWS[level] // BLOCK_ROWS[level - 1]
+            _write(
+                session, trial_id, group, level=level, made=[joined(part) for part in _whole_parts(sources, size=size)]
+            )
 
 
 def forget(session: Session, trial_id: int, group: str, *, from_batches: int) -> None:
@@ -87,7 +94,7 @@ def _overview(session: Session, trial_id: int, group: str, *, max_points: int) -
     for level in reversed(range(_level(session, trial_id, group, max_points=max_points) + 1)):
         stretches += _blocks(session, trial_id, group, level=level, after=after)
         after = stretches[-1].last if stretches else after
-    return stretches + _rows(session, trial_id, group, after=after)
+    return stretches + [stretch_of_rows([row]) for row in _rows(session, trial_id, group, after=after)]
 
 
 def _level(session: Session, trial_id: int, group: str, *, max_points: int) -> int:
@@ -111,12 +118,13 @@ def _end(session: Session, trial_id: int, group: str, *, level: int) -> int:
     return -1 if end is None else end
 
 
-def _rows(session: Session, trial_id: int, group: str, *, after: int, limit: int | None = None) -> list[Stretch]:
+def _rows(session: Session, trial_id: int, group: str, *, after: int, limit: int | None = None) -> list[_Row]:
     query = select(MetricTable.batches, MetricTable.metrics).where(
         MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after
     )
-    found = session.execute(query.order_by(MetricTable.batches).limit(limit))
-    return [stretch_of_row(batches, metrics) for batches, metrics in found]
+    return [
+        (batches, metrics) for batches, metrics in session.execute(query.order_by(MetricTable.batches).limit(limit))
+    ]
 
 
 def _blocks(session: Session, trial_id: int, group: str, *, level: int, after: int) -> list[Stretch]:
@@ -130,23 +138,11 @@ def _blocks(session: Session, trial_id: int, group: str, *, level: int, after: i
     ]
 
 
-def _write(session: Session, trial_id: int, group: str, *, level: int, sources: Sequence[Stretch]) -> None:
-    size = BLOCK_ROWS[level] // (BLOCK_ROWS[level - 1] if level else 1)
-    whole = len(sources) // size * size
-    made = [joined(sources[start : start + size]) for start in range(0, whole, size)]
+def _whole_parts(sources: Sequence[_T], *, size: int) -> list[Sequence[_T]]:
+    return [sources[start : start + size] for start in range(0, len(sources) // size * size, size)]
+
+
+def _write(session: Session, trial_id: int, group: str, *, level: int, made: Sequence[Stretch]) -> None:
     if made:
-        session.execute(
-            insert(MetricBlockTable),
-            [
-                {
-                    "trial_id": trial_id,
-                    "group": group,
-                    "level": level,
-                    "first": one.first,
-                    "last": one.last,
-                    "num_rows": one.num_rows,
-                    "extremes": one.extremes,
-                }
-                for one in made
-            ],
-        )
+        owner = {"trial_id": trial_id, "group": group, "level": level}
+        session.execute(insert(MetricBlockTable), [{**owner, **vars(one)} for one in made])

@@ -6,6 +6,7 @@ another of our own; readers do not wait at all.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
+from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 from sqlalchemy.orm import Session
@@ -81,13 +83,35 @@ def _open(url: str) -> Engine:
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     try:
-        engine = create_engine(url, pool_size=16, max_overflow=32, pool_pre_ping=not url.startswith("sqlite"))
+        engine = create_engine(
+            url,
+            pool_size=16,
+            max_overflow=32,
+            pool_pre_ping=not url.startswith("sqlite"),
+            json_serializer=_to_json,
+            json_deserializer=_from_json,
+        )
     except Exception as error:
         raise InputError(f"the database URL {_masked(url)!r} cannot be used: {error}.") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _to_json(value: Any) -> str:
+    """As `json.dumps`, and much faster: every metric row passes here. What only the slow one can write goes there."""
+    try:
+        return to_json(value).decode()
+    except ValueError:
+        return json.dumps(value)
+
+
+def _from_json(text: str | bytes) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import ipaddress
 import json
 import os
@@ -67,6 +68,7 @@ class ControlPlane:
         """Run. One control plane at a time may own a home."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
+        _collect_less_garbage()
         with (
             _own(self._settings.home, patience_s=self._settings.patience_s),
             contextlib.closing(self._open_store()) as store,
@@ -155,6 +157,12 @@ class ControlPlane:
 
     def _notice(self) -> None:
         self._last_request_s = time.monotonic()
+
+
+def _collect_less_garbage() -> None:
+    """Metric rows are thousands of objects in no cycle; looking through them costs a fifth of taking them in."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 class _Server(uvicorn.Server):

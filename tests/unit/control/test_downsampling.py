@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trek.client.models import MetricPoint, Report
-from trek.control.downsampling import chosen_points, joined, stretch_of_row
+from trek.control.downsampling import chosen_points, joined, stretch_of_rows
 from trek.control.tables import MetricBlockTable, MetricTable
 
 MakePlane = Callable[..., Any]
@@ -22,7 +22,7 @@ VALUES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), min_size=1, max_si
 def test_what_is_shown_has_first_last_and_both_extremes_and_no_more_than_asked(
     values: list[float | None], max_points: int, block: int
 ) -> None:
-    rows = [stretch_of_row(at, {"loss": value}) for at, value in enumerate(values)]
+    rows = [stretch_of_rows([(at, {"loss": value})]) for at, value in enumerate(values)]
     blocks = [joined(rows[start : start + block]) for start in range(0, len(rows), block)]
     shown = chosen_points(blocks, max_points=max_points)
     assert shown[0] == 0
@@ -33,10 +33,16 @@ def test_what_is_shown_has_first_last_and_both_extremes_and_no_more_than_asked(
         assert {min(numbers), max(numbers)} <= {values[at] for at in shown}
 
 
+@given(values=VALUES)
+def test_rows_at_once_are_as_rows_joined_one_by_one(values: list[float | None]) -> None:
+    rows = [(at, {"loss": value, "gain": 1.0}) for at, value in enumerate(values)]
+    assert stretch_of_rows(rows) == joined([stretch_of_rows([row]) for row in rows])
+
+
 def test_every_metric_keeps_its_own_extremes() -> None:
-    rows = [stretch_of_row(at, {"loss": -at % 7, "accuracy": at % 11}) for at in range(1000)]
-    rows[500] = stretch_of_row(500, {"loss": 99.0, "accuracy": 0.0})
-    rows[700] = stretch_of_row(700, {"loss": 0.0, "accuracy": 99.0})
+    rows = [stretch_of_rows([(at, {"loss": -at % 7, "accuracy": at % 11})]) for at in range(1000)]
+    rows[500] = stretch_of_rows([(500, {"loss": 99.0, "accuracy": 0.0})])
+    rows[700] = stretch_of_rows([(700, {"loss": 0.0, "accuracy": 99.0})])
     assert {500, 700} <= set(chosen_points(rows, max_points=20))
 
 

@@ -93,3 +93,13 @@ def test_a_database_of_a_newer_trek_is_left_alone(tmp_path: Path) -> None:
     engine.dispose()
     with pytest.raises(StorageError, match="9999"):
         Store.at(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["\ud800", float("inf"), 10**40, 1e-310, "é", None], ids=repr)
+def test_whatever_json_can_say_comes_back(tmp_path: Path, value: object) -> None:
+    store = Store.at(tmp_path)
+    with store.writing() as session:
+        session.add(ExperimentRow(name="one", config={"value": [value]}, archive="", created_s=1.0))
+    with store.reading() as session:
+        assert session.scalars(select(ExperimentRow.config)).one() == {"value": [value]}
+    store.close()
