@@ -8,9 +8,9 @@ from its place on with it, and they are made anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Row, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from trek.control.downsampling import Stretch, chosen_points, joined, num_buckets, stretch_of_rows
@@ -77,14 +77,12 @@ def groups(session: Session, trial_id: int) -> list[str]:
     return found
 
 
-def rows_at(session: Session, trial_id: int, group: str, batches: Sequence[int]) -> list[MetricTable]:
-    """The rows at these batches."""
-    rows: list[MetricTable] = []
+def rows_at(session: Session, trial_id: int, group: str, batches: Sequence[int]) -> list[Row[Any]]:
+    """The columns of the rows at these batches: making objects of thousands takes longer than finding them."""
+    owned = select(*MetricTable.__table__.columns).where(MetricTable.trial_id == trial_id, MetricTable.group == group)
+    rows: list[Row[Any]] = []
     for start in range(0, len(batches), _IDS_PER_QUERY):
-        wanted = MetricTable.batches.in_(batches[start : start + _IDS_PER_QUERY])
-        rows += session.scalars(
-            select(MetricTable).where(MetricTable.trial_id == trial_id, MetricTable.group == group, wanted)
-        )
+        rows += session.execute(owned.where(MetricTable.batches.in_(batches[start : start + _IDS_PER_QUERY]))).all()
     return rows
 
 

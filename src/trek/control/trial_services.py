@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import Row, select, tuple_
 from sqlalchemy.orm import Session
 
 from trek.client import models
@@ -159,7 +159,7 @@ class TrialServices(ServiceBase):
         return sorted(jobs, key=lambda job: (job.state != "running", job.priority, job.trial_id))
 
 
-def _series(session: Session, trial_id: int, group: str, *, max_points: int | None) -> Sequence[MetricTable]:
+def _series(session: Session, trial_id: int, group: str, *, max_points: int | None) -> Sequence[MetricTable | Row[Any]]:
     chosen = points_to_show(session, trial_id, group, max_points=max_points) if max_points is not None else None
     if chosen is not None:
         return rows_at(session, trial_id, group, chosen)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
+
+from sqlalchemy import Row
 
 from trek.client import models
 from trek.control.log_levels import name_of
@@ -75,7 +77,7 @@ def job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
     )
 
 
-def metric(row: MetricTable) -> models.MetricPoint:
+def metric(row: MetricTable | Row[Any]) -> models.MetricPoint:
     """One report."""
     return models.MetricPoint(
         group=row.group,
