@@ -110,3 +110,44 @@ def test_writing_to_a_shared_table_reaches_nobody_else() -> None:
     with table().share() as handle:
         handle.open().to_torch()["label"].zero_()
         assert int(handle.open().to_torch()["label"].sum()) == 499500
+
+
+_SHUFFLER = """
+import re, sys, torch, trek
+from trek.world import World
+
+def own():
+    return 1024 * int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+rank = int(sys.argv[2])
+world = World(rank=rank, size=3, local_rank=rank, local_size=3)
+for _ in trek.data.open(sys.argv[1] + "/small").batches(256, shuffle=True, world=world):
+    pass
+before = own()
+total = 0
+for images, labels in trek.data.open(sys.argv[1] + "/large").batches(256, shuffle=True, world=world):
+    total += int(labels.sum())
+print(total, own() - before)
+"""
+
+
+def test_processes_that_shuffle_an_encoded_table_decode_it_once_and_share_the_rows(tmp_path: Path) -> None:
+    table(1000).persist(tmp_path / "small")
+    num_rows = 128 * 1024  # 128 MB, far less on disk
+    table(num_rows).persist(tmp_path / "large")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SHUFFLER, str(tmp_path), str(rank)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        )
+        for rank in range(3)
+    ]
+    said = [rank.communicate(timeout=100) for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), said
+    answers = [[int(word) for word in out.split()] for out, _ in said]
+    assert sum(total for total, _ in answers) == num_rows * (num_rows - 1) // 2
+    assert all(grown < 96 << 20 for _, grown in answers), answers
+    assert sum("decoded once for all processes" in errors for _, errors in said) == 1

@@ -16,6 +16,7 @@ import pyarrow as pa
 import torch
 
 from trek.data import tensors
+from trek.data.decoded import decode_for_all
 from trek.data.exchanges import evaluate
 from trek.data.execution import current_executor
 from trek.data.execution.parts import FileSegment, Part
@@ -44,10 +45,17 @@ class StoredColumns:
 
     @classmethod
     def of(cls, table: Table) -> StoredColumns:
-        """The columns of `table`, computed if they must be; what exceeds memory is spilled and mapped."""
+        """The columns of `table`, computed if they must be.
+
+        Rows of files are decoded once for all processes of the machine. What functions make of rows is computed by
+        every process for itself, and spilled and mapped where it exceeds memory: persist() or share() it beforehand.
+        """
         whole = table._node.whole() if isinstance(table._node, Source) else None
         if whole is not None:
             return cls([_chunks(whole, name) for name in whole.column_names], keeps=[])
+        if table._node.is_fixed:
+            rows = decode_for_all(table)
+            return cls([_chunks(rows, name) for name in rows.column_names], keeps=[])
         parts = evaluate(table._node, current_executor())
         rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], table.schema)
         if any(isinstance(segment, FileSegment) for part in parts for segment in part.segments):

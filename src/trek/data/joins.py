@@ -44,7 +44,7 @@ def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str)
 def join_tables(
     left: pa.Table, right: pa.Table, *, on: Sequence[str], how: How, suffix: str, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Rows with equal keys side by side, with these `columns` unless all; a missing key equals nothing, not even one."""
+    """Rows with equal keys side by side: all columns, or these. A missing key equals nothing, not even another one."""
     names = joined_names(left.column_names, right.column_names, on, suffix=suffix)
     kept = [name for name in left.column_names if name not in on and (columns is None or name in columns)]
     names = {name: new for name, new in names.items() if columns is None or new in columns}

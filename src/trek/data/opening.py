@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trek.data.datasets import dataset_names, find_dataset
 from trek.data.sharing import Handle
 from trek.data.table import Table
 from trek.errors import InputError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def open(name_or_url: str | Path | Handle, *, split: str | None = None) -> Table:  # noqa: A001
+
+def open(  # noqa: A001
+    name_or_url: str | Path | Handle, *, split: str | None = None, types: Mapping[str, str | pa.DataType] | None = None
+) -> Table:
     """A Table of a named data set (`split` is "train" unless given), a file, a folder, what `persist` or `share` made.
 
-    A name that is a data set's is that data set; write `./mnist` for a folder of that name.
+    A name that is a data set's is that data set; write `./mnist` for a folder of that name. Columns of CSV and JSON
+    lines have the types that their first rows look like; `types={"x": "float64"}` says otherwise.
     """
     text = str(name_or_url)
     if Handle.is_handle(name_or_url):
@@ -22,7 +30,7 @@ def open(name_or_url: str | Path | Handle, *, split: str | None = None) -> Table
         return _open_named(text, split=split or "train")
     if split is not None:
         raise InputError(f"split={split!r} is for named data sets ({', '.join(dataset_names())}), not for {text!r}.")
-    return _open_path(text)
+    return _open_path(text, types)
 
 
 def _open_named(name: str, *, split: str) -> Table:
@@ -31,13 +39,30 @@ def _open_named(name: str, *, split: str) -> Table:
     return Table(NamedSource.open(name, split=split))
 
 
-def _open_path(text: str) -> Table:
+def _open_path(text: str, types: Mapping[str, str | pa.DataType] | None) -> Table:
     from trek.data.persist import MANIFEST, PersistedSource
+    from trek.data.remote import RemoteSource, is_remote
     from trek.data.sources.files import open_files
 
+    if is_remote(text):
+        return Table(RemoteSource.find(text) or open_files(text, types=_parsed(types)))
     local = Path(text.removeprefix("file://")).expanduser()
     if (local / MANIFEST).is_file():
         return Table(PersistedSource.open(local))
     if "://" not in text and not local.exists() and local.parent == Path():
         find_dataset(text)  # no such path: its error offers the names that are near
-    return Table(open_files(text if "://" in text else str(local)))
+    return Table(open_files(str(local), types=_parsed(types)))
+
+
+def _parsed(types: Mapping[str, str | pa.DataType] | None) -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    parsed = {}
+    for name, kind in (types or {}).items():
+        try:
+            parsed[name] = pa.type_for_alias(kind) if isinstance(kind, str) else kind
+        except ValueError as error:
+            raise InputError(
+                f"types: {kind!r} of column {name!r} is no type, as 'float64' and 'string' are."
+            ) from error
+    return parsed

@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,8 +33,8 @@ from trek.errors import DataUnavailable, InputError
 
 Storage = Literal["parquet", "arrow"]
 MANIFEST = "manifest.json"
-# A row group is what Parquet reads at once; an Arrow batch is one piece of memory, so fewer are better.
-_GROUP_BYTES = {"parquet": 16 << 20, "arrow": 64 << 20}
+# What is held until it is written: a row group of Parquet; a batch of Arrow, which is copied into one piece first.
+_GROUP_BYTES = {"parquet": 16 << 20, "arrow": 8 << 20}
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,16 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """The manifest in `folder`."""
         try:
-            content = json.loads((folder / MANIFEST).read_text())
-            shards = tuple(Shard(**shard) for shard in content.pop("shards"))
-            return cls(**content, shards=shards)
+            return cls.parse((folder / MANIFEST).read_text())
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise DataUnavailable(f"{folder / MANIFEST} cannot be read: {error}.") from error
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """The manifest that `write` spelt."""
+        content = json.loads(text)
+        shards = tuple(Shard(**shard) for shard in content.pop("shards"))
+        return cls(**content, shards=shards)
 
     def write(self, folder: Path) -> None:
         """Write the manifest into `folder`."""
@@ -75,9 +80,12 @@ class Manifest:
 class PersistedSource(Source):
     """A persisted folder, a partition for each shard."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    is_fixed = True
+
+    def __init__(self, folder: Path, manifest: Manifest, *, columns: Sequence[str] | None = None) -> None:
         self.folder = folder
         self.manifest = manifest
+        self.columns = columns
         self._mapped: pa.Table | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -108,7 +116,14 @@ class PersistedSource(Source):
         path = self.folder / self.manifest.shards[0].file
         if self.manifest.storage == "arrow":
             return open_mapped(path).schema
-        return tensors.unpack_schema(pq.read_schema(path)).remove_metadata()
+        schema = tensors.unpack_schema(pq.read_schema(path)).remove_metadata()
+        return schema if self.columns is None else pa.schema([schema.field(name) for name in self.columns])
+
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """Columns left out are not decoded; those of Arrow files cost nothing anyway."""
+        if self.manifest.storage == "arrow":
+            return None
+        return PersistedSource(self.folder, self.manifest, columns=list(names))
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -130,7 +145,7 @@ class PersistedSource(Source):
         path = self.folder / self.manifest.shards[index].file
         if self.manifest.storage == "arrow":
             return iter(open_mapped(path).read_all().to_batches(max_chunksize=BATCH_ROWS))
-        return _read_parquet(path)
+        return _read_parquet(path, self.columns)
 
 
 def persist(
@@ -141,21 +156,30 @@ def persist(
     storage: Storage = "parquet",
     overwrite: bool = False,
     resume: bool = False,
+    checksums: bool = True,
+    on_written: Callable[[Manifest], None] = lambda manifest: None,
 ) -> PersistedSource:
     """Compute `node` into the folder `path`, unless an equal plan's result lies there already.
 
     With `resume`, shards that an earlier attempt at the same plan finished before it failed or was killed are kept.
+    A result that lies there is verified, by size alone unless `checksums`. `on_written` hears of a new one.
     """
-    if storage not in ("parquet", "arrow"):
-        raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
+    require_storage(storage)
     print_ = node.fingerprint()
     with storage_errors(path.parent, remedy="Free some, or persist elsewhere."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / f".{path.name}.lock"):
-            if not overwrite and _is_current(path, print_, storage):
+            if not overwrite and _is_current(path, print_, storage, checksums=checksums):
                 return PersistedSource.open(path)
             manifest = _write(node, path, executor, print_, storage, resume=resume)
+            on_written(manifest)
     return PersistedSource(path, manifest)
+
+
+def require_storage(storage: str) -> None:
+    """Refuse a storage that does not exist."""
+    if storage not in get_args(Storage):
+        raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
 
 
 def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | None:
@@ -171,7 +195,7 @@ def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | No
     return None
 
 
-def _is_current(path: Path, fingerprint: str, storage: Storage) -> bool:
+def _is_current(path: Path, fingerprint: str, storage: Storage, *, checksums: bool) -> bool:
     if not path.exists():
         return False
     if not (path / MANIFEST).is_file():
@@ -183,7 +207,7 @@ def _is_current(path: Path, fingerprint: str, storage: Storage) -> bool:
     except DataUnavailable:
         return False
     return (manifest.fingerprint, manifest.storage) == (fingerprint, storage) and not find_fault(
-        path, manifest, checksums=True
+        path, manifest, checksums=checksums
     )
 
 
@@ -270,6 +294,7 @@ def _write_rows(path: Path, storage: Storage, schema: pa.Schema, batches: Stream
             for table in _grouped(batches, schema, group_bytes=_GROUP_BYTES[storage]):
                 rows += table.num_rows
                 writer.write_table(tensors.pack(table) if storage == "parquet" else table.combine_chunks())
+                del table  # or it stays while the next one is gathered
         file.flush()
         os.fsync(file.fileno())
     return rows
@@ -306,9 +331,9 @@ def _replace(path: Path, temporary: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
+def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns)):
             yield tensors.unpack(batch)
 
 

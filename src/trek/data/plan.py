@@ -28,6 +28,8 @@ class Node(ABC):
     """One operation and the nodes it reads from."""
 
     inputs: tuple[Node, ...] = ()
+    is_fixed = False
+    """Whether rows come from stored files and through no function, so that kept ones serve as well as computed ones."""
     _learnt_schema: pa.Schema | None = None
 
     @property

@@ -96,6 +96,11 @@ class Filter(Step):
         self.condition = condition
 
     @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """An expression makes of stored rows always the same; what a function does is not known."""
+        return isinstance(self.condition, Expression) and self.inputs[0].is_fixed
+
+    @property
     def schema(self) -> pa.Schema | None:
         """As it was."""
         return self.inputs[0].schema
@@ -111,10 +116,11 @@ class Filter(Step):
 
     def narrowed(self, names: Sequence[str]) -> Node | None:
         """Columns that neither the condition needs nor anybody after it are not read; for expressions alone."""
-        if not isinstance(self.condition, Expression):
+        schema = self.inputs[0].schema
+        if not isinstance(self.condition, Expression) or schema is None:
             return None
         used = [*names, *sorted(self.condition.columns - set(names))]
-        before = self.inputs[0].narrowed(used)
+        before = self.inputs[0].narrowed(used) if len(used) < len(schema) else None
         if before is None:
             return None
         return Project(Filter(before, self.condition), {name: name for name in names}, verb="select")
@@ -153,6 +159,11 @@ class Project(Step):
         super().__init__(node)
         self.columns = dict(columns)
         self.verb = verb
+
+    @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """As before."""
+        return self.inputs[0].is_fixed
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -208,6 +219,11 @@ class RequireFinite(Step):
     def __init__(self, node: Node, columns: Sequence[str]) -> None:
         super().__init__(node)
         self.columns = list(columns)
+
+    @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """As before."""
+        return self.inputs[0].is_fixed
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -238,7 +238,10 @@ class Table:
     def num_rows(self) -> int:
         """How many rows there are; computed where it is not known."""
         known = self._node.num_rows
-        return sum(count_rows(self._node, current_executor())) if known is None else known
+        if known is None:
+            narrow = self._node.narrowed(self.columns[:1]) or self._node
+            known = sum(count_rows(narrow, current_executor()))
+        return known
 
     def __len__(self) -> int:
         return self.num_rows
@@ -371,11 +374,19 @@ class Table:
         """Compute into a folder of shards, one for each partition, and read from there.
 
         When the folder holds the result of an equal plan, it is verified and used as it is. With `resume`, shards that
-        an attempt finished before it failed or was killed are kept for the next one.
+        an attempt finished before it failed or was killed are kept for the next one. `path` may be a URL of fsspec's
+        (`s3://…`): shards are computed here and sent there, the manifest last.
         """
         from trek.data.persist import persist
+        from trek.data.remote import is_remote, persist_remotely
 
-        target, executor = Path(path).expanduser(), current_executor()
+        executor = current_executor()
+        if is_remote(str(path)):
+            if resume:
+                raise InputError("resume=True needs a folder of this machine: persist there, then to the URL.")
+            source = persist_remotely(self._node, str(path), executor, storage=storage, overwrite=overwrite)
+            return Table(source)
+        target = Path(str(path).removeprefix("file://")).expanduser()
         return Table(persist(self._node, target, executor, storage=storage, overwrite=overwrite, resume=resume))
 
     def batches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from trek.data.execution import running_on
 from trek.data.execution.threads import ThreadExecutor
 from trek.errors import InputError
 from trek.world import World
+from trek.world.home import trek_home
 
 
 def world(rank: int, size: int) -> World:
@@ -143,11 +145,49 @@ def test_a_loop_that_broke_off_begins_the_epoch_again() -> None:
 
 
 def test_a_table_larger_than_memory_is_shuffled_from_spilled_files(tmp_path: Path) -> None:
-    kept = table(5000).partition(3).persist(tmp_path / "kept")
+    made = table(5000).partition(3).persist(tmp_path / "kept").map(lambda batch: batch)
     expected = rows_of(table(5000).batches(64, shuffle=True, seed=4))
     with running_on(ThreadExecutor(1, memory_limit_bytes=1000, spill_dir=tmp_path)) as executor:
-        assert rows_of(kept.batches(64, shuffle=True, seed=4)) == expected
+        assert rows_of(made.batches(64, shuffle=True, seed=4)) == expected
         assert executor.num_spilled_bytes > 50_000
+
+
+def decoded_folders() -> list[Path]:
+    return [path for path in (trek_home() / "cache" / "decoded").glob("*") if path.is_dir()]
+
+
+def test_a_large_encoded_table_is_decoded_once_and_shuffled_from_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = {"image": np.arange(20_000, dtype=np.uint16)[:, None].repeat(600, axis=1), "row": np.arange(20_000)}
+    kept = Table.of(images).partition(3).persist(tmp_path / "kept")
+    for epoch in (0, 1):
+        found = kept.batches(512, shuffle=True, seed=5, epoch=epoch)
+        expected = rows_of(table(20_000).batches(512, shuffle=True, seed=5, epoch=epoch))
+        for (image, rows), wanted in zip(found, expected, strict=True):
+            assert rows.tolist() == wanted
+            assert torch.equal(image[:, 599].to(torch.int64), rows)
+    assert len(decoded_folders()) == 1
+    assert [message for message in caplog.messages if str(decoded_folders()[0]) in message] == caplog.messages[:1]
+    assert "24 MB were decoded once for all processes" in caplog.text
+
+
+def test_a_small_encoded_table_is_shuffled_without_a_file(tmp_path: Path) -> None:
+    rows_of(table(1000).persist(tmp_path / "kept").batches(8, shuffle=True))
+    assert not decoded_folders()
+
+
+def test_decoded_rows_that_nobody_used_for_a_week_are_removed(tmp_path: Path) -> None:
+    def shuffle_one(name: str) -> None:
+        values = np.full((3000, 800), len(name), np.float64)
+        rows_of(Table.of({"x": values}).persist(tmp_path / name).batches(512, shuffle=True))
+
+    shuffle_one("a")
+    (old,) = decoded_folders()
+    os.utime(old / "manifest.json", times=(0, 0))
+    shuffle_one("other")
+    assert len(decoded_folders()) == 1
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

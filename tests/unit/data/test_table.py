@@ -10,6 +10,8 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 import trek
@@ -300,7 +302,6 @@ def test_a_folder_of_mixed_files_is_refused(tmp_path: Path) -> None:
 
 
 def write_file(path: Path, table: pa.Table) -> None:
-
     if path.suffix == ".parquet":
         pa.parquet.write_table(table, path)
     elif path.suffix == ".csv":

@@ -93,14 +93,15 @@ class Part:
             yield from segment.batches()
 
 
-def open_mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Map an Arrow IPC file. All processes share its pages; writing to what was read changes a private copy only."""
+def open_mapped(path: Path, *, read_only: bool = False) -> pa.ipc.RecordBatchFileReader:
+    """Map an Arrow IPC file. All processes share its pages; writing to what was read changes a private copy only.
+
+    With `read_only` writing is not possible, and the mapping counts against no limit on the memory of the process.
+    """
     with path.open("rb") as file:
         # Private and writable, so that an in-place operation on a batch can neither crash nor reach the file.
-        mapped = mmap.mmap(
-            file.fileno(),
-            0,
-            flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
-            prot=mmap.PROT_READ | mmap.PROT_WRITE,
-        )
+        flags, protection = mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+        if read_only:
+            flags, protection = mmap.MAP_SHARED, mmap.PROT_READ
+        mapped = mmap.mmap(file.fileno(), 0, flags=flags, prot=protection)
     return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))

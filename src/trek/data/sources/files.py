@@ -5,18 +5,20 @@ Each file is a partition, read batch by batch where the format allows, so that a
 
 from __future__ import annotations
 
+import copy
+import gzip
 import posixpath
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import fsspec
-import numpy as np
 import pyarrow as pa
 
-from trek.data import tensors
-from trek.data.plan import Source, Stream
-from trek.data.sources.memory import BATCH_ROWS, table_from
+from trek.data.plan import Node, Source, Stream
+from trek.data.sources.formats import COUNTERS, READERS, TEXTS, TYPES_REMEDY, Asked, Reader, suffix_of
 from trek.data.steps import conform
 from trek.errors import DataUnavailable, InputError
 
@@ -34,10 +36,14 @@ class FileInfo:
 class FileSource(Source):
     """Files of one format, in the order of their names."""
 
-    def __init__(self, files: list[FileInfo], *, reader: Reader) -> None:
+    is_fixed = True
+
+    def __init__(self, files: list[FileInfo], *, reader: Reader, asked: Asked | None = None) -> None:
         self.files = files
         self.reader = reader
+        self.asked = asked or Asked()
         self._schema: pa.Schema | None = None
+        self._num_rows: int | None = None
 
     @property
     def num_partitions(self) -> int:
@@ -55,14 +61,31 @@ class FileSource(Source):
                     break
         return self._schema
 
+    @property
+    def num_rows(self) -> int | None:
+        """Where the format says without being read."""
+        count = COUNTERS.get(suffix_of(self.files[0].url))
+        if count is not None and self._num_rows is None:
+            self._num_rows = sum(self._count(file, count) for file in self.files)
+        return self._num_rows
+
     def describe(self) -> str:
         """One line for `explain`."""
         names = self.files[0].url if len(self.files) == 1 else f"{len(self.files)} files, {self.files[0].url} and on"
         return f"read {names}"
 
     def identity(self) -> Any:
-        """Names, sizes and times of change."""
-        return [(file.url, file.size_bytes, file.changed) for file in self.files]
+        """Names, sizes and times of change, and the types that were told."""
+        files = [(file.url, file.size_bytes, file.changed) for file in self.files]
+        types = {name: str(kind) for name, kind in self.asked.types.items()}
+        return (files, types) if types else files
+
+    def narrowed(self, names: Sequence[str]) -> Node | None:
+        """Columns left out are not decoded, where the format allows."""
+        narrow = copy.copy(self)
+        narrow.asked = replace(self.asked, columns=list(names))
+        narrow._schema = None if self._schema is None else pa.schema([self._schema.field(name) for name in names])
+        return narrow
 
     def read(self, index: int) -> Stream:
         """The rows of one file, held to the columns of the first."""
@@ -74,114 +97,64 @@ class FileSource(Source):
             start += batch.num_rows
 
     def _read_file(self, file: FileInfo) -> Iterator[pa.RecordBatch]:
-        try:
-            with fsspec.open(file.url, "rb", compression="infer") as content:
-                yield from self.reader(content, file.url)
-        except (pa.ArrowInvalid, EOFError, UnicodeDecodeError) as error:
-            raise DataUnavailable(f"{file.url} cannot be read: {error}.") from error
-        except FileNotFoundError as error:
-            raise DataUnavailable(f"{file.url} is gone; it was there when the Table was made.") from error
+        with _opened(file) as content:
+            for batch in self.reader(content, file.url, self.asked):
+                yield batch if self.asked.columns is None else batch.select(list(self.asked.columns))
+
+    def _count(self, file: FileInfo, count: Callable[[BinaryIO, str], int]) -> int:
+        with _opened(file) as content:
+            return count(content, file.url)
 
 
-Reader = Callable[[BinaryIO, str], Iterator[pa.RecordBatch]]
+@contextmanager
+def _opened(file: FileInfo) -> Iterator[BinaryIO]:
+    """The content, unpacked where it is compressed; what is wrong with it becomes an error that names the file."""
+    try:
+        with fsspec.open(file.url, "rb", compression="infer") as content:
+            yield content
+    except (pa.ArrowInvalid, EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
+        remedy = f" {TYPES_REMEDY}" if suffix_of(file.url) in TEXTS else ""
+        raise DataUnavailable(f"{file.url} cannot be read: {error}.{remedy}") from error
+    except ValueError as error:
+        if "range requests" not in str(error):
+            raise
+        raise DataUnavailable(f"{file.url}: its web server sends whole files only. Fetch it first.") from error
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{file.url} is gone; it was there when the Table was made.") from error
 
 
-def open_files(url: str) -> FileSource:
+def open_files(url: str, *, types: Mapping[str, pa.DataType] | None = None) -> FileSource:
     """The file at `url`, or all files of one known format in the folder there."""
-    system, root = fsspec.core.url_to_fs(url)
+    system, root = file_system(url)
     if not system.exists(root):
         raise InputError(f"{url!r} does not exist: neither a data set, nor a file or folder.")
     paths = [root] if system.isfile(root) else [p for p in sorted(system.find(root)) if _is_visible(p, root)]
     suffixes = {suffix_of(path) for path in paths}
-    if len(suffixes) != 1 or not suffixes <= _READERS.keys():
+    if len(suffixes) != 1 or not suffixes <= READERS.keys():
         raise InputError(
             f"{url!r} holds {', '.join(sorted(s or 'files without suffix' for s in suffixes)) or 'no files'}; "
-            f"a source is one or more files of one of these kinds: {', '.join(sorted(_READERS))}."
+            f"a source is one or more files of one of these kinds: {', '.join(sorted(READERS))}."
         )
+    (suffix,) = suffixes
+    if types and suffix not in TEXTS:
+        raise InputError(f"types= is for text files ({', '.join(sorted(TEXTS))}); {suffix} files know their types.")
     files = [_info(system, path) for path in paths]
-    return FileSource(files, reader=_READERS[suffixes.pop()])
+    return FileSource(files, reader=READERS[suffix], asked=Asked(types=types or {}))
 
 
-def suffix_of(path: str) -> str:
-    """The suffix that tells the format, without one for compression."""
-    name = posixpath.basename(path)
-    for packing in (".gz", ".bz2", ".xz", ".zst"):
-        name = name.removesuffix(packing)
-    if "-idx" in name or name.endswith(("-ubyte", ".idx")):
-        return ".idx"
-    return posixpath.splitext(name)[1].lower()
-
-
-def read_parquet(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """A Parquet file, row group after row group."""
-    import pyarrow.parquet as pq
-
-    for batch in pq.ParquetFile(content, pre_buffer=False).iter_batches(batch_size=BATCH_ROWS):
-        yield tensors.unpack(batch)
-
-
-def read_csv(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """Comma-separated values with a header; types are those of the first block."""
-    yield from _read_separated(content, ",")
-
-
-def read_tsv(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """TAB-separated values with a header, nothing quoted."""
-    yield from _read_separated(content, "\t")
-
-
-def read_json_lines(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """One JSON object a line."""
-    from pyarrow import json
-
-    yield from json.read_json(content).to_batches(max_chunksize=BATCH_ROWS)
-
-
-def read_arrow(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """An Arrow IPC file, or stream."""
+def file_system(url: str) -> tuple[Any, str]:
+    """The fsspec file system that `url` is on, and the path there; an error that says what is missing for it."""
+    scheme = url.partition("://")[0]
     try:
-        reader = pa.ipc.open_file(content)
-    except pa.ArrowInvalid:
-        content.seek(0)
-        yield from pa.ipc.open_stream(content)
-        return
-    yield from (reader.get_batch(index) for index in range(reader.num_record_batches))
-
-
-def read_numpy(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """An .npy array (column `value`) or an .npz archive (its names)."""
-    loaded = np.load(content, allow_pickle=False)
-    columns = {"value": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    yield from table_from(columns).to_batches(max_chunksize=BATCH_ROWS)
-
-
-def read_idx_file(content: BinaryIO, url: str) -> Iterator[pa.RecordBatch]:
-    """An idx file (column `value`)."""
-    from trek.data.sources.idx import parse_idx
-
-    yield from table_from({"value": parse_idx(content.read(), name=url)}).to_batches(max_chunksize=BATCH_ROWS)
-
-
-_READERS: dict[str, Reader] = {
-    ".parquet": read_parquet,
-    ".csv": read_csv,
-    ".tsv": read_tsv,
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json_lines,
-    ".arrow": read_arrow,
-    ".feather": read_arrow,
-    ".npy": read_numpy,
-    ".npz": read_numpy,
-    ".idx": read_idx_file,
-}
-
-
-def _read_separated(content: BinaryIO, delimiter: str) -> Iterator[pa.RecordBatch]:
-    from pyarrow import csv
-
-    parse = csv.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter == "," else False)
-    yield from csv.open_csv(content, parse_options=parse)
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        extra = {"s3a": "s3", "gs": "gcs", "https": "http"}.get(scheme, scheme)
+        known = f" (pip install 'trek[{extra}]')" if extra in ("s3", "gcs", "http") else ""
+        raise InputError(f"{url!r} needs a package that is not installed{known}: {error}.") from error
+    except ValueError as error:
+        known = ", ".join(sorted({"file", "memory", "http", "https", "s3", "gs", "az", "hf"}))
+        raise InputError(f"{url!r}: {error}. Known schemes are {known} and others of fsspec.") from error
+    return system, str(path)
 
 
 def _is_visible(path: str, root: str) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
+import math
 import zlib
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -25,13 +28,21 @@ def read_idx(path: Path) -> np.ndarray:
 
 def parse_idx(content: bytes, *, name: str) -> np.ndarray:
     """The array that the bytes of an idx file spell."""
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
-        raise DataUnavailable(f"{name} is no idx file: it begins with {content[:4].hex(' ')!r}.")
-    dtype, num_dimensions = np.dtype(_DTYPES[content[2]]), content[3]
-    start = 4 + 4 * num_dimensions
-    shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
-    expected = start + int(np.prod(shape)) * dtype.itemsize
+    dtype, shape = parse_idx_header(io.BytesIO(content), name=name)
+    start = 4 + 4 * len(shape)
+    expected = start + math.prod(shape) * dtype.itemsize
     if len(content) != expected:
         raise DataUnavailable(f"{name} promises shape {shape}, {expected} bytes, but has {len(content)}.")
     array = np.frombuffer(content, dtype=dtype, offset=start).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def parse_idx_header(content: BinaryIO, *, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Type and shape of the numbers that follow; `content` stands at the first of them afterwards."""
+    mark = content.read(4)
+    if len(mark) < 4 or mark[:2] != b"\0\0" or mark[2] not in _DTYPES:
+        raise DataUnavailable(f"{name} is no idx file: it begins with {mark.hex(' ')!r}.")
+    sizes = content.read(4 * mark[3])
+    if len(sizes) < 4 * mark[3] or not mark[3]:
+        raise DataUnavailable(f"{name} is no idx file: it ends within its header.")
+    return np.dtype(_DTYPES[mark[2]]), tuple(int(size) for size in np.frombuffer(sizes, dtype=">u4"))

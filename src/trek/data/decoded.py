@@ -1,0 +1,74 @@
+"""Decoded rows: what is gathered from when a table in encoded files (Parquet, CSV, JSON lines …) is shuffled.
+
+A row of such a file cannot be fetched alone. So the file is decoded once for all processes of the machine, into mapped
+Arrow files under `$TREK_HOME/cache/decoded`: one process writes, the others wait and map what it wrote. Pages belong to
+the machine, not to a process, and can be dropped and read again: neither the number of processes nor the size of the
+data shows in what a process holds. Folders that were not used for a week are removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from trek.data.execution import current_executor
+from trek.data.execution.parts import open_mapped
+from trek.data.persist import MANIFEST, Manifest, PersistedSource, persist
+from trek.world.home import trek_home
+
+if TYPE_CHECKING:
+    from trek.data.table import Table
+
+_SMALL_BYTES = 16 << 20  # copies of less than this are not worth a file
+_UNUSED_S = 7 * 24 * 3600
+_log = logging.getLogger("trek.data")
+
+
+def decode_for_all(table: Table) -> pa.Table:
+    """The rows of `table`, to be read and never written to: in memory when they are few, else mapped."""
+    few = _few_rows(table)
+    if few is not None:
+        return few
+    folder = trek_home() / "cache" / "decoded"
+    _remove_unused(folder)
+    path = folder / table.fingerprint()[:32]
+
+    def say(manifest: Manifest) -> None:
+        size = sum(shard.bytes for shard in manifest.shards)
+        _log.warning("for shuffling, %.0f MB were decoded once for all processes, to %s", size / 1e6, path)
+
+    source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
+    os.utime(path / MANIFEST)
+    return _mapped(source)
+
+
+def _few_rows(table: Table) -> pa.Table | None:
+    held, size = [], 0
+    for batch in table:
+        held.append(batch)
+        size += batch.nbytes
+        if size > _SMALL_BYTES:
+            return None
+    return pa.Table.from_batches(held, table.schema).combine_chunks()
+
+
+def _mapped(source: PersistedSource) -> pa.Table:
+    files = [source.folder / shard.file for shard in source.manifest.shards]
+    return pa.concat_tables([open_mapped(file, read_only=True).read_all() for file in files])
+
+
+def _remove_unused(folder: Path) -> None:
+    for path in folder.glob("*"):
+        manifest = path / MANIFEST
+        try:
+            is_unused = time.time() - manifest.stat().st_mtime > _UNUSED_S
+        except OSError:  # being written, or removed by another process just now
+            continue
+        if is_unused:
+            shutil.rmtree(path, ignore_errors=True)
