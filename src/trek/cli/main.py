@@ -20,6 +20,7 @@ COMMANDS = {
     "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and look at their runs."),
     "job": ("trek.cli.job:job", "See the queue of trials, and who goes first."),
     "launch": ("trek.cli.launch:launch", "Run a script as N processes."),
+    "master": ("trek.cli.master:master", "See the master, and stop it."),
     "model": ("trek.cli.model:model", "Name checkpoints as versions of models."),
     "preview-search": ("trek.cli.preview_search:preview_search", "Show how many trials a search runs to which length."),
     "template": ("trek.cli.template:template", "Keep parts of configs that experiments are laid over."),

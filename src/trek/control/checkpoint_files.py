@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from trek.client.models import CheckpointReport, Report
 from trek.control.ingest import take_checkpoints
-from trek.control.layout import Layout
 from trek.control.tables import CheckpointTable, TrialRow
-from trek.experiments.checkpoint_address import fetch_checkpoint, is_remote, open_anew
+from trek.experiments.checkpoint_address import is_remote, open_anew
 from trek.train.storage import MANIFEST
 
 _LOG = logging.getLogger(__name__)
@@ -26,10 +24,14 @@ def find_checkpoints(place: str) -> dict[str, CheckpointReport] | None:
     """The whole checkpoints at `place`, by uuid; None where it cannot be reached. Slow: call outside transactions."""
     try:
         storage = open_anew(place)
-        told = [_read(storage.fetch(name, only=MANIFEST) / MANIFEST, f"{place}/{name}") for name in storage.names()]
+        folders = {name: storage.fetch(name, only=MANIFEST) for name in storage.names()}
     except Exception as error:  # noqa: BLE001 - every store has exceptions of its own
         _LOG.warning("checkpoints at %s cannot be looked at: %s", place, error)
         return None
+    told = [_read(folder / MANIFEST, f"{place}/{name}") for name, folder in folders.items()]
+    if is_remote(place):
+        for folder in folders.values():
+            shutil.rmtree(folder.parent, ignore_errors=True)
     return {report.uuid: report for report in told if report is not None}
 
 
@@ -48,45 +50,6 @@ def reconcile_checkpoints(session: Session, trial: TrialRow, found: Mapping[str,
             deleted_checkpoints=[row.uuid for row in known if row.uuid not in found],
         ),
     )
-
-
-def adopt_checkpoints(session: Session, experiment_id: int, *, layout: Layout) -> None:
-    """Give new trials that have a parent a copy of its newest checkpoint, which the parent may soon replace.
-
-    Files are linked, not copied, where the file system can.
-    """
-    orphans = session.scalars(
-        select(TrialRow).where(
-            TrialRow.experiment_id == experiment_id,
-            TrialRow.parent_key.is_not(None),
-            TrialRow.start_checkpoint.is_(None),
-            TrialRow.run == 0,
-        )
-    ).all()
-    for trial in orphans:
-        parent = session.scalars(
-            select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.key == trial.parent_key)
-        ).one()
-        if parent.checkpoint is not None:
-            source = session.get_one(CheckpointTable, parent.checkpoint).path
-            trial.start_checkpoint = str(_copy(source, layout.trial(trial.id) / "start"))
-
-
-def _copy(source: str, target: Path) -> Path:
-    if target.exists():
-        shutil.rmtree(target)  # of a transaction that was not committed
-    if is_remote(source):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return fetch_checkpoint(source, into=target)
-    shutil.copytree(source, target, copy_function=_link_file)
-    return target
-
-
-def _link_file(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _read(path: Path, address: str) -> CheckpointReport | None:

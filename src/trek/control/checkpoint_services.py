@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import select, tuple_
@@ -15,7 +17,7 @@ from trek.control.removal import needed_paths, remove_folders
 from trek.control.service_base import ServiceBase
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import InputError, NotFound
-from trek.experiments.checkpoint_address import fetch_checkpoint
+from trek.experiments.checkpoint_address import borrowed_checkpoint
 
 
 class CheckpointServices(ServiceBase):
@@ -51,13 +53,16 @@ class CheckpointServices(ServiceBase):
             owner = session.get_one(TrialRow, row.trial_id).experiment_id
         return views.checkpoint(row, experiment_id=owner)
 
-    def checkpoint_folder(self, uuid: str) -> Path:
-        """A folder of this machine with a checkpoint's files: their own, or a copy of what is behind a URL."""
+    @contextmanager
+    def checkpoint_folder(self, uuid: str) -> Iterator[Path]:
+        """A folder of this machine with a checkpoint's files: their own, or a copy that lasts as long as the block."""
         found = self.checkpoint(uuid)
-        folder = fetch_checkpoint(found.path) if not found.is_deleted else None
-        if folder is None or not folder.is_dir():
+        if found.is_deleted:
             raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
-        return folder
+        with borrowed_checkpoint(found.path) as folder:
+            if not folder.is_dir():
+                raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
+            yield folder
 
     def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
         """Delete a checkpoint's files; refused while its trial may still need it."""

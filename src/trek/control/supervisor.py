@@ -19,7 +19,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from trek.client.models import ENDED
-from trek.control.checkpoint_files import adopt_checkpoints, find_checkpoints, reconcile_checkpoints
+from trek.control.adoption import Adoption
+from trek.control.checkpoint_files import find_checkpoints, reconcile_checkpoints
 from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
@@ -91,6 +92,7 @@ class Supervisor:
         self.has_gpus = has_gpus
         self.slots = slots
         self.running: dict[int, Running] = {}
+        self._adoption = Adoption(store, layout=layout)
         self._next_tidying_s = time.monotonic()
         self._wake = threading.Event()
         self._is_stopping = False
@@ -187,7 +189,6 @@ class Supervisor:
             if found is not None:
                 reconcile_checkpoints(session, trial, found)
             next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
-            adopt_checkpoints(session, trial.experiment_id, layout=self._layout)
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
             expired = expire_checkpoints(session, experiment) if experiment.state in ENDED else []
         remove_folders(expired)
@@ -217,9 +218,11 @@ class Supervisor:
             queue = requests(session)
         if not queue:
             return
+        late = self._adoption.make_copies()
+        queue = [request for request in queue if request.trial_id not in late]
         occupied = [Occupied(r.trial_id, r.experiment_id, len(r.slots)) for r in self.running.values()]
         made = plan(queue, occupied, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
-        self._note_waiting(made.waiting)
+        self._note_waiting({**made.waiting, **late})
         wanted = {request.trial_id: request.slots for request in queue}
         for trial_id in made.start:
             self._start(trial_id, num_slots=wanted[trial_id])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trek.errors import StorageError
@@ -32,7 +34,22 @@ def fetch_checkpoint(address: str, *, into: Path | None = None) -> Path:
         folder = storage.fetch(name)
     except Exception as error:  # every store has exceptions of its own
         raise StorageError(f"the checkpoint at {address} cannot be fetched: {error}.") from error
-    return folder if into is None else Path(shutil.move(folder, into))
+    if into is None:
+        return folder
+    moved = Path(shutil.move(folder, into))
+    _forget_copy(folder)
+    return moved
+
+
+@contextmanager
+def borrowed_checkpoint(address: str) -> Iterator[Path]:
+    """A local folder with its files for as long as the block lasts: its own, or a copy that is removed after it."""
+    folder = fetch_checkpoint(address)
+    try:
+        yield folder
+    finally:
+        if is_remote(address):
+            _forget_copy(folder)
 
 
 def remove_checkpoint(address: str) -> None:
@@ -45,6 +62,11 @@ def remove_checkpoint(address: str) -> None:
         storage.delete(name)
     except Exception as error:  # every store has exceptions of its own
         raise StorageError(f"the checkpoint at {address} cannot be removed: {error}.") from error
+
+
+def _forget_copy(folder: Path) -> None:
+    """What a Storage fetched lies in a temporary folder of that Storage's own."""
+    shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def _parts(address: str) -> tuple[Storage, str]:

@@ -178,7 +178,7 @@ def test_a_deleted_checkpoint_is_gone_and_remembered(make_plane: MakePlane) -> N
     assert not path.exists()
     assert plane.services.trial(details.trials[0].id).checkpoint is None
     with pytest.raises(NotFound, match="were deleted"):
-        plane.services.checkpoint_folder("abc")
+        plane.services.checkpoint_folder("abc").__enter__()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from trek.client import models
 from trek.control.checkpoint_files import find_checkpoints
+from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import ConfigError, NotFound, StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint, remove_checkpoint
 from trek.experiments.config import ExperimentConfig
@@ -50,11 +51,13 @@ def test_a_checkpoint_behind_a_url_is_found_fetched_and_deleted(
     assert _create(plane, url, tmp_path).trials[0].checkpoint == "c1"
     found = plane.services.checkpoint("c1")
     assert (found.path, found.num_bytes) == (f"{url}/experiment_1/trial_1/c1", 3)
-    assert (plane.services.checkpoint_folder("c1") / "weights").read_bytes() == b"123"
+    with plane.services.checkpoint_folder("c1") as folder:
+        assert (folder / "weights").read_bytes() == b"123"
+    assert not folder.parent.exists(), "a copy is removed once it was read"
     plane.services.delete_checkpoint("c1")
     assert not (tmp_path / "bucket/experiment_1/trial_1/c1").exists()
-    with pytest.raises(NotFound, match="were deleted"):
-        plane.services.checkpoint_folder("c1")
+    with pytest.raises(NotFound, match="were deleted"), plane.services.checkpoint_folder("c1"):
+        pass
 
 
 def test_an_experiment_is_deleted_with_what_it_has_behind_a_url(
@@ -91,3 +94,48 @@ def test_the_clouds_spellings_become_one_url(written: dict[str, Any], url: str) 
     assert (storage.type, storage.url) == ("url", url)
     with pytest.raises(ConfigError, match="needs a 'url'"):
         ExperimentConfig.parse({**raw, "checkpoint_storage": {"type": written.get("type", "url")}})
+
+
+def _with_a_child(plane: Any, path: str) -> None:
+    """Trial 2 is to start from the checkpoint of trial 1, which is at `path`."""
+    plane.create()
+    made = {"uuid": "c1", "batches": 1, "num_bytes": 3, "time_s": 1.0}
+    with plane.store.writing() as session:
+        session.add(CheckpointTable(trial_id=1, path=path, **made))
+        parent = session.get_one(TrialRow, 1)
+        parent.checkpoint, parent.state = "c1", "completed"
+        child = {"key": parent.key + 1, "parent_key": parent.key, "hparams": {}, "seed": 0, "length": 1}
+        session.add(TrialRow(experiment_id=1, created_s=1.0, **child))
+
+
+def test_a_trial_gets_a_copy_of_what_it_starts_from_outside_of_transactions(
+    make_plane: MakePlane, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = make_plane()
+    source = tmp_path / "bucket" / "c1"
+    source.mkdir(parents=True)
+    (source / "weights").write_bytes(b"123")
+    _with_a_child(plane, f"{url}/c1")
+
+    def fetch(address: str, *, into: Path | None = None) -> Path:
+        with plane.store._write_lock:
+            is_writing = plane.store._write_lock._recursion_count() > 1
+        assert not is_writing
+        return fetch_checkpoint(address, into=into)
+
+    monkeypatch.setattr("trek.control.adoption.fetch_checkpoint", fetch)
+    plane.run_until(lambda: plane.services.trial(2).run == 1)
+    start = plane.services._layout.trial(2) / "start"
+    assert (start / "weights").read_bytes() == b"123"
+    with plane.store.reading() as session:
+        assert session.get_one(TrialRow, 2).start_checkpoint == str(start)
+
+
+def test_a_trial_whose_start_cannot_be_fetched_waits_and_says_why(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    _with_a_child(plane, "nosuchstore://bucket/c1")
+    for _ in range(3):
+        plane.supervisor.tick()
+    waiting = plane.services.trial(2)
+    assert (waiting.state, waiting.run) == ("queued", 0)
+    assert "cannot be copied: the checkpoint at nosuchstore://bucket/c1" in waiting.waiting

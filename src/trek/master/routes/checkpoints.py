@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
@@ -38,10 +41,18 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.get("/{uuid}/files", response_class=StreamingResponse, dependencies=viewer)
     def get_files(uuid: str) -> StreamingResponse:
-        return StreamingResponse(tar_stream(services.checkpoint_folder(uuid)), media_type="application/x-tar")
+        stack = ExitStack()
+        folder = stack.enter_context(services.checkpoint_folder(uuid))  # what is not there is an error, not half a tar
+        return StreamingResponse(_closing(stack, tar_stream(folder)), media_type="application/x-tar")
 
     @router.delete("/{uuid}", dependencies=[Depends(auth.owner_of_checkpoint)])
     def delete_checkpoint(uuid: str) -> models.Checkpoint:
         return services.delete_checkpoint(uuid)
 
     return router
+
+
+def _closing(stack: ExitStack, parts: Iterator[bytes]) -> Iterator[bytes]:
+    """`parts`, and whatever they were read from let go when they are sent, or nobody listens any more."""
+    with stack:
+        yield from parts
