@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from trek.engines import OutputLine, open_engine
@@ -38,7 +37,7 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
     ends all, and is raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
     _forget_earlier(folder)
-    _write_payload(function, folder, module=sys.modules.get(getattr(origin, "__module__", "")))
+    _write_payload(function, folder, origin=origin)
     stop = StopRequest()
     command = [sys.executable, "-m", "trek.train.worker", str(folder)]
     with stop_on_signals(stop):
@@ -76,10 +75,11 @@ def _forget_earlier(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _write_payload(function: Callable[[World], Any], folder: Path, *, module: ModuleType | None) -> None:
+def _write_payload(function: Callable[[World], Any], folder: Path, *, origin: Any) -> None:
     import cloudpickle
 
     folder.mkdir(parents=True, exist_ok=True)
+    module = sys.modules.get(getattr(origin, "__module__", ""))
     by_value = module is not None and not _is_importable(module.__name__)
     if by_value:
         cloudpickle.register_pickle_by_value(module)
@@ -87,7 +87,7 @@ def _write_payload(function: Callable[[World], Any], folder: Path, *, module: Mo
         with os.fdopen(os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             # The path goes first: what follows may need it to be loaded at all.
             cloudpickle.dump(sys.path, file)
-            cloudpickle.dump(function, file)
+            cloudpickle.dump((function, origin), file)
     finally:
         if by_value:
             cloudpickle.unregister_pickle_by_value(module)

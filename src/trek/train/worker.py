@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from trek.train.job import PAYLOAD, RETURNED
@@ -41,7 +43,26 @@ def _shown(outcome: RankOutcome) -> str:
 def _load(folder: Path) -> Any:
     with (folder / PAYLOAD).open("rb") as file:
         sys.path[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
-        return pickle.load(file)  # noqa: S301
+        function, origin = pickle.load(file)  # noqa: S301
+    _house(origin)
+    return function
+
+
+def _house(origin: Any) -> None:
+    """Put what travelled by value with `origin` into a module of its own name.
+
+    Whoever pickles one of those objects by its name, as the workers of a DataLoader do, then finds it.
+    """
+    while isinstance(origin, partial):
+        origin = origin.func
+    home = origin if hasattr(origin, "__name__") else type(origin)
+    if home.__module__ != "__main__" and home.__module__ in sys.modules:  # imported by name, as everything in it
+        return
+    module = sys.modules.setdefault(home.__module__, ModuleType(home.__module__))
+    for value in (home, *vars(home).values()):
+        travelled = getattr(value, "__globals__", {})
+        vars(module).update({name: one for name, one in travelled.items() if not name.startswith("__")})
+    vars(module)[home.__name__] = home
 
 
 if __name__ == "__main__":
