@@ -1,13 +1,17 @@
-"""N processes that train on one shared table: what each adds to the memory of the machine.
+"""N processes that train on one table, shuffled: what each adds to the memory of the machine.
 
-python benchmarks/data/one_copy.py [--megabytes 512] [--processes 4]
+    python benchmarks/data/one_copy.py [--megabytes 512] [--processes 4]
+
+Once with the table in shared memory, once in Parquet files, which the first process decodes for all.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 
@@ -30,26 +34,37 @@ print(total, own() - before)
 """
 
 
+def measure(title: str, address: str, *, rows: int, processes: int) -> None:
+    """Start the ranks, and print what they hold for themselves."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RANK, address, str(rank), str(processes)], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(processes)
+    ]
+    answers = [[int(word) for word in rank.communicate()[0].split()] for rank in ranks]
+    assert sum(total for total, _ in answers) == rows * 1024, "rows were lost or seen twice"
+    own = sum(grown for _, grown in answers)
+    most = max(grown for _, grown in answers)
+    print(
+        f"{title}: {rows / 1e3:.0f} MB once; {processes} ranks hold {own / 1e6:.0f} MB, at most {most / 1e6:.0f} each"
+    )
+
+
 def main() -> None:
-    """Share, start the ranks, print what each holds for itself."""
+    """Both ways."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--processes", type=int, default=4)
     options = parser.parse_args()
     rows = options.megabytes * 1024
-    with Table.of({"x": np.ones((rows, 1024), np.uint8)}).share() as handle:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", _RANK, str(handle), str(rank), str(options.processes)],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(options.processes)
-        ]
-        answers = [[int(word) for word in rank.communicate()[0].split()] for rank in ranks]
-    assert sum(total for total, _ in answers) == rows * 1024, "rows were lost or seen twice"
-    own = sum(grown for _, grown in answers)
-    print(f"shared once: {handle.nbytes / 1e6:.0f} MB; {options.processes} ranks hold {own / 1e6:.0f} MB of their own")
+    table = Table.of({"x": np.ones((rows, 1024), np.uint8)}, num_partitions=options.processes)
+    with table.share() as handle:
+        measure("shared memory", str(handle), rows=rows, processes=options.processes)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TREK_HOME"] = folder
+        table.persist(f"{folder}/table")
+        measure("Parquet", f"{folder}/table", rows=rows, processes=options.processes)
 
 
 if __name__ == "__main__":
