@@ -1,17 +1,20 @@
-"""What logging a metric costs the thread that trains, beside MLflow's default store and its batches.
+"""What logging a metric costs the thread that trains, beside MLflow with SQLite, synchronous and asynchronous.
 
-    python benchmarks/control/logged_metric.py --rows 2000
+    python benchmarks/control/logged_metric.py --rows 2000 [--peers PYTHON]
 
-The peer is left out by name where it is not installed.
+The peer runs where it is installed, in this Python or the one that --peers names, and is left out by name elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from trek.client.models import Report, ReportReply
 from trek.experiments.reporting import ControlPlaneLogger
@@ -25,15 +28,19 @@ def main() -> None:
     """Log rows one by one and print the milliseconds of a call."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2000)
-    rows = parser.parse_args().rows
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
+    settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        ours = with_trek(Path(folder), rows) / rows
+        ours = with_trek(Path(folder), settings.rows) / settings.rows
         print(f"trek, spooled to disk and sent behind: {ours * 1e3:.3f} ms a row")
-        if importlib.util.find_spec("mlflow") is None:
-            print("mlflow: not installed, left out")
+        told = with_mlflow(Path(folder), settings.rows, settings.peers)
+        if isinstance(told, str):
+            print(f"mlflow: left out: {told}")
             return
-        theirs = with_mlflow(Path(folder), rows) / rows
-        print(f"mlflow log_metric, SQLite: {theirs * 1e3:.3f} ms a row, ratio {ours / theirs:.3f}")
+        for mode in ("synchronous", "asynchronous"):
+            theirs = told[mode] / settings.rows
+            name = f"mlflow {told['version']}, SQLite, {mode}"
+            print(f"{name}: {theirs * 1e3:.3f} ms a row, trek / peer: {ours / theirs:.3f}")
 
 
 def with_trek(folder: Path, rows: int) -> float:
@@ -52,16 +59,12 @@ def with_trek(folder: Path, rows: int) -> float:
         return time.perf_counter() - start
 
 
-def with_mlflow(folder: Path, rows: int) -> float:
-    """Seconds of as many calls of log_metric."""
-    import mlflow
-
-    mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
-    with mlflow.start_run():
-        start = time.perf_counter()
-        for at in range(rows):
-            mlflow.log_metric("loss", 0.5, step=at)
-        return time.perf_counter() - start
+def with_mlflow(folder: Path, rows: int, python: str) -> Any:
+    """What MLflow's script tells, or why it could not."""
+    script = Path(__file__).parent / "peers" / "mlflow_metrics.py"
+    done = subprocess.run([python, str(script), str(rows), str(folder)], capture_output=True, text=True, check=False)
+    told = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
+    return json.loads(told[-1]) if done.returncode == 0 else (told or ["it said nothing"])[-1]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""What a trial costs beyond its training: an experiment of trivial trials, beside Optuna with a process per trial.
+"""What a trial costs beyond its training: an experiment of trivial trials, beside Optuna and Ray Tune.
 
-    python benchmarks/control/trial_overhead.py --trials 200
+    python benchmarks/control/trial_overhead.py --trials 200 [--peers PYTHON]
 
-Both run two trials at a time, each in a process of its own that loads torch and reports one number; both keep what they
-did in SQLite. The peer is left out by name where it is not installed.
+All run two trials at a time, each in a process of its own that loads torch and reports one number; Trek and Optuna keep
+what they did in SQLite. Trek's trials train a batch, validate and save a checkpoint besides. The floor is a process
+that does nothing but load torch, two at a time. Peers run where they are installed, in this Python or the one that
+--peers names, and are left out by name elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 MODEL = """
 import torch, trek
@@ -46,19 +50,42 @@ PEER = "import sys, torch; print(float(sys.argv[1]) ** 2)"
 
 
 def main() -> None:
-    """Run both in turn and print the seconds per trial and their ratio."""
+    """Run all in turn and print the seconds per trial and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=20)
-    trials = parser.parse_args().trials
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
+    settings = parser.parse_args()
+    trials = settings.trials
     with tempfile.TemporaryDirectory() as folder:
+        floor = bare(trials) / trials
+        print(f"a process that loads torch: {floor:.3f} s a trial")
         ours = with_trek(Path(folder), trials) / trials
-        print(f"trek: {ours:.2f} s a trial")
+        print(f"trek: {ours:.3f} s a trial, {ours - floor:.3f} s beyond the process")
         if importlib.util.find_spec("optuna") is None:
             print("optuna: not installed, left out")
-            return
-        theirs = with_optuna(Path(folder), trials) / trials
-        print(f"optuna, SQLite, a process per trial: {theirs:.2f} s a trial")
-        print(f"ratio: {ours / theirs:.2f}")
+        else:
+            show("optuna, SQLite, a process per trial", with_optuna(Path(folder), trials) / trials, ours, floor)
+        ray = with_ray_tune(Path(folder), trials, settings.peers)
+        if isinstance(ray, str):
+            print(f"ray tune: left out: {ray}")
+        else:
+            torch = "" if ray["has_torch"] else ", without torch, which is not installed there"
+            show(f"ray tune {ray['version']}, an actor per trial{torch}", ray["seconds"] / trials, ours, floor)
+
+
+def show(name: str, theirs: float, ours: float, floor: float) -> None:
+    """A peer's line."""
+    print(
+        f"{name}: {theirs:.3f} s a trial, {theirs - floor:.3f} s beyond the process; trek / peer: {ours / theirs:.2f}"
+    )
+
+
+def bare(trials: int) -> float:
+    """Seconds of the processes alone."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: _run_peer_trial(0.1), range(trials)))
+    return time.perf_counter() - start
 
 
 def with_trek(folder: Path, trials: int) -> float:
@@ -89,13 +116,26 @@ def with_optuna(folder: Path, trials: int) -> float:
 
     def objective(trial: optuna.Trial) -> float:
         lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
-        done = subprocess.run([sys.executable, "-c", PEER, str(lr)], check=True, capture_output=True, text=True)
-        return float(done.stdout)
+        return _run_peer_trial(lr)
 
     start = time.perf_counter()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda count: study.optimize(objective, n_trials=count), [trials - trials // 2, trials // 2]))
     return time.perf_counter() - start
+
+
+def with_ray_tune(folder: Path, trials: int, python: str) -> Any:
+    """What Ray Tune's script tells, or why it could not."""
+    script = Path(__file__).parent / "peers" / "ray_tune_trials.py"
+    command = [python, str(script), str(trials), str(folder / "ray")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
+    return json.loads(told[-1]) if done.returncode == 0 else (told or ["it said nothing"])[-1]
+
+
+def _run_peer_trial(lr: float) -> float:
+    done = subprocess.run([sys.executable, "-c", PEER, str(lr)], check=True, capture_output=True, text=True)
+    return float(done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""Metrics logged one by one with MLflow into SQLite, at once and behind the caller's back: seconds, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+
+
+def log(rows: int, *, synchronous: bool) -> float:
+    """Seconds that the calls take; what is behind them has been written when the run ends."""
+    with mlflow.start_run():
+        mlflow.log_metric("loss", 0.5, step=0)  # the first call makes what the others find
+        start = time.perf_counter()
+        for at in range(rows):
+            mlflow.log_metric("loss", 0.5, step=at + 1, synchronous=synchronous)
+        return time.perf_counter() - start
+
+
+def main(rows: int, folder: str) -> None:
+    """Log both ways and print."""
+    mlflow.set_tracking_uri(f"sqlite:///{Path(folder) / 'mlflow.db'}")
+    seconds = {"synchronous": log(rows, synchronous=True), "asynchronous": log(rows, synchronous=False)}
+    print(json.dumps({**seconds, "version": mlflow.__version__}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
