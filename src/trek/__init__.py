@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from trek.client.client import Client
     from trek.data.expressions import col
     from trek.data.loaders import DataLoader
+    from trek.experiments.checkpoint import Checkpoint
     from trek.experiments.experiment import Experiment
     from trek.experiments.hparams import hparams
     from trek.flow import Flow
     from trek.train import arguments
-    from trek.train.checkpoints import Checkpoint
     from trek.train.finders import find_batch_size, find_learning_rate
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # name -> the module that holds it, or that it is
 _HOMES = {
-    "Checkpoint": "trek.train.checkpoints",
+    "Checkpoint": "trek.experiments.checkpoint",
     "Client": "trek.client.client",
     "DataLoader": "trek.data.loaders",
     "Experiment": "trek.experiments.experiment",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+import torch
 
 import trek
 from trek.client.client import Client
@@ -26,6 +29,13 @@ def test_an_experiment_is_created_awaited_and_read(shell: Shell) -> None:
         assert set(frame["trial"]) == {best.id, second.id}
         assert frame["validation_error"].min() == best.best_metric
         assert set(experiment.checkpoint().state_dict()) == {"weight", "bias"}
+        assert best.checkpoint is not None
+        model = trek.Checkpoint(best.checkpoint[:8], client=client).load()
+        assert type(model).__name__ == "Linear"
+        assert torch.equal(model.state_dict()["weight"], experiment.checkpoint().state_dict()["weight"])
+        assert "model_def" not in sys.modules, "what the experiment's code is called is nobody else's concern"
+        with pytest.raises(trek.TrekError, match="does not exist"):
+            trek.Checkpoint("0000", client=client)
         assert trek.Experiment.get(experiment.id, client=client).trials == experiment.trials
         with pytest.raises(trek.TrekError, match="does not exist"):
             trek.Experiment.get(99, client=client)

@@ -71,6 +71,16 @@ def create(
                 render.show_json(created)
 
 
+@experiment.command()
+def schema() -> None:
+    """Print the JSON Schema of configs, for editors."""
+    import json
+
+    from trek.experiments.config_schema import config_schema
+
+    click.echo(json.dumps(config_schema(), indent=2))
+
+
 @experiment.command("list")
 @click.option("--all", "with_archived", is_flag=True, help="Archived ones too.")
 @listing_options

@@ -53,8 +53,11 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     """Show a template."""
     import yaml
 
+    from trek.control.masking import masked
+
     with connect(obj) as client:
-        found = client.template(name)
+        told = client.template(name)
+    found = told.model_copy(update={"config": masked(told.config)})
     if as_json:
         render.show_json(found)
     else:

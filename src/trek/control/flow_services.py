@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowStep, FlowSummary
 from trek.control.flow_tables import FlowRunRow, FlowStepRow
+from trek.control.masking import masked
 from trek.control.service_base import ServiceBase
 from trek.errors import InputError, NotFound
 from trek.flow import records
@@ -66,7 +67,7 @@ class FlowServices(ServiceBase):
         owner = self.flow_run_owner(flow, run)
         own = records.own_run(flow, run, home=self._layout.home)
         if own is not None:
-            return own.model_copy(update={"owner": owner or ""})
+            return own.model_copy(update={"owner": owner or "", "params": masked(own.params)})
         if owner is None:
             raise NotFound(f"flow {flow!r} has no run {run!r}. See `trek flow list {flow}`.")
         return self._sent_run(flow, run)
@@ -87,7 +88,7 @@ class FlowServices(ServiceBase):
         runs = {row.id: FlowRun.model_validate(_describe(row)) for row in rows}
         for own in records.own_runs(flow, home=self._layout.home):
             owner = runs[own.id].owner if own.id in runs else ""
-            runs[own.id] = own.model_copy(update={"owner": owner})
+            runs[own.id] = own.model_copy(update={"owner": owner, "params": masked(own.params)})
         return sorted(runs.values(), key=lambda one: (one.started_s, one.id), reverse=True)
 
     def _sent_run(self, flow: str, run: str) -> FlowRunDetails:
@@ -120,9 +121,13 @@ def _to_row(record: FlowRunDetails, *, owner: str) -> FlowRunRow:
 
 
 def _describe(row: FlowRunRow) -> dict[str, Any]:
-    names = ("id", "flow", "owner", "params", "source", "started_s", "ended_s", "num_steps", "error")
+    names = ("id", "flow", "owner", "source", "started_s", "ended_s", "num_steps", "error")
     is_lost = row.state == "running" and time.time() - row.heard_s > SILENCE_S
-    return {**{name: getattr(row, name) for name in names}, "state": "interrupted" if is_lost else row.state}
+    return {
+        **{name: getattr(row, name) for name in names},
+        "state": "interrupted" if is_lost else row.state,
+        "params": masked(row.params),
+    }
 
 
 def _save_steps(session: Session, record: FlowRunDetails) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trek.client import models
+from trek.control.masking import masked
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ModelRow, ModelVersionRow, TemplateRow
 from trek.errors import InputError, NotFound
@@ -82,10 +83,10 @@ class Registry:
         with self._store.reading() as session:
             return [_template(row) for row in session.scalars(select(TemplateRow).order_by(TemplateRow.name))]
 
-    def template(self, name: str) -> models.Template:
-        """One template."""
+    def template(self, name: str, *, is_masked: bool = True) -> models.Template:
+        """One template; unmasked for those who lay configs over it."""
         with self._store.reading() as session:
-            return _template(_find_template(session, name))
+            return _template(_find_template(session, name), is_masked=is_masked)
 
     def delete_template(self, name: str) -> None:
         """Forget a template."""
@@ -123,5 +124,6 @@ def _model(session: Session, row: ModelRow) -> models.RegisteredModel:
     )
 
 
-def _template(row: TemplateRow) -> models.Template:
-    return models.Template(name=row.name, config=row.config, owner=row.owner, created_s=row.created_s)
+def _template(row: TemplateRow, *, is_masked: bool = True) -> models.Template:
+    config = masked(row.config) if is_masked else row.config
+    return models.Template(name=row.name, config=config, owner=row.owner, created_s=row.created_s)

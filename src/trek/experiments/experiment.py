@@ -13,12 +13,11 @@ from trek.errors import InputError, NotFound, OutsideError, TrainingError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.entrypoint import check_entrypoint
 from trek.experiments.package import pack
-from trek.world import trek_home
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trek.train.checkpoints import Checkpoint
+    from trek.experiments.checkpoint import Checkpoint
 
 POLL_S = 0.25
 
@@ -102,18 +101,13 @@ class Experiment:
 
     def checkpoint(self, trial_id: int | None = None) -> Checkpoint:
         """The newest checkpoint of a trial, the best trial's without one; fetched where it is on another machine."""
-        from trek.train.checkpoints import Checkpoint
+        from trek.experiments.checkpoint import Checkpoint
 
         chosen = trial_id if trial_id is not None else self.details.best_trial
         uuid = self._client.trial(chosen).checkpoint if chosen is not None else None
         if uuid is None:
             raise NotFound(f"experiment {self.id} has no checkpoint of trial {chosen}.")
-        path = Path(self._client.checkpoint(uuid).path)
-        if not path.is_dir():
-            path = trek_home() / "downloads" / uuid
-            if not path.is_dir():
-                self._client.download_checkpoint(uuid, path)
-        return Checkpoint(path)
+        return Checkpoint(uuid, client=self._client)
 
     def to_pandas(self, *, group: str | None = None) -> pd.DataFrame:
         """Every reported row of every trial: trial, group, batches, epoch, metrics, and hyperparameters as hparams.*"""

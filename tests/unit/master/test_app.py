@@ -190,6 +190,23 @@ def _prepare(services: Services) -> None:
         session.merge(CheckpointTable(uuid="u", trial_id=1, batches=1, path="/nowhere", num_bytes=0, time_s=1.0))
 
 
+async def test_secrets_of_templates_and_flows_are_masked(app: FastAPI, services: Services) -> None:
+    accounts = Accounts(services._store)
+    accounts.create_user(models.CreateUser(name="vic", password="correct horse", role="viewer"))
+    viewer = {"authorization": f"Bearer {accounts.create_token('vic', models.CreateToken()).token}"}
+    secret = {"data": {"api_key": "s3cret"}}
+    await ask(app, "POST", "/api/v1/templates", json={"name": "t", "config": secret})
+    params = {"api_key": "s3cret", "lr": 0.1}
+    run = FlowRunDetails(id="r", flow="f", state="done", started_s=1.0, params=params)
+    services.save_flow_run("f", "r", run, owner="ed")
+    for path in ("/templates", "/flows", "/flows/f/runs", "/flows/f/runs/r"):
+        assert "s3cret" not in (await ask(app, "GET", f"/api/v1{path}")).text
+    assert "s3cret" not in (await ask(app, "GET", "/api/v1/templates/t", headers=viewer)).text
+    assert (await ask(app, "GET", "/api/v1/templates/t")).json()["config"] == secret, (
+        "whoever creates experiments of it"
+    )
+
+
 async def test_experiments_come_in_pages(app: FastAPI, services: Services) -> None:
     with services._store.writing() as session:
         for number in range(1, 6):

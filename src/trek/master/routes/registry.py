@@ -52,8 +52,9 @@ def make_router(registry: Registry, services: Services, auth: Auth) -> APIRouter
         return registry.templates()
 
     @router.get("/templates/{name}", dependencies=viewer)
-    def get_template(name: str) -> models.Template:
-        return registry.template(name)
+    def get_template(name: str, request: Request) -> models.Template:
+        """Its secrets are shown to those alone who may create experiments of it."""
+        return registry.template(name, is_masked=auth.identify(request).role == "viewer")
 
     @router.post("/templates", status_code=201, dependencies=editor)
     def set_template(body: models.Template, request: Request) -> models.Template:

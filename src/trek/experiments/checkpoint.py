@@ -1,0 +1,85 @@
+"""Checkpoint: of a folder, or of the control plane by its id; fetched, and loaded with the code that trained it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trek.client.client import Client
+from trek.errors import NotFound
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.entrypoint import load_entrypoint
+from trek.experiments.package import unpack_once
+from trek.train import checkpoints
+from trek.world import trek_home
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from trek.train.trial import Trial
+
+_ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?")
+
+
+class Checkpoint(checkpoints.Checkpoint):
+    """One checkpoint: the folder it lies in, or the beginning of its id at the control plane that commands use.
+
+    With an id, `client` says which control plane. Files that are not on this machine are fetched, once, to
+    `$TREK_HOME/downloads`.
+    """
+
+    def __init__(self, place: Path | str, *, client: Client | None = None) -> None:
+        self._client: Client | None = None
+        self._experiment_id: int | None = None
+        if isinstance(place, str) and _ID.fullmatch(place) and not Path(place).exists():
+            place = self._fetch(place, client or Client())
+        super().__init__(place)
+
+    def load(self, trial_class: type[Trial] | None = None) -> nn.Module:
+        """The trained model in evaluation mode. Found by id, it is built by its experiment's code, which this runs."""
+        if trial_class is None and self._client is not None and self._experiment_id is not None:
+            trial_class = _trial_class(self._client, self._experiment_id)
+        return self.load_model(trial_class)
+
+    def _fetch(self, uuid: str, client: Client) -> Path:
+        found = client.checkpoint(uuid)
+        if found.is_deleted:
+            raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
+        self._client, self._experiment_id = client, found.experiment_id
+        path = Path(found.path)
+        if not path.is_dir():
+            path = trek_home() / "downloads" / found.uuid
+            if not path.is_dir():
+                client.download_checkpoint(found.uuid, path)
+        return path
+
+
+def _trial_class(client: Client, experiment_id: int) -> type[Trial] | None:
+    """The Trial of an experiment from its own archive; None for a command, whose loop only it knows."""
+    details = client.experiment(experiment_id)
+    config = ExperimentConfig.parse(details.config)
+    if config.command is not None:
+        return None
+    code = trek_home() / "downloads" / f"code-{details.archive[:16]}"
+    unpack_once(client.archive(details.archive), code)
+    with _alone(config.trial_class.partition(".")[0].partition(":")[0]):
+        return load_entrypoint(config.trial_class, code)
+
+
+@contextmanager
+def _alone(module: str) -> Iterator[None]:
+    """Import within the block as if nothing had been imported by this name, and leave things as they were after it."""
+    path = list(sys.path)
+    names = [name for name in sys.modules if name == module or name.startswith(f"{module}.")]
+    before = {name: sys.modules.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:
+            del sys.modules[name]
+        sys.modules.update(before)
