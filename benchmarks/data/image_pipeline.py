@@ -4,8 +4,8 @@
 
 Time counts from arrays in memory to the last batch, storing included. Every contender stores what its documentation
 suggests for such rows and gives float32 batches; Trek and the hand-written loop keep bytes on disk and cast per batch.
-Every contender runs once with few rows first, so that imports and starting engines do not count; then they alternate, and
-each one's best counts. Peers come with `pip install 'trek[bench]'`; those not installed are left out, and said so.
+Every contender runs once with few rows first, so that imports and starting engines do not count; then they take turns,
+and each one's best counts. Peers come with `pip install 'trek[bench]'`; those that are missing are left out and named.
 """
 
 from __future__ import annotations

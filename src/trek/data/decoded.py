@@ -32,12 +32,12 @@ _log = logging.getLogger("trek.data")
 
 def decode_for_all(table: Table) -> pa.Table:
     """The rows of `table`, to be read and never written to: in memory when they are few, else mapped."""
-    few = _few_rows(table)
+    folder = trek_home() / "cache" / "decoded"
+    path = folder / table.fingerprint()[:32]
+    few = None if path.exists() else _few_rows(table)
     if few is not None:
         return few
-    folder = trek_home() / "cache" / "decoded"
     _remove_unused(folder)
-    path = folder / table.fingerprint()[:32]
 
     def say(manifest: Manifest) -> None:
         size = sum(shard.bytes for shard in manifest.shards)
@@ -45,6 +45,7 @@ def decode_for_all(table: Table) -> pa.Table:
 
     source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
     os.utime(path / MANIFEST)
+    pa.default_memory_pool().release_unused()  # what decoding took would stay with the process for as long as it trains
     return _mapped(source)
 
 
