@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -62,6 +63,20 @@ OPEN = {("/health", "get"), ("/api/v1/login", "post")}
 def routes(app: FastAPI) -> list[tuple[str, str]]:
     found = [(path, method) for path, item in app.openapi()["paths"].items() for method in item]
     return [route for route in found if route not in OPEN]
+
+
+def all_routes(routes: Iterable[Any]) -> Iterator[Any]:
+    """Routes of the application and of the routers in it, those that the OpenAPI does not show too."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from all_routes(inner.routes) if inner is not None else [route]
+
+
+def test_no_route_hides_from_the_tables(app: FastAPI) -> None:
+    found = list(all_routes(app.routes))
+    shown = [route for route in found if getattr(route, "include_in_schema", False)]
+    assert {route.path for route in found if route not in shown} == {"/openapi.json", "/docs", "/docs/oauth2-redirect"}
+    assert sum(len(route.methods) for route in shown) == len(routes(app)) + len(OPEN)
 
 
 def filled(path: str) -> str:
