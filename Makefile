@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check format bench campaign docs clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,11 +30,14 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Benchmarks print ratios, campaigns kill things at random; both want a quiet machine. Peers come with the extra `bench`.
+# Benchmarks print ratios and want a quiet machine. Peers come with the extra `bench`.
 bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
 	for script in $$(ls benchmarks/*/*.py | grep -v /gpu.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
-	$(BIN)/python -m pytest -m campaign --timeout 3600
+
+# Thousands of kills, requests and configs; the longest takes a quarter of an hour.
+campaign: $(VENV)/.dev
+	$(BIN)/python -m pytest -m campaign --timeout 3600 $(ARGS)
 
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
