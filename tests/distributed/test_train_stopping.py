@@ -34,7 +34,6 @@ class Slow(PointsTrial):
 if __name__ == "__main__":
     result = trek.fit(
         Slow, hparams=HPARAMS, max_length=trek.epochs(2), workers=int(os.environ["WORKERS"]), name="run",
-        show_progress=False,
     )
     print("stopped for", result.stop_reason, "after", result.checkpoint.batches)
 """
@@ -88,6 +87,7 @@ def test_a_signal_saves_and_ends_well_and_the_run_goes_on_to_the_bit(
     assert out.startswith("stopped for signal after "), out
     assert 5 <= int(out.split()[-1]) < 76
     assert "Traceback" not in err
+    assert "saved; go on with resume=\"latest\"" in err
     resumed = fit(workers=workers, name="run", resume="latest")
     for name, weights in fit(workers=workers, name="whole").items():
         assert torch.equal(weights, resumed[name])

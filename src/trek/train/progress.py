@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol
@@ -38,3 +39,8 @@ def open_bar(
         return _NoBar()
     bar: AbstractContextManager[Bar] = tqdm(desc=label, total=total, initial=start, leave=leave, disable=None)
     return bar
+
+
+def print_beside_bars(text: str) -> None:
+    """A line for whoever watches, without tearing a bar that is drawn."""
+    tqdm.write(text, file=sys.stderr)

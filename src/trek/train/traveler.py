@@ -46,7 +46,7 @@ from trek.train.optimization import Optimization, StepUnit
 from trek.train.position import Position
 from trek.train.precision import open_precision
 from trek.train.profiling import Profiler, ProfileSettings
-from trek.train.progress import open_bar
+from trek.train.progress import open_bar, print_beside_bars
 from trek.train.schedule import Schedule
 from trek.train.stopping import Stopped, StopRequest
 from trek.train.whereabouts import Lookout
@@ -391,6 +391,11 @@ class Traveler:
             if self.saved_at != self.position.batches:
                 self.save()
             self.archive.wait()
+        if self.stop.reason == "signal" and self._show_progress:
+            saved = (
+                'saved; go on with resume="latest"' if self.archive.is_open else "not saved: it has no checkpoint_dir"
+            )
+            print_beside_bars(f"trek: stopped after batch {self.position.batches}, {saved}.")
         raise Stopped(self.stop.reason)
 
     def _next_check(self) -> float:
