@@ -34,7 +34,7 @@ def decode_for_all(table: Table) -> pa.Table:
     """The rows of `table`, to be read and never written to: in memory when they are few, else mapped."""
     folder = trek_home() / "cache" / "decoded"
     path = folder / table.fingerprint()[:32]
-    few = None if path.exists() else _few_rows(table)
+    few = None if path.exists() else few_rows(table)
     if few is not None:
         return few
     _remove_unused(folder)
@@ -49,7 +49,8 @@ def decode_for_all(table: Table) -> pa.Table:
     return _mapped(source)
 
 
-def _few_rows(table: Table) -> pa.Table | None:
+def few_rows(table: Table) -> pa.Table | None:
+    """All rows in memory, if they are few; None as soon as they are not."""
     held, size = [], 0
     for batch in table:
         held.append(batch)

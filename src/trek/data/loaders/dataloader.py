@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import (
@@ -21,17 +21,22 @@ from torch.utils.data.distributed import DistributedSampler
 from trek.data.loaders.base import Loader
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
+from trek.data.loaders.table import TableLoader, tensors_of
 from trek.data.loaders.tensors import TensorLoader
 from trek.data.order import Order, Tail
 from trek.errors import InputError
 from trek.world import World
+
+if TYPE_CHECKING:
+    from trek.data.table import Table
 
 
 class DataLoader:
     """What to load and in which batches; the same arguments as torch's DataLoader where they mean the same.
 
     `dataset` is a torch Dataset, a tuple or dict of tensors, a Table, or any iterable of batches. `batch_size` counts
-    samples per process. Tensors and Tables are batched in memory. A shuffle depends on the seed and the epoch alone.
+    samples per process. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
+    memory and are there once for all processes. A shuffle depends on the seed and the epoch alone.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class DataLoader:
 
     def bind(self, world: World, *, seed: int) -> Loader:
         """The Loader of one rank of `world`."""
+        if hasattr(self.dataset, "to_torch") and self._needs_no_torch():  # a Table
+            return self._of_table(self.dataset, world, seed)
         in_memory = self._in_memory()
         if in_memory is not None:
             tensors, assemble = in_memory
@@ -88,6 +95,14 @@ class DataLoader:
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
             return StreamLoader(self._stream(), world=world, is_sharded=self.is_sharded)
         return self._mapped(world, seed)
+
+    def _of_table(self, table: Table, world: World, seed: int) -> Loader:
+        table = table.select(*self.columns) if self.columns else table
+        tensors = tensors_of(table)
+        if tensors is None:
+            return TableLoader(table, order=self._order(table.num_rows, world, seed), world=world)
+        order = self._order(len(tensors[0]), world, seed)
+        return TensorLoader(tensors, order=order, world=world, on_device=_fits(tensors, world))
 
     def _mapped(self, world: World, seed: int) -> Loader:
         order: Order | BatchSampler
@@ -114,9 +129,13 @@ class DataLoader:
 
     def _in_memory(self) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
         """The tensors to slice and how a batch is put together; None when the data is not plain tensors."""
-        if self.sampler is not None or self.batch_sampler is not None or self.collate_fn not in (None, default_collate):
+        if not self._needs_no_torch():
             return None
         return _columns(self.dataset, self.columns)
+
+    def _needs_no_torch(self) -> bool:
+        is_ordered_by_us = self.sampler is None and self.batch_sampler is None
+        return is_ordered_by_us and self.collate_fn in (None, default_collate)
 
 
 def as_loader(source: Any, *, world: World, seed: int) -> Loader:
@@ -164,10 +183,6 @@ def _from_torch(loader: TorchDataLoader[Any]) -> DataLoader:
 def _columns(
     dataset: Any, names: Sequence[str] | None
 ) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
-    if hasattr(dataset, "to_torch"):  # a Table
-        dataset = dataset.to_torch()
-        chosen = list(names or dataset)
-        return [dataset[name] for name in chosen], list
     if isinstance(dataset, TensorDataset):
         return dataset.tensors, list
     if isinstance(dataset, Mapping) and dataset and all(isinstance(v, torch.Tensor) for v in dataset.values()):

@@ -1,0 +1,87 @@
+"""Batches of a Table whose rows do not lie in memory as one piece: gathered from mapped files, or streamed.
+
+Which batches there are and what is in them is `trek.data.batches`'s to say; this makes them what a training loop takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from trek.data.loaders.base import Batch, Loader, nothing
+from trek.data.order import Order
+from trek.world import World
+
+if TYPE_CHECKING:
+    from trek.data.batches import Batches
+    from trek.data.table import Table
+
+
+class TableLoader(Loader):
+    """A Table in the order `order` gives its rows. A batch is a list of columns, and a copy where it may be changed."""
+
+    is_pure = True
+
+    def __init__(self, table: Table, *, order: Order, world: World) -> None:
+        self._table = table
+        self._order = order
+        self._world = world
+        self._batches: Batches | None = None
+        self.num_batches = order.num_batches
+        self.batch_records = order.batch_size
+
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+        """This rank's shares from the `start`-th on."""
+        at_start()
+        shares = self._made()
+        shares.epoch = epoch
+        for number, share in enumerate(shares.shares(first=start), start):
+            count, records = len(share[0]), self._order.num_records(number)
+            if not count:
+                yield Batch(self._first_row(), 0, records)
+            else:
+                # Rows in order are views of what is mapped, or of what was read at once: the loop gets its own.
+                fields = list(share) if self._order.shuffle else [column.clone() for column in share]
+                yield Batch(fields, count, records)
+
+    def records(self, epoch: int) -> list[int]:
+        """What the order gives."""
+        return [self._order.num_records(batch) for batch in range(self._order.num_batches)]
+
+    def _made(self) -> Batches:
+        from trek.data.batches import Batches
+
+        if self._batches is None:
+            self._batches = Batches(
+                self._table,
+                self._order.batch_size,
+                shuffle=self._order.shuffle,
+                seed=self._order.seed,
+                world=self._world,
+                tail=self._order.tail,
+                epoch=0,
+            )
+        return self._batches
+
+    def _first_row(self) -> list[torch.Tensor]:
+        """A stand-in, in the one batch of an epoch that may have fewer rows than there are ranks."""
+        return list(self._table.head(1).to_torch().values())
+
+
+def tensors_of(table: Table) -> list[torch.Tensor] | None:
+    """The columns as tensors where they lie in memory, each in one piece; or are few and come from files."""
+    from trek.data.columns import StoredColumns
+    from trek.data.decoded import few_rows
+
+    if StoredColumns.lie_ready(table):
+        whole = table.to_arrow()
+        if any(whole.column(name).num_chunks > 1 for name in whole.column_names):
+            return None
+    elif table._node.is_fixed:
+        few = few_rows(table)
+        if few is None:
+            return None
+        table = type(table).of(few)
+    return list(table.to_torch().values())
