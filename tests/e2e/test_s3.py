@@ -16,6 +16,8 @@ import httpx
 import pytest
 
 import trek
+from trek.client.client import Client
+from trek.client.embedded import running_address
 from trek.testing.shell import Shell, wait_until
 
 MODEL = Path(__file__).parent / "model"
@@ -99,6 +101,10 @@ def test_what_is_in_s3_is_listed_downloaded_loaded_and_deleted(shell: Shell, end
     assert shell.run("checkpoint", "download", kept["uuid"][:8], "-o", str(folder)).returncode == 0
     assert {path.name for path in folder.iterdir()} == {key.rpartition("/")[2] for key in objects(endpoint, "kept/")}
     assert sorted(trek.Checkpoint(folder).state_dict()) == ["bias", "weight"]
+    address = running_address(shell.home)
+    assert address is not None
+    with Client(address) as client:
+        assert type(trek.Checkpoint(kept["uuid"][:8], client=client).load()).__name__ == "Linear"
     assert shell.run("checkpoint", "delete", kept["uuid"], "--yes").returncode == 0
     assert objects(endpoint, "kept/") == []
     assert shell.json("checkpoint", "list") == []
