@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 from pathlib import Path
 
-from trek.testing.shell import Shell
+from trek.testing.shell import Shell, wait_until
 
 
 def test_people_log_in_to_a_master_that_others_can_reach(shell: Shell, tmp_path: Path) -> None:
@@ -15,7 +16,6 @@ def test_people_log_in_to_a_master_that_others_can_reach(shell: Shell, tmp_path:
     assert "needs users" in refused.stderr
     for name, role in (("ann", "admin"), ("vic", "viewer")):
         assert shell.run("user", "create", name, "--role", role, "--password", "correct horse").returncode == 0
-    assert shell.run("cluster", "stop").returncode == 0
     master = shell.start("up", "--host", "0.0.0.0", "--port", "0")
     assert master.stdout is not None
     url = master.stdout.readline().split(" at ")[1].split()[0]
@@ -52,3 +52,20 @@ def test_a_master_that_is_not_there_is_named(shell: Shell) -> None:
     done = shell.run("-m", "http://127.0.0.1:9", "experiment", "list")
     assert done.returncode == 3
     assert "http://127.0.0.1:9" in done.stderr
+
+
+def test_a_master_takes_over_from_the_control_plane_in_the_background(shell: Shell) -> None:
+    created = json.loads(shell.create("--no-follow", "--json", hyperparameters__sleep_s=0.05).stdout)
+    wait_until(lambda: shell.experiment(created["id"])["trials"][0]["state"] == "running")
+    background = shell.control_plane()
+    up = shell.start("up", "--port", "0")
+    try:
+        assert up.stdout is not None
+        assert "Trek master" in up.stdout.readline()
+        wait_until(lambda: not background.is_running())
+        assert "already runs" in shell.run("up", "--port", "0").stderr, "one that a person started is left alone"
+        wait_until(lambda: shell.experiment(created["id"])["state"] == "completed")
+        assert shell.experiment(created["id"])["trials"][0]["restarts"] == 0
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=60)

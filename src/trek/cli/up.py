@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+TAKE_OVER_S = 60.0
+"""How long the trials of a control plane in the background may take to save."""
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -16,12 +19,20 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
 
     Listening beyond this machine demands users: see `trek user create`.
     """
+    from trek.client.embedded import ask_background_to_end
     from trek.master.control_plane import ControlPlane, MasterSettings
     from trek.world import trek_home
 
-    def tell(url: str) -> None:
-        click.echo(f"Trek master at {url} (Ctrl-C ends it; running trials save and go on at the next start)")
-
     home, path = trek_home(), prefix.rstrip("/")
-    settings = MasterSettings(home=home, host=host, port=port, database=database, prefix=path, slots=slots)
+
+    def tell(url: str) -> None:
+        click.echo(f"Trek master at {url}{path} (Ctrl-C ends it; running trials save and go on at the next start)")
+
+    patience_s = 0.0
+    if ask_background_to_end(home):
+        click.echo("Taking over from the control plane that commands started in the background …", err=True)
+        patience_s = TAKE_OVER_S
+    settings = MasterSettings(
+        home=home, host=host, port=port, database=database, prefix=path, slots=slots, patience_s=patience_s
+    )
     ControlPlane(settings, on_ready=tell).serve()

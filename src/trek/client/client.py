@@ -352,7 +352,8 @@ class Client(FlowCalls):
                 method, f"{address.url}/api/v1{path}", params=params, content=content, headers=headers
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise MasterUnreachable(f"no answer from the control plane at {address.url}: {error}.") from error
+            why = str(error).rstrip(".") or type(error).__name__
+            raise MasterUnreachable(f"no answer from the control plane at {address.url}: {why}.") from error
         if response.status_code >= 400:
             raise _error_of(response)
         return response

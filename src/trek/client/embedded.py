@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 from filelock import FileLock
 
-from trek.client.client import Address
+from trek.client.client import Address, Client
 from trek.errors import MasterUnreachable, StorageError
 
 START_TIMEOUT_S = 60.0
@@ -25,6 +25,23 @@ def running_address(home: Path) -> Address | None:
     """Where the control plane of `home` listens; None when it does not run."""
     address = read_address(home / "control.json")
     return address if address is not None and _answers(address) else None
+
+
+def ask_background_to_end(home: Path) -> bool:
+    """Ask the control plane that commands started for themselves to make way; False where there is none.
+
+    Its trials save, and are continued by the next one. One that a person started is left alone.
+    """
+    try:
+        is_background = json.loads((home / "control.json").read_text())["is_background"] is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    address = running_address(home) if is_background else None
+    if address is None:
+        return False
+    with Client(address) as client:
+        client.stop_cluster()
+    return True
 
 
 def read_address(path: Path) -> Address | None:

@@ -30,6 +30,6 @@ def master_url(text: str) -> str:
     """`host`, `host:port` or a URL as a URL."""
     url = text if "://" in text else f"http://{text}"
     scheme, _, rest = url.partition("://")
-    if scheme not in ("http", "https") or not rest.strip("/"):
+    if scheme not in ("http", "https") or not rest.partition("/")[0]:
         raise InputError(f"the master {text!r} is no address. Use one like http://host:8080.")
     return url.rstrip("/")

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,9 @@ class ControlPlane:
         offered = UnderPrefix(app, prefix=self._settings.prefix)
         config = uvicorn.Config(offered, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
         server = _Server(config)
-        with _address_file(self._layout.address_file, url=self._url, token=self._token):
+        is_background = self._settings.idle_s is not None
+        told = {"url": self._url, "token": self._token, "is_background": is_background}
+        with _address_file(self._layout.address_file, told):
             supervisor.start()
             watcher = threading.Thread(target=self._watch, args=(services, supervisor, server), name="trek-watch")
             watcher.start()
@@ -143,8 +145,11 @@ class ControlPlane:
 
     def _check_reach(self) -> None:
         if not is_loopback(self._settings.host) and not self._accounts.has_users:
+            first = (
+                "Start it on 127.0.0.1 with the same --db first, and add one" if self._settings.database else "Add one"
+            )
             raise InputError(
-                f"a master on {self._settings.host} can be reached by others, so it needs users. Add one with "
+                f"a master on {self._settings.host} can be reached by others, so it needs users. {first} with "
                 "`trek user create NAME --role admin`, or listen on 127.0.0.1."
             )
 
@@ -222,13 +227,13 @@ def _shown_host(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _address_file(path: Path, *, url: str, token: str) -> Iterator[None]:
+def _address_file(path: Path, told: Mapping[str, object]) -> Iterator[None]:
     """Tell where we are, to the owner of the home alone; untell it before the door closes."""
     partial = path.with_suffix(".new")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"url": url, "token": token, "pid": os.getpid(), "version": __version__}, file)
+        json.dump({**told, "pid": os.getpid(), "version": __version__}, file)
     partial.replace(path)
     try:
         yield

@@ -87,7 +87,7 @@ def test_a_master_may_be_named_shortly(text: str, url: str) -> None:
     assert master_url(text) == url
 
 
-@pytest.mark.parametrize("text", ["ftp://host", "http://", "file:///etc"])
+@pytest.mark.parametrize("text", ["ftp://host", "http://", "file:///etc", "http:///trek"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="no address"):
         master_url(text)
