@@ -15,7 +15,15 @@ from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
 from trek.control.layout import Layout
-from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, ModelVersionRow, TrialRow
+from trek.control.tables import (
+    CheckpointTable,
+    ExperimentRow,
+    LogTable,
+    MetricBlockTable,
+    MetricTable,
+    ModelVersionRow,
+    TrialRow,
+)
 from trek.errors import InputError, StorageError
 from trek.experiments.checkpoint_address import remove_checkpoint
 from trek.experiments.config import CheckpointStorage, ExperimentConfig
@@ -95,6 +103,22 @@ def expire_logs(session: Session, *, now_s: float) -> int:
             owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
             old = delete(LogTable).where(LogTable.trial_id.in_(owned), LogTable.time_s < now_s - days * 86_400)
             count += cast(CursorResult[Any], session.execute(old)).rowcount
+    return count
+
+
+def expire_metrics(session: Session, *, now_s: float) -> int:
+    """Delete what experiments that ended long enough ago reported, but for their validations; returns how many rows."""
+    count = 0
+    for experiment in session.scalars(select(ExperimentRow).where(ExperimentRow.ended_s.is_not(None))):
+        # Experiments of an earlier release have no such policy.
+        days = experiment.config["retention_policy"].get("metric_retention_days", -1)
+        if days < 0 or (experiment.ended_s or now_s) >= now_s - days * 86_400 or experiment.state not in ENDED:
+            continue
+        owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
+        for table in (MetricTable, MetricBlockTable):
+            old = delete(table).where(table.trial_id.in_(owned), table.group != "validation")
+            gone = cast(CursorResult[Any], session.execute(old)).rowcount
+            count += gone if table is MetricTable else 0
     return count
 
 

@@ -25,7 +25,7 @@ from trek.control.endings import Ending, read_ending
 from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
 from trek.control.log_tail import LogTail
-from trek.control.removal import expire_checkpoints, expire_logs, remove_folders
+from trek.control.removal import expire_checkpoints, expire_logs, expire_metrics, remove_folders
 from trek.control.runs import begin_run, end_run, requests
 from trek.control.scheduler import Occupied, plan
 from trek.control.store import Store
@@ -156,6 +156,7 @@ class Supervisor:
             self._next_tidying_s = time.monotonic() + TIDY_S
             with self._store.writing() as session:
                 expire_logs(session, now_s=time.time())
+                expire_metrics(session, now_s=time.time())
 
     def _collect(self) -> None:
         for running in list(self.running.values()):

@@ -91,9 +91,11 @@ class LogPolicy(Section):
 
 
 class RetentionPolicy(Section):
-    """How long logs stay."""
+    """How long logs and metrics stay; -1 is for ever."""
 
     log_retention_days: int = Field(default=-1, ge=-1)
+    metric_retention_days: int = Field(default=-1, ge=-1)
+    """Counted from the end of the experiment. Validations stay for ever."""
 
 
 class ExperimentConfig(Section):

@@ -11,7 +11,7 @@ import pytest
 
 from trek.client import models
 from trek.control.registry import Registry
-from trek.control.removal import Candidate, expire_logs, expired
+from trek.control.removal import Candidate, expire_logs, expire_metrics, expired
 from trek.errors import InputError, NotFound
 from trek.experiments.config import CheckpointStorage
 
@@ -212,6 +212,21 @@ def test_lines_older_than_the_retention_policy_go(make_plane: MakePlane) -> None
         assert expire_logs(session, now_s=time.time() + 2 * 86_400) == 1
     assert len(plane.services.logs(experiment_id=kept)) == 1
     assert plane.services.logs(experiment_id=dropped) == []
+
+
+def test_metrics_of_long_ended_experiments_go_but_for_their_validations(make_plane: MakePlane) -> None:
+    plane = make_plane(REPORTING.replace("[point]", '[point, {**point, "group": "training"}]') + "outcome('done')")
+    kept = plane.run_to_end(plane.create())
+    short = plane.run_to_end(plane.create(retention_policy={"metric_retention_days": 3}))
+
+    def groups() -> list[list[str]]:
+        return [[point.group for point in plane.services.metrics(one.trials[0].id)] for one in (kept, short)]
+
+    both = ["training", "validation"]
+    for days, expected in ((2, [both, both]), (4, [both, ["validation"]])):
+        with plane.store.writing() as session:
+            assert expire_metrics(session, now_s=time.time() + days * 86_400) == (1 if days == 4 else 0)
+        assert groups() == expected
 
 
 def scaled(plane: Any, number: int, **wanted: int) -> models.Trial:
