@@ -19,7 +19,7 @@ business, nor is what a Trial looks like.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +43,7 @@ from trek.train.length import Length
 from trek.train.loggers.base import Logger
 from trek.train.metrics import Reduction
 from trek.train.optimization import Optimization, StepUnit
+from trek.train.portions import Portion
 from trek.train.position import Position
 from trek.train.precision import open_precision
 from trek.train.profiling import Profiler, ProfileSettings
@@ -60,6 +61,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 # Ranks agree on a stop together; each time costs one tiny message.
 _BATCHES_BETWEEN_AGREEMENTS = 16
+_AS_IT_IS = nullcontext()
 
 
 class Traveler:
@@ -205,12 +207,8 @@ class Traveler:
         with self._bar(label, loader.num_batches, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
-                self._num_samples = portion.num_samples
-                if portion.num_samples:
+                with self._counting(portion):
                     yield portion.data
-                else:
-                    with self.journal.standing_in():
-                        yield portion.data
                 bar.update()
                 self._beat()
                 optimization.end_batch(position.batches)
@@ -338,12 +336,8 @@ class Traveler:
         self.begin_validation()
         with self._bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
-                self._num_samples = portion.num_samples
-                if portion.num_samples:
+                with self._counting(portion):
                     yield portion.data
-                else:
-                    with self.journal.standing_in():
-                        yield portion.data
                 bar.update()
                 self._beat()
 
@@ -419,6 +413,11 @@ class Traveler:
         """Save if an epoch ends that is one to save at. Within `epochs` after its whole body: with its validation."""
         if self._checkpoints.epochs is not None and self._checkpoints.is_due(self.position):
             self.save()
+
+    def _counting(self, portion: Portion) -> AbstractContextManager[Any]:
+        """Around a batch in the caller's hands: what is logged there counts by its samples, of a stand-in nothing."""
+        self._num_samples = portion.num_samples
+        return _AS_IT_IS if portion.num_samples else self.journal.standing_in()
 
     def _train_mode(self) -> None:
         for model in self.optimization.models:
