@@ -2,8 +2,8 @@
 
     hparams.lr < 0.1 and (state = completed or not best_metric > 3)
 
-Names are keys of the row, with dots for nested ones; `metric` is the best value of the searcher's metric. `~` finds a
-text within another. A row without the key does not match, and sorts last.
+Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric; `hparams` of an
+experiment are its best trial's. `~` finds a text within another. A row without the key does not match, and sorts last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trek.errors import InputError
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
 _TOKEN = re.compile(r"\s*(<=|>=|!=|==|[<>=~()]|'[^']*'|\"[^\"]*\"|[^\s<>=!~()'\"]+)")
-_ALIASES = {"metric": "best_metric", "hparams": "hyperparameters"}
+_ALIASES = {"metric": ("best_metric", "metric"), "hparams": ("hparams", "best_hparams", "hyperparameters")}
 _MISSING = object()
 
 
@@ -149,10 +149,14 @@ def _compare(compare: Callable[[Any, Any], bool], value: Any, wanted: Any) -> bo
 
 
 def _lookup(row: Row, dotted: str) -> Any:
-    head, _, rest = dotted.partition(".")
+    head, *rest = dotted.split(".")
+    found = (_walk(row, [first, *rest]) for first in _ALIASES.get(head, (head,)))
+    return next((value for value in found if value is not _MISSING), _MISSING)
+
+
+def _walk(row: Row, keys: Sequence[str]) -> Any:
     value: Any = row
-    first = _ALIASES[head] if _ALIASES.get(head) in row else head
-    for key in [first, *(rest.split(".") if rest else [])]:
+    for key in keys:
         if not isinstance(value, Mapping) or key not in value:
             return _MISSING
         value = value[key]

@@ -36,6 +36,8 @@ class Experiment(Model):
     hyperparameters: dict[str, Any] = {}
     best_metric: float | None = None
     best_trial: int | None = None
+    best_hparams: dict[str, Any] = {}
+    """Of the best trial."""
     num_trials: int = 0
     labels: list[str] = []
     owner: str = ""

@@ -102,7 +102,12 @@ class ExperimentServices(ServiceBase):
                     select(TrialRow.experiment_id, func.count()).where(owned).group_by(TrialRow.experiment_id)
                 ).all()
             )
-        return [views.experiment(row, num_trials=counts.get(row.id, 0)) for row in rows]
+            winners = select(TrialRow.id, TrialRow.hparams).where(TrialRow.id.in_([row.best_trial for row in rows]))
+            best: dict[int | None, Any] = {one.id: one.hparams for one in session.execute(winners)}
+        return [
+            views.experiment(row, num_trials=counts.get(row.id, 0), best_hparams=best.get(row.best_trial, {}))
+            for row in rows
+        ]
 
     def experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """One experiment with its trials."""

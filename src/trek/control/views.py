@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from sqlalchemy import Row
@@ -15,9 +16,10 @@ from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, Metric
 from trek.experiments.config import ExperimentConfig
 
 
-def experiment(row: ExperimentRow, *, num_trials: int) -> models.Experiment:
+def experiment(row: ExperimentRow, *, num_trials: int, best_hparams: Mapping[str, Any]) -> models.Experiment:
     """As lists show it."""
-    return models.Experiment(**_experiment_fields(row), num_trials=num_trials)  # type: ignore[arg-type]
+    best = masked(best_hparams)
+    return models.Experiment(**_experiment_fields(row), num_trials=num_trials, best_hparams=best)  # type: ignore[arg-type]
 
 
 def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.ExperimentDetails:
@@ -26,6 +28,7 @@ def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.Exp
     return models.ExperimentDetails(
         **_experiment_fields(row),  # type: ignore[arg-type]
         num_trials=len(trials),
+        best_hparams=masked(next((one.hparams for one in trials if one.id == row.best_trial), {})),
         config=masked(row.config),
         archive=row.archive,
         provenance=row.provenance,

@@ -76,3 +76,12 @@ def test_rows_sort_either_way_with_those_that_lack_the_key_last() -> None:
 def test_values_of_different_kinds_are_not_sorted() -> None:
     with pytest.raises(InputError, match="different kinds"):
         sort_rows([{"x": 1}, {"x": "a"}], "x", get=lambda row: row)
+
+
+def test_an_experiments_hparams_are_its_best_trials() -> None:
+    searched = {"hyperparameters": {"lr": {"type": "log"}, "depth": 2}, "best_hparams": {"lr": 0.01, "depth": 2}}
+    assert parse_where("hparams.lr<0.1 and hparams.depth=2")(searched)
+    assert not parse_where("hparams.lr<0.1")({**searched, "best_hparams": {}}), "nothing is known of it yet"
+    assert sort_rows([{"hparams": {"lr": 2}}, {"hparams": {"lr": 1}}], "hparams.lr", get=dict)[0] == {
+        "hparams": {"lr": 1}
+    }
