@@ -25,6 +25,8 @@ _FUNCTIONS = {
     "count_distinct": "count_distinct",
 }
 _ORDERED = {"first", "last"}
+_OF_NUMBERS = {"sum", "mean", "std", "var"}
+_OF_TRUTHS = {"any", "all"}
 
 Words = Mapping[str, str | tuple[str, str]]
 """`{"x": "sum"}`, or with a new name `{"total": ("x", "sum")}`; `("*", "count")` counts rows."""
@@ -41,6 +43,8 @@ class Aggregate:
 
 def parse_aggregates(words: Words, schema: pa.Schema) -> list[Aggregate]:
     """The aggregates that `words` ask for, checked against the columns."""
+    if not words:
+        raise InputError('reduce() needs at least one aggregate, such as {"x": "sum"} or {"n": ("*", "count")}.')
     parsed = [
         Aggregate(name, name, asked) if isinstance(asked, str) else Aggregate(name, asked[0], asked[1])
         for name, asked in words.items()
@@ -74,6 +78,15 @@ def _check(aggregate: Aggregate, schema: pa.Schema) -> None:
             f"{aggregate.function!r} is not for column {aggregate.column!r} of type {kind}. "
             "Give reduce() a function over arrays instead."
         )
+    if aggregate.function in _OF_NUMBERS and not _is_number(kind):
+        raise InputError(f"{aggregate.function!r} is for numbers; column {aggregate.column!r} has type {kind}.")
+    if aggregate.function in _OF_TRUTHS and not pa.types.is_boolean(kind):
+        raise InputError(f"{aggregate.function!r} is for true and false; column {aggregate.column!r} has type {kind}.")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return any(check(kind) for check in (*checks, pa.types.is_duration))
 
 
 def _ask(aggregate: Aggregate) -> tuple[object, ...]:

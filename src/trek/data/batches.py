@@ -82,10 +82,11 @@ class Batches:
         """The batches as a torch IterableDataset, for `DataLoader(dataset, batch_size=None)` with any num_workers."""
         return BatchDataset(self)
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the next batch begins: the epoch, and the global row in it."""
         return {
             "seed": self.order.seed,
+            "shuffle": self.order.shuffle,
             "epoch": self.epoch,
             "row": self._next_batch * self.order.batch_size,
             "num_rows": self.order.num_rows,
@@ -93,11 +94,16 @@ class Batches:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next iteration begin where `state` was taken, whatever world it was taken in."""
-        if (state["num_rows"], state["seed"]) != (self.order.num_rows, self.order.seed):
+        if missing := {"seed", "epoch", "row", "num_rows"} - state.keys():
+            raise InputError(f"this is no state of batches: it lacks {', '.join(sorted(missing))}.")
+        order = self.order
+        if (state["num_rows"], state["seed"]) != (order.num_rows, order.seed):
             raise InputError(
                 f"the state is of {state['num_rows']} rows with seed {state['seed']}, these batches of "
-                f"{self.order.num_rows} rows with seed {self.order.seed}; it does not fit."
+                f"{order.num_rows} rows with seed {order.seed}; it does not fit."
             )
+        if state.get("shuffle", order.shuffle) != order.shuffle:
+            raise InputError(f"the state was taken with shuffle={state['shuffle']}; it does not fit these batches.")
         if state["row"] % self.order.batch_size:
             raise InputError(
                 f"the state stands at row {state['row']}, which begins no batch of {self.order.batch_size}. "

@@ -19,6 +19,7 @@ _SYMBOLS = {
     "subtract": "-",
     "multiply": "*",
     "divide": "/",
+    "mod": "%",
     "less": "<",
     "less_equal": "<=",
     "greater": ">",
@@ -55,7 +56,7 @@ class Expression:
         try:
             if self.function == "divide":  # Arrow truncates between integers, Python does not
                 arguments = [pc.cast(a, pa.float64()) if _is_integer(a) else a for a in arguments]
-            return pc.call_function(self.function, arguments)
+            return _remainder(*arguments) if self.function == "mod" else pc.call_function(self.function, arguments)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise InputError(f"cannot compute {self!r}: {error}.") from error
 
@@ -106,6 +107,9 @@ class Expression:
     def __rtruediv__(self, other: Any) -> Expression:
         return Expression("divide", (other, self))
 
+    def __mod__(self, other: Any) -> Expression:
+        return Expression("mod", (self, other))
+
     def __neg__(self) -> Expression:
         return Expression("negate", (self,))
 
@@ -154,6 +158,16 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name not in batch.schema.names:
         raise InputError(f"column {name!r} does not exist. There are: {', '.join(batch.schema.names)}.")
     return batch.column(batch.schema.names.index(name))
+
+
+def _remainder(value: Any, divisor: Any) -> Any:
+    """What is left of a division, with the sign of the divisor, as Python has it."""
+    import pyarrow.compute as pc
+
+    whole = pc.divide(value, divisor)
+    left = pc.subtract(value, pc.multiply(whole if _is_integer(whole) else pc.trunc(whole), divisor))
+    is_other_side = pc.and_(pc.not_equal(left, 0), pc.not_equal(pc.less(left, 0), pc.less(divisor, 0)))
+    return pc.if_else(is_other_side, pc.add(left, divisor), left)
 
 
 def _is_integer(value: Any) -> bool:

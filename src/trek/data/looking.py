@@ -42,7 +42,7 @@ class _Figures:
     def __init__(self, field: pa.Field) -> None:
         self.field = field
         self.count = self.missing = self.numbers = 0
-        self.total = self.squares = 0.0
+        self.mean = self.squares = 0.0
         self.least: Any = None
         self.greatest: Any = None
         self.texts: set[Any] | None = set()
@@ -57,8 +57,8 @@ class _Figures:
             self.texts = self.texts if len(self.texts) <= _MOST_DISTINCT else None
 
     def row(self) -> dict[str, Any]:
-        mean = self.total / self.numbers if self.numbers else None
-        spread = max(self.squares / self.numbers - mean**2, 0.0) ** 0.5 if mean is not None else None
+        mean = self.mean if self.numbers else None
+        spread = (self.squares / (self.numbers - 1)) ** 0.5 if self.numbers > 1 else None
         return {
             "column": self.field.name,
             "type": tensors.type_name(self.field.type),
@@ -79,9 +79,13 @@ class _Figures:
     def _add_numbers(self, values: np.ndarray) -> None:
         if not values.size:
             return
+        # Means and squares of differences are put together batch by batch: sums of squares would lose large numbers.
+        mean = float(values.mean(dtype=np.float64))
+        squares = float(np.square(values.astype(np.float64) - mean).sum())
+        apart, before = mean - self.mean, self.numbers
         self.numbers += values.size
-        self.total += float(values.sum(dtype=np.float64))
-        self.squares += float(np.square(values, dtype=np.float64).sum())
+        self.mean += apart * values.size / self.numbers
+        self.squares += squares + apart**2 * before * values.size / self.numbers
         least, greatest = values.min().item(), values.max().item()
         self.least = least if self.least is None else min(self.least, least)
         self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)

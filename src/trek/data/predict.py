@@ -31,6 +31,11 @@ class Predict(Step):
         super().__init__(node)
         if batch_size < 1:
             raise InputError(f"batch size must be at least 1, got {batch_size}.")
+        if not callable(model) and not hasattr(model, "load_model"):
+            raise InputError(
+                f"predict() needs a model, a function or a checkpoint, got {type(model).__name__} {model!r:.60}. "
+                "Of a checkpoint's path make one: trek.Checkpoint(path)."
+            )
         self.model = model
         self.columns = list(columns)
         self.output = output

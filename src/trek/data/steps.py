@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -262,9 +263,7 @@ class RequireFinite(Step):
 class Compute(Step):
     """A function over a whole partition: `f(batches, context)`, which yields batches (dicts of arrays)."""
 
-    def __init__(
-        self, node: Node, function: Callable[[Iterator[Any], Context], Any], *, side_nodes: Mapping[str, Node]
-    ) -> None:
+    def __init__(self, node: Node, function: Callable[..., Any], *, side_nodes: Mapping[str, Node]) -> None:
         super().__init__(node)
         self.function = function
         self.side_nodes = dict(side_nodes)
@@ -297,7 +296,7 @@ class Compute(Step):
     def apply(self, batches: Stream, context: Context) -> Stream:
         """What the function yields, or returns, for the partition."""
         where = f"{self.describe()}, partition {context.index}"
-        results = call(self.function, (arrays_of(batch) for batch in batches), context, where=where)
+        results = self._run((arrays_of(batch) for batch in batches), context, where)
         if results is None:
             return
         schema = None
@@ -305,6 +304,33 @@ class Compute(Step):
             batch = to_batch(result, where=where)
             schema = schema or batch.schema
             yield conform(batch, schema, where=where)
+
+    def _run(self, inputs: Iterator[Any], context: Context, where: str) -> Any:
+        if not _takes_collector(self.function):
+            return call(self.function, inputs, context, where=where)
+        collector = Collector()
+        call(self.function, inputs, collector, context, where=where)
+        return collector.collected
+
+
+class Collector:
+    """Takes what a function of `compute` gives instead of yielding it; held until the partition is done."""
+
+    def __init__(self) -> None:
+        self.collected: list[Any] = []
+
+    def collect(self, batch: Any) -> None:
+        """Add a batch, a dict of arrays."""
+        self.collected.append(batch)
+
+
+def _takes_collector(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters) == 3
 
 
 def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:

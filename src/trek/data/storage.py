@@ -10,7 +10,7 @@ from pathlib import Path
 from trek.errors import StorageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR}
+_REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT}
 
 
 @contextmanager

@@ -92,9 +92,10 @@ class Table:
             self._require_columns(sorted(condition.columns))
         return Table(steps.Filter(self._node, condition))
 
-    def compute(self, function: Callable[[Iterator[Any], Context], Any], **side_inputs: Table) -> Table:
+    def compute(self, function: Callable[..., Any], **side_inputs: Table) -> Table:
         """A function over whole partitions: `function(batches, context)` yields batches.
 
+        Or `function(batches, collector, context)`, which gives them to `collector.collect(batch)` instead.
         `context` has index, parallelism, name and worker_id; `context.inputs[name]` holds a side input's columns.
         """
         return Table(steps.Compute(self._node, function, side_nodes={k: v._node for k, v in side_inputs.items()}))
@@ -454,8 +455,8 @@ class _Sink:
 
 
 def _positive(number: int, name: str) -> int:
-    if number < 1:
-        raise InputError(f"{name} must be at least 1, got {number}.")
+    if not hasattr(number, "__index__") or number < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {number!r}.")
     return number
 
 

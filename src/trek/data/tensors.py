@@ -31,6 +31,8 @@ def to_column(values: Any, *, name: str) -> pa.Array:
         values = values.detach().cpu().numpy()
     if isinstance(values, np.ndarray):
         return _from_numpy(values, name=name)
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise InputError(f"column {name!r} is a single value, {values!r}; a column needs one value for each row.")
     return _from_sequence(list(values), name=name)
 
 

@@ -167,10 +167,14 @@ class TimeWindowing(Windowing):
 
     def begin_column(self, begins: np.ndarray) -> pa.Array:
         """Times, in the type of the column."""
+        if pa.types.is_date32(self.kind):
+            return pa.array(begins, pa.int32()).cast(self.kind)
         return pa.array(begins).cast(self.kind)
 
     def _times(self, held: pa.Table, where: str) -> np.ndarray:
         column = held.column(self.column)
+        if pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())
         times: np.ndarray = (column.cast(pa.int64()) if pa.types.is_temporal(column.type) else column).to_numpy()
         back = np.flatnonzero(np.diff(times) < 0)
         if len(back) or column.null_count:
@@ -231,6 +235,10 @@ def _span_of(size: float | timedelta, kind: pa.DataType, by: str) -> float:
         if not isinstance(size, timedelta) or size <= timedelta(0):
             raise InputError(f"{by!r} is a time, so a window spans a timedelta above zero, got {size!r}.")
         return round(size / timedelta(microseconds=1)) * 1000 // _NANOSECONDS[kind.unit]
+    if pa.types.is_date32(kind):
+        if not isinstance(size, timedelta) or size < timedelta(days=1) or size % timedelta(days=1):
+            raise InputError(f"{by!r} is a date, so a window spans a timedelta of whole days, got {size!r}.")
+        return size.days
     if isinstance(size, timedelta) or size <= 0 or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise InputError(f"{by!r} has type {kind}: a window spans a number above zero of it, got {size!r}.")
     return size

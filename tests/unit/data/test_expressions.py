@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import trek
+from trek.data import Table
 from trek.errors import InputError
 
 BATCH = pa.record_batch({"a": [1, 2, 3, None], "b": [4.0, 3.0, 2.0, 1.0], "s": ["x", "y", "x", "z"]})
@@ -51,3 +52,10 @@ def test_an_unknown_column_lists_the_known() -> None:
 def test_a_comparison_that_makes_no_sense_is_one_error() -> None:
     with pytest.raises(InputError, match="cannot compute"):
         (trek.col("s") < 1).evaluate(BATCH)
+
+
+@pytest.mark.parametrize("divisor", [3, -3, 2.5])
+def test_a_remainder_is_pythons(divisor: float) -> None:
+    values = [-7, -6, -1, 0, 1, 6, 7]
+    found = Table.of({"x": values}).with_columns(r=trek.col("x") % divisor).to_numpy()["r"].tolist()
+    assert found == [value % divisor for value in values]

@@ -90,7 +90,7 @@ def test_a_run_that_failed_goes_on_with_the_partitions_that_are_missing(table: T
     ("model", "message"),
     [
         (lambda x, row: x[:2], "gave 2 values of 'prediction' for 33 rows"),
-        (3, "needs a model to call"),
+        (3, "needs a model, a function or a checkpoint, got int 3"),
     ],
 )
 def test_a_wrong_model_is_one_error(model: Any, message: str, table: Table) -> None:

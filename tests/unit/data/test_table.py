@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_show_prints_the_first_rows(table: Table, capsys: pytest.CaptureFixture[
 def test_describe_gives_figures_for_numbers_tensors_and_texts() -> None:
     table = Table.of({"n": [1.0, 3.0, None], "t": ["a", "b", "a"], "i": np.array([[0, 2], [4, 6], [8, 10]])})
     figures = table.partition(2).describe()
-    assert figures.loc["n", ["count", "missing", "min", "max", "mean", "std"]].tolist() == [3, 1, 1, 3, 2, 1]
+    assert figures.loc["n", ["count", "missing", "min", "max", "mean", "std"]].tolist() == [3, 1, 1, 3, 2, 2**0.5]
     assert figures.loc["t", "distinct"] == 2
     assert figures.loc["i", ["min", "max", "mean"]].tolist() == [0, 10, 5]
 
@@ -313,3 +314,36 @@ def write_file(path: Path, table: pa.Table) -> None:
             writer.write_table(table)
     else:
         np.savez(path, **{name: table.column(name).to_numpy() for name in table.column_names})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda t: t.partition("2"), "num_partitions must be a whole number of at least 1, got '2'"),
+        (lambda t: t.batches(2.5), "batch size must be a whole number, got 2.5"),
+        (lambda t: t.reduce({}), "needs at least one aggregate"),
+        (lambda t: t.reduce({"s": "mean"}), "'mean' is for numbers; column 's' has type string"),
+        (lambda t: t.reduce({"x": "any"}), "'any' is for true and false; column 'x' has type int64"),
+        (lambda t: t.predict("runs/7"), r"got str 'runs/7'. Of a checkpoint's path make one: trek.Checkpoint\(path\)"),
+        (lambda t: t.map(lambda b: {"y": 3}).to_arrow(), "rows 0 to 2 of partition 0: column 'y' is a single value, 3"),
+        (lambda t: t.map(lambda b: {"y": "abc"}).to_arrow(), "column 'y' is a single value, 'abc'"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(Table.of({"x": [1, 2, 3], "s": ["a", "b", "c"]}))
+
+
+def test_compute_may_give_its_batches_to_a_collector(table: Table) -> None:
+    def twice(batches: Iterator[Any], collector: Any, context: Any) -> None:
+        for batch in batches:
+            collector.collect({"x": batch["x"] * 2})
+            collector.collect({"x": batch["x"] * 2 + 1})
+
+    assert sorted(table.compute(twice).to_numpy()["x"].tolist()) == list(range(20))
+
+
+def test_describe_keeps_small_spreads_of_large_numbers() -> None:
+    values = 1e12 + np.random.default_rng(0).normal(size=50_000)
+    figures = Table.of({"x": values}).describe()
+    assert figures.loc["x", "std"] == pytest.approx(values.std(ddof=1), rel=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import count, islice
 from typing import Any
 
@@ -152,3 +152,16 @@ def test_a_source_with_has_next_and_next_is_read() -> None:
 
     table = Table.generate(lambda context: Counting(context.index), num_partitions=2)
     assert table.to_numpy()["x"].tolist() == [2, 1, 0, 12, 11, 10]
+
+
+def test_windows_by_date_span_whole_days() -> None:
+    days = [date(2024, 1, day) for day in (1, 2, 3, 6)]
+    table = Table.of({"day": days, "v": [1, 2, 4, 8]})
+    found = table.window(timedelta(days=2), by="day").reduce({"v": "sum"}).to_arrow().to_pylist()
+    assert [(row["window"], row["v"]) for row in found] == [
+        (date(2023, 12, 31), 1),
+        (date(2024, 1, 2), 6),
+        (date(2024, 1, 6), 8),
+    ]
+    with pytest.raises(InputError, match="a timedelta of whole days"):
+        table.window(timedelta(hours=36), by="day")

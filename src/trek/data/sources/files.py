@@ -113,8 +113,8 @@ def _opened(file: FileInfo) -> Iterator[BinaryIO]:
         with fsspec.open(file.url, "rb", compression="infer") as content:
             yield content
     except (pa.ArrowInvalid, EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
-        remedy = f" {TYPES_REMEDY}" if suffix_of(file.url) in TEXTS else ""
-        raise DataUnavailable(f"{file.url} cannot be read: {error}.{remedy}") from error
+        remedy = f" {TYPES_REMEDY}" if suffix_of(file.url) in TEXTS and "conversion error" in str(error) else ""
+        raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}.{remedy}") from error
     except ValueError as error:
         if "range requests" not in str(error):
             raise
