@@ -2,8 +2,8 @@
 
     hparams.lr < 0.1 and (state = completed or not best_metric > 3)
 
-Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric; `hparams` of an
-experiment are its best trial's. `~` finds a text within another. A row without the key does not match, and sorts last.
+Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric, `hparams` of
+an experiment its best trial's. `~` finds a text within another. A row without the key does not match, and sorts last.
 """
 
 from __future__ import annotations

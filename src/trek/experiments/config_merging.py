@@ -7,19 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from trek.errors import InputError
-from trek.search.settings import OLD_LENGTHS
+from trek.search.settings import OLD_LENGTHS, UNITS
 
 _LENGTHS = {"max_length", *OLD_LENGTHS}
 
 
 def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with what `top` says on top of it: mappings are merged, everything else is replaced."""
+    """`base` with what `top` says on top of it: mappings are merged, everything else is replaced.
+
+    What is one choice of several (a hyperparameter, a length in one unit, a searcher) is replaced as a whole.
+    """
     merged = copy.deepcopy(dict(base))
     for key, value in top.items():
+        _drop_other_spellings(merged, key)
         below = merged.get(key)
-        is_merged = isinstance(below, Mapping) and isinstance(value, Mapping) and "type" not in value
+        is_merged = isinstance(below, Mapping) and isinstance(value, Mapping) and not _is_choice(key, below, value)
         merged[key] = laid_over(below, value) if is_merged else copy.deepcopy(value)  # type: ignore[arg-type]
     return merged
+
+
+def _is_choice(key: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    names = {one["name"] for one in (below, value) if isinstance(one.get("name"), str)}
+    is_other_searcher = key == "searcher" and len(names) == 2
+    return "type" in value or is_other_searcher or set(value) <= set(UNITS)
 
 
 def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +51,8 @@ def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 
 
 def _drop_other_spellings(inner: dict[str, Any], key: str) -> None:
-    """A length that is set takes the place of the same length in another spelling, instead of standing beside it."""
-    if key in _LENGTHS:
-        for other in _LENGTHS - {key}:
-            inner.pop(other, None)
+    """A length that is set takes the place of the same length in another spelling or unit, not a place beside it."""
+    for spellings in (_LENGTHS, set(UNITS) if set(inner) <= set(UNITS) else set()):
+        if key in spellings:
+            for other in spellings - {key}:
+                inner.pop(other, None)

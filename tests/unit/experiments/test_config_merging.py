@@ -57,3 +57,20 @@ def test_what_ran_is_recorded(tmp_path: Path) -> None:
     assert found["packages"]["torch"]
     assert found["git"] is None
     assert (provenance(Path(__file__).parent)["git"] or {"commit": "0" * 40})["commit"].isalnum()
+
+
+def test_a_length_in_another_unit_takes_the_place_of_the_first() -> None:
+    below = {"searcher": {"name": "single", "max_length": {"epochs": 2}}}
+    expected = {"searcher": {"name": "single", "max_length": {"batches": 60}}}
+    assert laid_over(below, {"searcher": {"max_length": {"batches": 60}}}) == expected
+    assert with_changes(below, {"searcher.max_length.batches": 60}) == expected
+    assert laid_over(below, {"searcher": {"max_steps": 3}}) == {"searcher": {"name": "single", "max_steps": 3}}
+
+
+def test_another_searcher_takes_the_place_of_the_first_with_all_its_settings() -> None:
+    below = {"searcher": {"name": "asha", "metric": "e", "divisor": 3}}
+    assert laid_over(below, {"searcher": {"name": "single", "metric": "m"}})["searcher"] == {
+        "name": "single",
+        "metric": "m",
+    }
+    assert laid_over(below, {"searcher": {"divisor": 4}})["searcher"] == {"name": "asha", "metric": "e", "divisor": 4}
