@@ -8,6 +8,7 @@ torch's DistributedDataParallel, which overlaps communication with backward.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -44,6 +45,7 @@ class DDP(CollectiveStrategy):
         self._shares_memory = shared_memory and world.device.type == "cpu" and self.backend == "gloo"
         self._host: HostSum | None = None
         self._wrapped: set[nn.Parameter] = set()
+        self._known_flags: dict[Any, torch.Tensor] = {}
 
     def setup(self) -> None:
         """Join the group, and share memory with it where that is possible."""
@@ -104,7 +106,7 @@ class DDP(CollectiveStrategy):
         """
         has_grad = [p.grad is not None for p in parameters]
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-        flags = grads[0].new_tensor(has_grad)
+        flags = self._flags(has_grad, grads[0])
         message = torch.cat([*(g.reshape(-1) for g in grads), flags])
         if self._host is not None:
             self._host.all_reduce(message)
@@ -115,6 +117,13 @@ class DDP(CollectiveStrategy):
         used = has_grad if all(has_grad) else [bool(flag) for flag in flags.tolist()]
         for parameter, part, is_used in zip(parameters, parts, used, strict=True):
             parameter.grad = part.view_as(parameter) if is_used else None
+
+    def _flags(self, has_grad: list[bool], like: torch.Tensor) -> torch.Tensor:
+        """They seldom change, and sending them to a GPU would make it wait in every step."""
+        key = (tuple(has_grad), like.dtype, like.device)
+        if key not in self._known_flags:
+            self._known_flags[key] = like.new_tensor(has_grad)
+        return self._known_flags[key]
 
 
 def _messages(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
