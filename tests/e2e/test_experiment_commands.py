@@ -179,6 +179,7 @@ def test_checkpoints_become_versions_of_models_and_templates_fill_configs(shared
     assert shared_shell.run("model", "create", "line").returncode == 0
     registered = shared_shell.json("model", "register", "line", details["trials"][0]["checkpoint"][:8])
     assert registered["versions"][0]["checkpoint"] == details["trials"][0]["checkpoint"]
+    assert shared_shell.json("model", "versions", registered["name"]) == registered["versions"]
     assert shared_shell.run("experiment", "delete", str(details["id"]), "-y").returncode == 2
     assert shared_shell.json("job", "list") == []
 

@@ -12,7 +12,7 @@ from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.models import RegisteredModel
+    from trek.client.models import ModelVersion, RegisteredModel
 
 
 @click.group()
@@ -68,11 +68,18 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
         render.show_json(found)
         return
     click.echo(f"Model {found.name} of {found.owner or 'nobody'}: {found.description or 'no description'}")
-    rows = [
-        {"version": v.number, "checkpoint": v.checkpoint, "notes": v.notes, "made": render.ago(v.created_s)}
-        for v in found.versions
-    ]
-    render.show_table(rows, empty="No versions.")
+    render.show_table([_version_row(one) for one in found.versions], empty="No versions.")
+
+
+@model.command()
+@click.argument("name")
+@listing_options
+@click.pass_obj
+def versions(obj: dict[str, Any], name: str, *, listing: Listing) -> None:
+    """List the versions of a model, the newest first."""
+    with connect(obj) as client:
+        found = client.registered_model(name).versions
+    listing.show(found, row=_version_row, empty="No versions.")
 
 
 @model.command()
@@ -93,6 +100,15 @@ def _show(found: RegisteredModel, *, as_json: bool, text: str) -> None:
         render.show_json(found)
     else:
         click.echo(text)
+
+
+def _version_row(one: ModelVersion) -> dict[str, Any]:
+    return {
+        "version": one.number,
+        "checkpoint": one.checkpoint,
+        "notes": one.notes,
+        "made": render.ago(one.created_s),
+    }
 
 
 def _row(one: RegisteredModel) -> dict[str, Any]:
