@@ -86,7 +86,7 @@ def _write_payload(function: Callable[[World], Any], folder: Path, *, origin: An
     try:
         with os.fdopen(os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             # The path goes first: what follows may need it to be loaded at all.
-            cloudpickle.dump(sys.path, file)
+            cloudpickle.dump((sys.path, sys.argv), file)
             cloudpickle.dump((function, origin), file)
     finally:
         if by_value:

@@ -42,7 +42,7 @@ def _shown(outcome: RankOutcome) -> str:
 
 def _load(folder: Path) -> Any:
     with (folder / PAYLOAD).open("rb") as file:
-        sys.path[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
+        sys.path[:], sys.argv[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
         function, origin = pickle.load(file)  # noqa: S301
     _house(origin)
     return function
