@@ -115,3 +115,9 @@ def test_keyed_work_on_processes() -> None:
     with running_on(ProcessExecutor(2)):
         summed = left.join(names, on="k").reduce({"v": "sum"}, by="name").sort("name").to_arrow()
     assert summed["v"].to_pylist() == [sum(range(i, 100, 7)) for i in range(7)]
+
+
+def test_a_cached_stream_is_worked_on_by_processes() -> None:
+    with running_on(ProcessExecutor(2)):
+        cached = Table.stream([{"x": np.arange(3)}, {"x": np.arange(3, 5)}]).cache()
+        assert cached.map(lambda batch: {"y": batch["x"] * 2}).to_numpy()["y"].tolist() == [0, 2, 4, 6, 8]

@@ -16,7 +16,7 @@ import pytest
 import trek
 from trek.data import Handle, Table
 from trek.data.execution.shm import shared_root
-from trek.errors import DataUnavailable
+from trek.errors import DataUnavailable, InputError
 
 _READER = """
 import re, sys, torch, trek
@@ -61,6 +61,11 @@ def test_a_handle_travels_as_text_and_as_a_pickle() -> None:
         assert pickle.loads(pickle.dumps(handle)) == handle
         assert len(pickle.dumps(handle)) < 1000
         assert Handle.parse(str(handle)) == handle
+
+
+def test_half_a_handle_is_refused() -> None:
+    with pytest.raises(InputError, match="is no whole handle"):
+        trek.data.open("trek-handle:{")
 
 
 def test_processes_that_open_a_handle_share_one_copy() -> None:

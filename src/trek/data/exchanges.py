@@ -15,7 +15,7 @@ import pyarrow as pa
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
 from trek.data.keys import partition_of_rows
-from trek.data.plan import Node, Source, Stream
+from trek.data.plan import Node, Source, Stream, sources
 from trek.data.sources.memory import even_bounds
 
 
@@ -173,7 +173,10 @@ class Cache(Exchange):
         with self._lock:
             if self._parts is None:
                 # Held as batches of this process, so that the rows outlive the executor that computed them.
-                kept = [MemorySegment(list(part.batches())) for part in evaluate(self.inputs[0], executor)]
+                node = self.inputs[0]
+                has_stream = any(source.is_here_alone for source in sources(node))
+                parts = node.pieces(executor) if has_stream else evaluate(node, executor)
+                kept = [MemorySegment(list(part.batches())) for part in parts]
                 self._parts = [Part((segment,)) for segment in kept]
             return self._parts
 

@@ -79,6 +79,9 @@ class Node(ABC):
 class Source(Node):
     """Where rows come from; partition i is read by `read(i)`."""
 
+    is_here_alone = False
+    """Whether the rows can be read in this process only."""
+
     @abstractmethod
     def read(self, index: int) -> Stream:
         """The rows of a partition, from the beginning."""

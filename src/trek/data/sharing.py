@@ -66,8 +66,11 @@ class Handle:
         """The Handle that `str` made this text of."""
         if not text.startswith(_PREFIX):
             raise InputError(f"{text[:60]!r} is no handle; it does not begin with {_PREFIX!r}.")
-        content = json.loads(text.removeprefix(_PREFIX))
-        return cls(Path(content["path"]), content["num_rows"], content["nbytes"])
+        try:
+            content = json.loads(text.removeprefix(_PREFIX))
+            return cls(Path(content["path"]), content["num_rows"], content["nbytes"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{text[:60]!r} is no whole handle: {error}. Pass on all of str(handle).") from error
 
     @staticmethod
     def is_handle(value: Any) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 _MARK = b"trek.tensor"
+_KINDS = "biufMmSU"  # of NumPy's types, those that Arrow has too
 
 
 def to_column(values: Any, *, name: str) -> pa.Array:
@@ -114,6 +115,10 @@ def _from_numpy(values: np.ndarray, *, name: str) -> pa.Array:
         raise InputError(f"column {name!r} is a single value, {values!r}; a column needs one value for each row.")
     if values.dtype == object:
         return _from_sequence(values.tolist(), name=name)
+    if values.dtype.kind not in _KINDS:
+        raise InputError(f"column {name!r} has type {values.dtype}, which no column can have. Split it into numbers.")
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
     if values.ndim == 1:
         return pa.array(np.ascontiguousarray(values))
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))

@@ -288,3 +288,14 @@ def test_columns_left_out_are_not_decoded(tmp_path: Path) -> None:
     kept = trek.data.open(tmp_path / "a.parquet").persist(tmp_path / "kept").select("x")
     (piece,) = kept._node.pieces(trek.data.execution.current_executor())
     assert next(iter(piece.batches())).schema.names == ["x"]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_file_without_a_column_that_others_have_is_named(suffix: str, tmp_path: Path) -> None:
+    write = {"parquet": pa.parquet.write_table, "csv": pa.csv.write_csv}[suffix]
+    write(pa.table({"a": [1], "b": [2]}), tmp_path / f"0.{suffix}")
+    write(pa.table({"a": [1]}), tmp_path / f"1.{suffix}")
+    table = trek.data.open(tmp_path)
+    for wrong in (table, table.select("b")):
+        with pytest.raises(InputError, match=rf"1\.{suffix}.*'b'"):
+            wrong.to_arrow()

@@ -6,16 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trek.data import tensors
+from trek.data import Table, tensors
 from trek.errors import InputError
 
 _DTYPES = st.sampled_from([np.uint8, np.int16, np.int64, np.float32, np.float64])
 
 
+@settings(deadline=None)
 @given(hnp.arrays(_DTYPES, hnp.array_shapes(min_dims=1, max_dims=4, max_side=4), elements=st.integers(0, 100)))
 def test_arrays_come_back_equal(array: np.ndarray) -> None:
     column = tensors.to_column(array, name="x")
@@ -76,3 +77,9 @@ def test_an_empty_column_keeps_shape_and_type() -> None:
     tensor = tensors.to_torch(column, name="x")
     assert tensor.shape == (0, 2, 3)
     assert tensor.dtype == torch.float32
+
+
+def test_numbers_of_the_other_byte_order_are_turned_and_types_without_a_column_refused() -> None:
+    assert Table.of({"x": np.arange(4, dtype=">i4")}).to_numpy()["x"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="'x' has type complex128, which no column can have"):
+        Table.of({"x": np.zeros(2, complex)})

@@ -99,7 +99,15 @@ class FileSource(Source):
     def _read_file(self, file: FileInfo) -> Iterator[pa.RecordBatch]:
         with _opened(file) as content:
             for batch in self.reader(content, file.url, self.asked):
-                yield batch if self.asked.columns is None else batch.select(list(self.asked.columns))
+                yield self._chosen(batch, file)
+
+    def _chosen(self, batch: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
+        if self.asked.columns is None:
+            return batch
+        missing = [name for name in self.asked.columns if name not in batch.schema.names]
+        if missing:
+            raise InputError(f"{file.url} has no column {missing[0]!r}, as the files before it have.")
+        return batch.select(list(self.asked.columns))
 
     def _count(self, file: FileInfo, count: Callable[[BinaryIO, str], int]) -> int:
         with _opened(file) as content:
@@ -119,6 +127,8 @@ def _opened(file: FileInfo) -> Iterator[BinaryIO]:
         if "range requests" not in str(error):
             raise
         raise DataUnavailable(f"{file.url}: its web server sends whole files only. Fetch it first.") from error
+    except pa.ArrowKeyError as error:
+        raise InputError(f"{file.url}: {error.args[0]}, as the files before it have.") from error
     except FileNotFoundError as error:
         raise DataUnavailable(f"{file.url} is gone; it was there when the Table was made.") from error
 

@@ -49,6 +49,8 @@ class GeneratedSource(Source):
 class StreamSource(Source):
     """An iterable of batches. What was looked at to learn the columns is not lost; a second reading is refused."""
 
+    is_here_alone = True
+
     def __init__(self, batches: Iterable[Any], *, rows: bool) -> None:
         self._batches = as_batches(batches, rows=rows, where="stream")
         self._pending: deque[pa.RecordBatch] = deque()
@@ -75,7 +77,7 @@ class StreamSource(Source):
         return "stream"
 
     def __getstate__(self) -> dict[str, Any]:
-        raise InputError("a stream cannot be sent to another process. Make it there, or share() what it brought.")
+        raise InputError("a stream cannot be sent to another process. cache() it first, or use Table.generate().")
 
     def identity(self) -> Any:
         """Refused: what a stream will bring is not known."""

@@ -1,0 +1,77 @@
+"""Tables in S3: a real server on loopback, read from and persisted to by a process that only knows the URL."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from trek.testing.shell import wait_until
+
+MISSING = [name for name in ("moto", "flask", "s3fs") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+
+_PROGRAM = """
+import io
+import fsspec, numpy as np, pyarrow as pa, pyarrow.parquet as pq, trek
+from trek.data import Table
+
+rows = pa.table({"x": range(1000), "name": [str(n) for n in range(1000)]})
+with fsspec.open("s3://bucket/files/a.parquet", "wb") as file:
+    pq.write_table(rows, file)
+with fsspec.open("s3://bucket/files/b.parquet", "wb") as file:
+    pq.write_table(rows, file)
+source = trek.data.open("s3://bucket/files")
+assert (source.num_partitions, source.num_rows) == (2, 2000)
+prepared = source.select("x").map(lambda batch: {"y": batch["x"] * 2}).persist("s3://bucket/prepared")
+again = trek.data.open("s3://bucket/prepared")
+assert sum(int(y.sum()) for (y,) in again.batches(64, shuffle=True)) == 2 * 2 * 499500
+print(sorted(path.rpartition("-")[2] for path in fsspec.filesystem("s3").find("s3://bucket/prepared")))
+"""
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    """The URL of an S3 server with one empty bucket."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: _answers(url))
+        assert httpx.put(f"{url}/bucket", trust_env=False).status_code == 200
+        yield url
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_tables_are_read_from_s3_and_persisted_there(endpoint: str) -> None:
+    account = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something", "AWS_DEFAULT_REGION": "us-east-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, **account, "AWS_ENDPOINT_URL": endpoint},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['00000.parquet', '00001.parquet', 'bucket/prepared/manifest.json']"
