@@ -84,6 +84,14 @@ def test_a_program_that_fails_says_how(shell: Shell, deed: str, failure: str, wo
     assert words in trial["error"]
 
 
+def test_a_program_that_is_killed_goes_on_from_its_checkpoint(shell: Shell) -> None:
+    details = create(shell, hyperparameters={"deed": "die once"})
+    trial = details["trials"][0]
+    assert (details["state"], trial["restarts"], trial["batches"]) == ("completed", 1, 24)
+    points = shell.json("trial", "metrics", str(trial["id"]), "--group", "validation")
+    assert [point["batches"] for point in points] == [8, 16, 24]
+
+
 def test_a_command_without_a_traveler_is_ended_by_a_pause(shell: Shell) -> None:
     created = create(shell, "--no-follow", entrypoint="sleep 600")
     number = str(created["id"])
