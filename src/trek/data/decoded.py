@@ -20,6 +20,7 @@ import pyarrow as pa
 from trek.data.execution import current_executor
 from trek.data.execution.parts import open_mapped
 from trek.data.persist import MANIFEST, Manifest, PersistedSource, persist
+from trek.errors import StorageError
 from trek.world.home import trek_home
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def decode_for_all(table: Table) -> pa.Table:
         size = sum(shard.bytes for shard in manifest.shards)
         _log.warning("for shuffling, %.0f MB were decoded once for all processes, to %s", size / 1e6, path)
 
-    source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
+    try:
+        source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
+    except StorageError as error:
+        raise StorageError(f"shuffling needs the rows decoded: {error} TREK_HOME says where that is.") from error
     os.utime(path / MANIFEST)
     pa.default_memory_pool().release_unused()  # what decoding took would stay with the process for as long as it trains
     return _mapped(source)
@@ -67,10 +71,11 @@ def _mapped(source: PersistedSource) -> pa.Table:
 
 def _remove_unused(folder: Path) -> None:
     for path in folder.glob("*"):
-        manifest = path / MANIFEST
-        try:
-            is_unused = time.time() - manifest.stat().st_mtime > _UNUSED_S
-        except OSError:  # being written, or removed by another process just now
+        if path.suffix == ".lock":
             continue
-        if is_unused:
+        try:  # what a killed process left half-written has no manifest
+            used_at = (path / MANIFEST if (path / MANIFEST).exists() else path).stat().st_mtime
+        except OSError:  # removed by another process just now
+            continue
+        if time.time() - used_at > _UNUSED_S:
             shutil.rmtree(path, ignore_errors=True)

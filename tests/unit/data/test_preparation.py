@@ -188,3 +188,9 @@ def test_what_was_learnt_counts_for_whether_a_persisted_table_is_stale(people: T
 def test_mistakes_are_one_error(act: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         act()
+
+
+@pytest.mark.parametrize("layer", [Normalise(), Bucketise(num_buckets=2)])
+def test_texts_are_no_numbers_to_learn_from(layer: Any) -> None:
+    with pytest.raises(InputError, match="numbers are needed here, got object such as 'a'"):
+        layer.fit(Table.of({"job": ["a", "b"]}), "job")

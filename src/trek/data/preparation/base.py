@@ -76,10 +76,13 @@ def stack_columns(arrays: Mapping[str, np.ndarray], columns: tuple[str, ...]) ->
 
 def as_numbers(values: Values) -> torch.Tensor:
     """Values as float32, missing ones NaN."""
-    if isinstance(values, torch.Tensor):
-        return values.float()
+    return values.float() if isinstance(values, torch.Tensor) else torch.from_numpy(as_floats(values, np.float32))
+
+
+def as_floats(values: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
+    """A copy of the values as floats, missing ones NaN."""
     try:
-        return torch.from_numpy(np.array(values, dtype=np.float32))
+        return np.array(values, dtype=dtype)
     except (TypeError, ValueError) as error:
         raise InputError(f"numbers are needed here, got {values.dtype} such as {values.flat[0]!r}.") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from trek.data.preparation.base import Layer, Values, as_numbers, require_fitted
+from trek.data.preparation.base import Layer, Values, as_floats, as_numbers, require_fitted
 from trek.errors import InputError
 
 _SAMPLE = 1_000_000
@@ -42,7 +42,7 @@ class Bucketise(Layer):
 
     def observe(self, values: np.ndarray) -> None:
         """Keep a fair sample of the numbers: those with the lowest random keys."""
-        numbers = values.astype(np.float64).ravel()
+        numbers = as_floats(values).ravel()
         numbers = numbers[~np.isnan(numbers)]
         sample = np.concatenate([self._sample, np.stack([self._random.random(len(numbers)), numbers], axis=1)])
         if len(sample) > _SAMPLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from trek.data.preparation.base import Layer, Values, as_numbers, require_fitted
+from trek.data.preparation.base import Layer, Values, as_floats, as_numbers, require_fitted
 
 
 class Normalise(Layer):
@@ -28,7 +28,7 @@ class Normalise(Layer):
 
     def observe(self, values: np.ndarray) -> None:
         """Merge mean and squares of these rows (Chan's formula, so that large means lose no digits)."""
-        numbers = values.astype(np.float64).reshape(len(values), -1)
+        numbers = as_floats(values).reshape(len(values), -1)
         count = (~np.isnan(numbers)).sum(0)
         total = np.maximum(self._count + count, 1)
         centre = np.nansum(numbers, axis=0) / np.maximum(count, 1)
