@@ -33,3 +33,8 @@ def test_help_loads_neither_torch_nor_pyarrow() -> None:
         "sys.exit(bool({'torch', 'pyarrow', 'numpy', 'pydantic', 'fastapi'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def test_the_control_plane_and_a_commands_process_load_no_torch() -> None:
+    code = "import sys, trek.master.control_plane, trek.experiments.worker; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,17 +10,24 @@ import sys
 import threading
 import time
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, TracebackType
 
-import torch
-
 import trek
-from trek.strategies import host_sum
+
+
+def _torch_folder() -> Path:
+    # Found, not imported: the control plane reads outcomes of ranks and has no other use for torch.
+    spec = find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
 
 _OURS = str(Path(trek.__file__).parent)
-_COLLECTIVES = (str(Path(torch.__file__).parent / "distributed"), host_sum.__file__)
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = str(_torch_folder())
+_COLLECTIVES = (str(Path(_TORCH) / "distributed"), str(Path(_OURS) / "strategies" / "host_sum.py"))
 _POLL_S = 0.1
 ASKED = "asked_where"
 WAITING = "waiting in"
