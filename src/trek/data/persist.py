@@ -33,8 +33,8 @@ from trek.errors import DataUnavailable, InputError
 
 Storage = Literal["parquet", "arrow"]
 MANIFEST = "manifest.json"
-# What is held until it is written: a row group of Parquet; a batch of Arrow, which is copied into one piece first.
-_GROUP_BYTES = {"parquet": 16 << 20, "arrow": 8 << 20}
+# What is held until it is written: a row group of Parquet; a batch of Arrow, for which smaller ones are put together.
+_GROUP_BYTES = {"parquet": 16 << 20, "arrow": 4 << 20}
 
 
 @dataclass(frozen=True)
