@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
-from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
+from trek.client.flow_models import FlowLog, FlowRun, FlowRunDetails, FlowSummary
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -41,7 +41,7 @@ class FlowCalls(ABC):
     def flow_log(self, flow: str, run: str, *, step: str) -> str:
         """What a step wrote, where the run lies in the home of the control plane."""
         path = f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}/log"
-        return self._send("GET", path, query={"step": step}).text
+        return FlowLog.model_validate_json(self._send("GET", path, query={"step": step}).content).text
 
     @abstractmethod
     def _pages(

@@ -56,6 +56,12 @@ class FlowRunDetails(FlowRun):
     steps: list[FlowStep] = Field(default_factory=list)
 
 
+class FlowLog(Model):
+    """What one step of one run wrote."""
+
+    text: str
+
+
 class FlowSummary(Model):
     """A flow and its newest run."""
 

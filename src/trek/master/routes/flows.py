@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import PlainTextResponse
 
-from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
+from trek.client.flow_models import FlowLog, FlowRun, FlowRunDetails, FlowSummary
 from trek.control.services import Services
 from trek.errors import NotAllowed
 from trek.master.auth import Auth
@@ -32,10 +31,10 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     def get_run(flow: str, run: str) -> FlowRunDetails:
         return services.flow_run(flow, run)
 
-    @router.get("/{flow}/runs/{run}/log", response_class=PlainTextResponse, dependencies=viewer)
-    def get_log(flow: str, run: str, step: str) -> str:
+    @router.get("/{flow}/runs/{run}/log", dependencies=viewer)
+    def get_log(flow: str, run: str, step: str) -> FlowLog:
         """What a step wrote, of a run that lies in the home of the control plane."""
-        return services.flow_log(flow, run, step=step)
+        return FlowLog(text=services.flow_log(flow, run, step=step))
 
     @router.put("/{flow}/runs/{run}", status_code=204, dependencies=editor)
     def save_run(flow: str, run: str, body: FlowRunDetails, request: Request) -> None:
