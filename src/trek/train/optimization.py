@@ -67,7 +67,8 @@ class Optimization:
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
         self._made_with: dict[int, list[dict[str, Any]]] = {}
-        self._portion = Portion(None, 1, 1, 1.0, True)
+        self._weight = 1.0
+        self._ends_group = True
         self._is_holding = False
 
     def add_model(self, model: nn.Module) -> nn.Module:
@@ -104,7 +105,7 @@ class Optimization:
 
     def begin(self, portion: Portion) -> None:
         """A batch comes: weigh its loss, and keep its gradients local if others of its group follow."""
-        self._portion = portion
+        self._weight, self._ends_group = portion.weight, portion.is_last
         if portion.is_last == self._is_holding:
             self._is_holding = not portion.is_last
             for model in self.models:
@@ -115,8 +116,8 @@ class Optimization:
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise InputError(f"the loss must be a scalar tensor, got {got}. Take its mean over the batch.")
-        if self._portion.weight != 1.0:
-            loss = loss * self._portion.weight
+        if self._weight != 1.0:
+            loss = loss * self._weight
         self._precision.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(
@@ -127,7 +128,7 @@ class Optimization:
         clip_value: float | None = None,
     ) -> bool:
         """Step `optimizer` (the only one, if none is named) if this batch ends its group; whether it did."""
-        if not self._portion.is_last:
+        if not self._ends_group:
             return False
         optimizer = optimizer or self._only_optimizer()
         self.move(optimizer, clip_norm=clip_norm, clip_value=clip_value)
@@ -142,7 +143,9 @@ class Optimization:
         if parameters is None:
             raise InputError("step() was given an optimizer that was never added. Call add_optimizer first.")
         self._sync(parameters)
-        self._clip(optimizer, parameters, clip_norm or self._clip_norm, clip_value or self._clip_value)
+        norm, value = clip_norm or self._clip_norm, clip_value or self._clip_value
+        if norm is not None or value is not None:
+            self._clip(optimizer, parameters, norm, value)
         self._precision.step(optimizer)
         optimizer.zero_grad()
         if self._emas:
@@ -158,7 +161,7 @@ class Optimization:
     @property
     def is_whole_step(self) -> bool:
         """Whether this batch is a step of its own at full weight, as a captured step is."""
-        return self._portion.is_last and self._portion.weight == 1.0
+        return self._ends_group and self._weight == 1.0
 
     def learning_rates(self) -> tuple[float, ...]:
         """Of every group of every optimizer."""
@@ -247,8 +250,7 @@ class Optimization:
     def _clip(
         self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], norm: float | None, value: float | None
     ) -> None:
-        if norm is not None or value is not None:
-            self._precision.unscale(optimizer)
+        self._precision.unscale(optimizer)
         if value is not None:
             nn.utils.clip_grad_value_(parameters, value)
         if norm is not None:

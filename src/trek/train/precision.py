@@ -9,6 +9,8 @@ import torch
 
 from trek.errors import ConfigError
 
+_AS_IT_IS = nullcontext()
+
 
 class Precision:
     """Plain fp32, and the base of the others: nothing is cast, nothing is scaled."""
@@ -20,7 +22,7 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Around the forward pass and the loss."""
-        return nullcontext()
+        return _AS_IT_IS
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """What to call backward on."""

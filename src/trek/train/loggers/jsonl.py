@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +25,7 @@ class JSONLLogger(Logger):
     def log_metrics(self, row: MetricRow) -> None:
         """Write one line."""
         assert self._file is not None
-        self._file.write(json.dumps({**asdict(row), "metrics": dict(row.metrics)}) + "\n")
+        self._file.write(json.dumps({**vars(row), "metrics": dict(row.metrics)}) + "\n")
         self._file.flush()
 
     def close(self) -> None:
