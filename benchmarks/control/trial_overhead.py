@@ -2,10 +2,10 @@
 
     python benchmarks/control/trial_overhead.py --trials 200 [--peers PYTHON]
 
-All run two trials at a time, each in a process of its own that loads torch and reports one number; Trek and Optuna keep
-what they did in SQLite. Trek's trials train a batch, validate and save a checkpoint besides. The floor is a process
-that does nothing but load torch, two at a time. Peers run where they are installed, in this Python or the one that
---peers names, and are left out by name elsewhere.
+All run two trials at a time, each in a process of its own that loads torch, trains a batch and reports one number; Trek
+and Optuna keep what they did in SQLite. Trek's trials save a checkpoint besides. The floor is the same training as bare
+processes, two at a time. Peers run where they are installed, in this Python or the one that --peers names, and are left
+out by name elsewhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,14 @@ entrypoint: model_def:Trivial
 hyperparameters: {{lr: {{type: log, minval: -4, maxval: -1}}, global_batch_size: 4}}
 searcher: {{name: random, metric: error, max_length: {{batches: 1}}, max_trials: {trials}, max_concurrent_trials: 2}}
 """
-PEER = "import sys, torch; print(float(sys.argv[1]) ** 2)"
+PEER = """
+import sys, torch
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[1]))
+model(torch.ones(4, 1)).square().mean().backward()
+optimizer.step()
+print(float(model(torch.ones(4, 1)).square().mean()))
+"""
 
 
 def main() -> None:
@@ -58,7 +65,7 @@ def main() -> None:
     trials = settings.trials
     with tempfile.TemporaryDirectory() as folder:
         floor = bare(trials) / trials
-        print(f"a process that loads torch: {floor:.3f} s a trial")
+        print(f"the training as a bare process: {floor:.3f} s a trial")
         ours = with_trek(Path(folder), trials) / trials
         print(f"trek: {ours:.3f} s a trial, {ours - floor:.3f} s beyond the process")
         if importlib.util.find_spec("optuna") is None:

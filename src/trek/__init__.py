@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from trek.experiments.hparams import hparams
     from trek.flow import Flow
     from trek.train import arguments
+    from trek.train.callbacks import Callback
+    from trek.train.early_stopping import EarlyStopping
     from trek.train.finders import find_batch_size, find_learning_rate
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
+    from trek.train.profiling import ProfileSettings
+    from trek.train.reducers import Reducer
     from trek.train.run import run
     from trek.train.traveler import Traveler
     from trek.train.trial import Trial, TrialContext
@@ -31,11 +35,15 @@ if TYPE_CHECKING:
 
 # name -> the module that holds it, or that it is
 _HOMES = {
+    "Callback": "trek.train.callbacks",
     "Checkpoint": "trek.experiments.checkpoint",
     "Client": "trek.client.client",
     "DataLoader": "trek.data.loaders",
+    "EarlyStopping": "trek.train.early_stopping",
     "Experiment": "trek.experiments.experiment",
     "Flow": "trek.flow",
+    "ProfileSettings": "trek.train.profiling",
+    "Reducer": "trek.train.reducers",
     "Traveler": "trek.train.traveler",
     "Trial": "trek.train.trial",
     "TrialContext": "trek.train.trial",
@@ -55,12 +63,16 @@ _HOMES = {
 }
 
 __all__ = [
+    "Callback",
     "Checkpoint",
     "Client",
     "DataLoader",
+    "EarlyStopping",
     "Experiment",
     "Flow",
     "InvalidHP",
+    "ProfileSettings",
+    "Reducer",
     "Traveler",
     "TrekError",
     "Trial",

@@ -38,3 +38,8 @@ def test_help_loads_neither_torch_nor_pyarrow() -> None:
 def test_the_control_plane_and_a_commands_process_load_no_torch() -> None:
     code = "import sys, trek.master.control_plane, trek.experiments.worker; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_client_does_not_load_what_draws_on_terminals() -> None:
+    code = "import sys, trek.client.client; sys.exit('pygments' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,6 +1,7 @@
 """Trivial trials with Ray Tune, an actor's process for each, two at a time: seconds in all, as JSON.
 
-Ray itself is started first and not counted. A trial loads torch where it is installed, as Trek's trials do.
+Ray itself is started first and not counted. A trial loads torch and trains a batch where torch is installed, as Trek's
+trials do.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ def trivial(config: dict[str, Any]) -> dict[str, float]:
     if HAS_TORCH:
         import torch
 
-        return {"error": float(torch.tensor(config["lr"]).square())}
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+        model(torch.ones(4, 1)).square().mean().backward()
+        optimizer.step()
+        return {"error": float(model(torch.ones(4, 1)).square().mean())}
     return {"error": config["lr"] ** 2}
 
 
