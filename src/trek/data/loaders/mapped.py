@@ -1,4 +1,4 @@
-"""Batches of a map-style torch dataset, read by torch's own DataLoader and its worker processes.
+"""Batches of a map-style torch dataset, read in this process, or by torch's own DataLoader and its worker processes.
 
 Which rows make a batch is decided here, ahead of reading, so that a position can be resumed without reading what came
 before. In worker processes the random generators are seeded by (seed, epoch, batch, rank): what a random transform does
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Dataset, Sampler
 from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data.dataloader import default_collate
 
 from trek.data.loaders.base import Batch, Loader, nothing
 from trek.data.order import Order
@@ -45,7 +46,7 @@ class SamplerOrder(Order):
 
 
 class MappedLoader(Loader):
-    """A map-style dataset read through torch's DataLoader."""
+    """A map-style dataset, read as torch's DataLoader reads it."""
 
     def __init__(
         self,
@@ -84,16 +85,23 @@ class MappedLoader(Loader):
 
     def _read(self, plan: Sequence[PlannedBatch], *, epoch: int, start: int) -> Iterator[Any]:
         rows = [planned.rows for planned in plan]
-        if self._reading.get("num_workers", 0) == 0:
-            # In this process random transforms draw from the process's own generators, which checkpoints restore;
-            # torch's iterator draws one seed from its generator, which must not be the global one.
-            generator = torch.Generator().manual_seed(self._seed + epoch)
-            return iter(TorchDataLoader(self._dataset, batch_sampler=rows, generator=generator, **self._reading))
-        seeds = [_mix(self._seed, epoch, start + i, self._world.rank) for i in range(len(rows))]
-        seeded = _SeededDataset(self._dataset)
-        keyed = [[(seed, row) for row in batch] for seed, batch in zip(seeds, rows, strict=True)]
+        # torch's iterator draws one seed from its generator, which must not be the global one.
         generator = torch.Generator().manual_seed(self._seed + epoch)
-        return iter(TorchDataLoader(seeded, batch_sampler=keyed, generator=generator, **self._reading))
+        if self._reading.get("num_workers", 0) > 0:
+            seeds = [_mix(self._seed, epoch, start + i, self._world.rank) for i in range(len(rows))]
+            keyed = [[(seed, row) for row in batch] for seed, batch in zip(seeds, rows, strict=True)]
+            seeded = _SeededDataset(self._dataset)
+            return iter(TorchDataLoader(seeded, batch_sampler=keyed, generator=generator, **self._reading))
+        # In this process random transforms draw from the process's own generators, which checkpoints restore.
+        if self._reading.get("pin_memory"):
+            return iter(TorchDataLoader(self._dataset, batch_sampler=rows, generator=generator, **self._reading))
+        return self._read_here(rows)
+
+    def _read_here(self, batches: list[list[int]]) -> Iterator[Any]:
+        """What torch's iterator does in one process, without its work around every batch."""
+        collate = self._reading.get("collate_fn") or default_collate
+        for rows in batches:
+            yield collate(_fetch(self._dataset, rows))
 
     def _plan(self, epoch: int) -> list[PlannedBatch]:
         if isinstance(self._order, Order):
@@ -112,9 +120,12 @@ class _SeededDataset(Dataset[Any]):
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
-        rows = [row for _, row in keyed_rows]
-        many: Callable[[list[int]], list[Any]] | None = getattr(self._dataset, "__getitems__", None)
-        return many(rows) if many else [self._dataset[row] for row in rows]
+        return _fetch(self._dataset, [row for _, row in keyed_rows])
+
+
+def _fetch(dataset: Dataset[Any], rows: list[int]) -> list[Any]:
+    many: Callable[[list[int]], list[Any]] | None = getattr(dataset, "__getitems__", None)
+    return many(rows) if many else [dataset[row] for row in rows]
 
 
 def _plan_order(order: Order, epoch: int, world: World) -> list[PlannedBatch]:
