@@ -156,3 +156,8 @@ def test_processes_that_shuffle_an_encoded_table_decode_it_once_and_share_the_ro
     assert sum(total for total, _ in answers) == num_rows * (num_rows - 1) // 2
     assert all(grown < 96 << 20 for _, grown in answers), answers
     assert sum("decoded once for all processes" in errors for _, errors in said) == 1
+
+
+def test_the_memory_stays_while_a_table_of_it_is_used() -> None:
+    opened = trek.data.open(table().share())
+    assert opened.to_arrow().num_rows == 1000

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from trek.data.batches import Batches
     from trek.data.datasets import Dataset, dataset_names, find_dataset
     from trek.data.execution import running_on
+    from trek.data.execution.processes import ProcessExecutor
+    from trek.data.execution.threads import ThreadExecutor
     from trek.data.expressions import Expression, col
     from trek.data.opening import open  # noqa: A004
     from trek.data.order import Order
@@ -24,7 +26,9 @@ _HOMES = {
     "Expression": "trek.data.expressions",
     "Handle": "trek.data.sharing",
     "Order": "trek.data.order",
+    "ProcessExecutor": "trek.data.execution.processes",
     "Table": "trek.data.table",
+    "ThreadExecutor": "trek.data.execution.threads",
     "col": "trek.data.expressions",
     "dataset_names": "trek.data.datasets",
     "find_dataset": "trek.data.datasets",
@@ -38,7 +42,9 @@ __all__ = [
     "Expression",
     "Handle",
     "Order",
+    "ProcessExecutor",
     "Table",
+    "ThreadExecutor",
     "col",
     "dataset_names",
     "find_dataset",

@@ -41,16 +41,20 @@ class Aggregate:
     function: str
 
 
-def parse_aggregates(words: Words, schema: pa.Schema) -> list[Aggregate]:
+def parse_aggregates(words: Words, schema: pa.Schema, *, keys: Sequence[str] = ()) -> list[Aggregate]:
     """The aggregates that `words` ask for, checked against the columns."""
-    if not words:
-        raise InputError('reduce() needs at least one aggregate, such as {"x": "sum"} or {"n": ("*", "count")}.')
-    parsed = [
-        Aggregate(name, name, asked) if isinstance(asked, str) else Aggregate(name, asked[0], asked[1])
-        for name, asked in words.items()
-    ]
+    if not isinstance(words, Mapping) or not words:
+        raise InputError(
+            f'reduce() needs at least one aggregate, such as {{"x": "sum"}} or {{"n": ("*", "count")}}, got {words!r}.'
+        )
+    parsed = [_parse(name, asked) for name, asked in words.items()]
     for aggregate in parsed:
         _check(aggregate, schema)
+        if aggregate.name in keys:
+            raise InputError(
+                f"{aggregate.name!r} is a key and cannot be the name of an aggregate too. "
+                f'Give it another: {{"n": ("{aggregate.column}", "{aggregate.function}")}}.'
+            )
     return parsed
 
 
@@ -59,10 +63,17 @@ def aggregate_table(table: pa.Table, aggregates: Sequence[Aggregate], *, keys: S
     has_order = any(aggregate.function in _ORDERED for aggregate in aggregates)
     asked = [_ask(aggregate) for aggregate in aggregates]
     result = table.group_by(list(keys), use_threads=not has_order).aggregate(asked)
-    columns = {key: result.column(key) for key in keys}
-    for aggregate in aggregates:
-        columns[aggregate.name] = result.column(_arrow_name(aggregate))
-    return pa.table(columns)
+    # By position: two aggregates may ask for the same, and Arrow's names for them may be those of keys.
+    names = [*keys, *(aggregate.name for aggregate in aggregates)]
+    return pa.table(dict(zip(names, result.columns, strict=True)))
+
+
+def _parse(name: str, asked: str | tuple[str, str]) -> Aggregate:
+    if isinstance(asked, str):
+        return Aggregate(name, name, asked)
+    if not isinstance(asked, tuple | list) or len(asked) != 2:
+        raise InputError(f'an aggregate is "sum" or ("column", "sum"); {name!r} asks for {asked!r}.')
+    return Aggregate(name, *asked)
 
 
 def _check(aggregate: Aggregate, schema: pa.Schema) -> None:
@@ -97,7 +108,3 @@ def _ask(aggregate: Aggregate) -> tuple[object, ...]:
     if aggregate.function in ("std", "var"):
         return (aggregate.column, _FUNCTIONS[aggregate.function], pc.VarianceOptions(ddof=1))
     return (aggregate.column, _FUNCTIONS[aggregate.function])
-
-
-def _arrow_name(aggregate: Aggregate) -> str:
-    return "count_all" if aggregate.column == "*" else f"{aggregate.column}_{_FUNCTIONS[aggregate.function]}"

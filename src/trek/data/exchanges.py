@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
+from trek.data.fingerprint import fingerprint
 from trek.data.keys import partition_of_rows
 from trek.data.plan import Node, Source, Stream, sources
 from trek.data.sources.memory import even_bounds
+from trek.errors import InputError
 
 
 class Exchange(Node):
@@ -165,8 +167,12 @@ class Cache(Exchange):
         return "cache" if self._parts is None else "cache (filled)"
 
     def fingerprint(self) -> str:
-        """That of the input: caching changes nothing."""
-        return self.inputs[0].fingerprint()
+        """That of the input: caching changes nothing. What a stream brought counts by its rows."""
+        if not any(source.is_here_alone for source in sources(self.inputs[0])):
+            return self.inputs[0].fingerprint()
+        if self._parts is None:
+            raise InputError("what a stream will bring is not known before it came. Use cache() without lazy=True.")
+        return fingerprint([pa.Table.from_batches(list(part.batches())) for part in self._parts if part.num_rows])
 
     def run(self, executor: Executor) -> Sequence[Readable]:
         """Compute the first time."""
@@ -185,6 +191,13 @@ class Cache(Exchange):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = {**state, "_lock": threading.Lock()}
+
+
+def reads_stream(node: Node) -> bool:
+    """Whether computing `node` takes something from a stream, which then is gone; one that is cached stays."""
+    if isinstance(node, Cache):
+        return False
+    return (isinstance(node, Source) and node.is_here_alone) or any(reads_stream(child) for child in node.inputs)
 
 
 def evaluate(node: Node, executor: Executor) -> list[Part]:

@@ -126,10 +126,10 @@ class Expression:
         return Expression("greater_equal", (self, other))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return Expression("equal", (self, other))
+        return Expression("equal", (self, self._present(other)))
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return Expression("not_equal", (self, other))
+        return Expression("not_equal", (self, self._present(other)))
 
     def __and__(self, other: Any) -> Expression:
         return Expression("and_kleene", (self, other))
@@ -139,6 +139,11 @@ class Expression:
 
     def __invert__(self) -> Expression:
         return Expression("invert", (self,))
+
+    def _present(self, other: Any) -> Any:
+        if other is None:
+            raise InputError(f"nothing equals None: ask {self!r}.is_null(), or .is_valid().")
+        return other
 
     __hash__ = None  # type: ignore[assignment]  # `==` builds an Expression, so equality cannot be asked
 

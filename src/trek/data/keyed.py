@@ -24,6 +24,7 @@ from trek.data.joins import How, join_tables, joined_names
 from trek.data.plan import Node, Stream
 from trek.data.sources.memory import BATCH_ROWS
 from trek.data.steps import arrays_of, batch_of_rows, call, rows_of, to_batch
+from trek.errors import InputError
 
 Combine = Callable[[pa.Table], pa.Table]
 """From all rows of some keys, or all rows there are, to the rows that come out."""
@@ -177,11 +178,16 @@ class AggregateAll:
 
 @dataclass(frozen=True)
 class CombineArrays:
-    """Combine by a function from a dict of arrays to one of a single row; by rows, from two rows to one."""
+    """Combine by a function from a dict of arrays to one of a single row; by rows, from two rows to one.
+
+    Keys come in front of what the function gives, unless they are among it.
+    """
 
     function: Callable[..., Any]
     keys: tuple[str, ...]
     by_rows: bool
+    gives_many: bool = False
+    """Whether the function may give any number of rows."""
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The function's result for all rows, or for the rows of each key."""
@@ -197,8 +203,19 @@ class CombineArrays:
             result = rows[0]
             for row in rows[1:]:
                 result = call(self.function, result, row, where=where)
-            return batch_of_rows([result], where=where)
-        return to_batch(call(self.function, arrays_of(batch), where=where), where=where)
+            return self._keyed(batch_of_rows([result], where=where), batch)
+        made = to_batch(call(self.function, arrays_of(batch), where=where), where=where)
+        if made.num_rows != 1 and not self.gives_many:
+            raise InputError(
+                f"{where}: the function gave {made.num_rows} rows; it must give one, as columns of length 1."
+            )
+        return self._keyed(made, batch)
+
+    def _keyed(self, made: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
+        first = pa.array(np.zeros(made.num_rows, np.int64))
+        columns = {key: batch.column(key).take(first) for key in self.keys if key not in made.schema.names}
+        columns |= dict(zip(made.schema.names, made.columns, strict=True))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,9 @@ class _Figures:
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
     def _add_numbers(self, values: np.ndarray) -> None:
+        if values.dtype.kind == "f" and (is_nan := np.isnan(values)).any():  # not a number is missing too
+            self.missing += int(is_nan.reshape(len(values), -1).any(axis=1).sum())
+            values = values[~is_nan]
         if not values.size:
             return
         # Means and squares of differences are put together batch by batch: sums of squares would lose large numbers.

@@ -24,13 +24,22 @@ def open(  # noqa: A001
     lines have the types that their first rows look like; `types={"x": "float64"}` says otherwise.
     """
     text = str(name_or_url)
-    if Handle.is_handle(name_or_url):
-        return Handle.parse(text).open()
-    if isinstance(name_or_url, str) and text.lower().replace("_", "-") in dataset_names():
-        return _open_named(text, split=split or "train")
-    if split is not None:
+    is_named = isinstance(name_or_url, str) and text.lower().replace("_", "-") in dataset_names()
+    if split is not None and not is_named:
         raise InputError(f"split={split!r} is for named data sets ({', '.join(dataset_names())}), not for {text!r}.")
+    if Handle.is_handle(name_or_url):
+        _refuse_types(types, "shared tables")
+        # The Handle itself, where there is one: its memory stays while the Table is used.
+        return (name_or_url if isinstance(name_or_url, Handle) else Handle.parse(text)).open()
+    if is_named:
+        _refuse_types(types, "named data sets")
+        return _open_named(text, split=split or "train")
     return _open_path(text, types)
+
+
+def _refuse_types(types: Mapping[str, str | pa.DataType] | None, what: str) -> None:
+    if types:
+        raise InputError(f"types= is for text files; {what} know their types. Change them with map().")
 
 
 def _open_named(name: str, *, split: str) -> Table:
@@ -45,9 +54,13 @@ def _open_path(text: str, types: Mapping[str, str | pa.DataType] | None) -> Tabl
     from trek.data.sources.files import open_files
 
     if is_remote(text):
-        return Table(RemoteSource.find(text) or open_files(text, types=_parsed(types)))
+        persisted = RemoteSource.find(text)
+        if persisted is not None:
+            _refuse_types(types, "persisted tables")
+        return Table(persisted or open_files(text, types=_parsed(types)))
     local = Path(text.removeprefix("file://")).expanduser()
     if (local / MANIFEST).is_file():
+        _refuse_types(types, "persisted tables")
         return Table(PersistedSource.open(local))
     if "://" not in text and not local.exists() and local.parent == Path():
         find_dataset(text)  # no such path: its error offers the names that are near

@@ -36,10 +36,10 @@ class Order:
     def __post_init__(self) -> None:
         if self.num_rows < 1:
             raise InputError("the data has no rows; there is nothing to train on.")
-        if self.batch_size < 1:
-            raise InputError(f"batch size must be at least 1, got {self.batch_size}.")
         if not hasattr(self.batch_size, "__index__"):
             raise InputError(f"batch size must be a whole number, got {self.batch_size!r}.")
+        if self.batch_size < 1:
+            raise InputError(f"batch size must be at least 1, got {self.batch_size}.")
         if self.tail not in get_args(Tail):
             raise InputError(f"tail must be one of {', '.join(get_args(Tail))}, got {self.tail!r}.")
         if self.tail == "drop" and self.num_rows < self.batch_size:

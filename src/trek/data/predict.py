@@ -6,6 +6,7 @@ Knows nothing of how models are trained or saved: it takes a module, a function 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -87,7 +88,14 @@ def _load(model: Any, device: str) -> Callable[..., Any]:
         model = model()
     if not callable(model):
         raise InputError(f"predict() needs a model to call, got {type(model).__name__}.")
-    return model.to(device).eval() if isinstance(model, nn.Module) else model
+    return _for_inference(model, device) if isinstance(model, nn.Module) else model
+
+
+def _for_inference(model: nn.Module, device: str) -> nn.Module:
+    """A copy on `device`, in evaluation mode: the user's own may be in training. Weights there already are shared."""
+    weights = [*model.parameters(), *model.buffers()]
+    is_there = all(tensor.device == torch.device(device) for tensor in weights)
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in weights} if is_there else None).to(device).eval()
 
 
 def _takes_nothing(model: Any) -> bool:

@@ -42,13 +42,16 @@ class Handle:
         """The rows, mapped; columns become tensors without a copy."""
         from trek.data.table import Table
 
-        if not self.path.exists():
-            raise DataUnavailable(f"the shared table {self.path} is gone: whoever shared it has ended or closed it.")
+        self._require_there()
         return Table(MappedSource(self))
 
     def close(self) -> None:
         """Free the memory once nobody maps it any more. Safe to call twice."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def _require_there(self) -> None:
+        if not self.path.exists():
+            raise DataUnavailable(f"the shared table {self.path} is gone: whoever shared it has ended or closed it.")
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +114,7 @@ class MappedSource(Source):
     def whole(self) -> pa.Table:
         """All rows over the mapped memory."""
         if self._table is None:
+            self.handle._require_there()
             self._table = open_mapped(self.handle.path).read_all()
         return self._table
 

@@ -19,6 +19,8 @@ from trek.data.fingerprint import source_name
 from trek.data.plan import Context, Node, Step, Stream
 from trek.errors import InputError, TrainingError, TrekError
 
+_MISSING_REMEDY = " Integers with missing ones among them come as floats: have the function give one type, by astype()."
+
 Format = Literal["numpy", "arrow", "rows"]
 """What a function sees: a dict of arrays, a record batch, or one row as a dict."""
 
@@ -54,8 +56,20 @@ class Map(Step):
         if self.format == "rows":
             results = [call(self.function, row, where=with_context) for row in rows_of(batch)]
             return batch_of_rows(results, where=with_context)
-        argument = batch if self.format == "arrow" else arrays_of(batch)
-        return to_batch(call(self.function, argument, where=with_context), where=with_context)
+        if self.format == "arrow":
+            return to_batch(call(self.function, batch, where=with_context), where=with_context)
+        return self._run_on_arrays(batch, with_context)
+
+    def _run_on_arrays(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+        """Arrays that the function passes on are the columns they came from: with their type and missing values."""
+        arrays = arrays_of(batch)
+        for array in arrays.values():
+            array.setflags(write=False)  # all of them, not just those over Arrow's memory: what is written is lost
+        columns = {id(arrays[name]): batch.column(name) for name in arrays}
+        result = call(self.function, dict(arrays), where=where)
+        if isinstance(result, Mapping):
+            result = {name: columns.get(id(values), values) for name, values in result.items()}
+        return to_batch(result, where=where)
 
 
 class FlatMap(Step):
@@ -380,6 +394,8 @@ def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
         columns = {name: tensors.to_column(values, name=name) for name, values in result.items()}
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+    if not columns:
+        raise InputError(f"{where}: the function gave no columns; it must give at least one.")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{where}: the function gave columns of different lengths, {lengths}.")
@@ -404,7 +420,10 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.Recor
         raise InputError(f"{where}: columns are {batch.schema.names}, but before they were {schema.names}.")
     for found, wanted in zip(batch.schema, schema, strict=True):
         if found.type != wanted.type and not pa.types.is_null(found.type):
-            raise InputError(f"{where}: column {found.name!r} is {found.type}, but before it was {wanted.type}.")
+            raise InputError(
+                f"{where}: column {found.name!r} is {found.type}, but before it was {wanted.type}."
+                + (_MISSING_REMEDY if pa.types.is_integer(wanted.type) and pa.types.is_floating(found.type) else "")
+            )
     arrays = [
         column if column.type == field.type else pa.nulls(len(column), field.type)
         for column, field in zip(batch.columns, schema, strict=True)

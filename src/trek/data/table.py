@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trek.data import steps, tensors
 from trek.data.aggregates import Words, parse_aggregates
-from trek.data.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate
+from trek.data.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate, reads_stream
 from trek.data.execution import current_executor
 from trek.data.expressions import Expression
 from trek.data.fingerprint import source_name
@@ -62,6 +62,7 @@ class Table:
         """
         from trek.data.sources.generated import GeneratedSource
 
+        _require_callable(function, "generate")
         return cls(GeneratedSource(function, num_partitions=_positive(num_partitions, "num_partitions"), rows=rows))
 
     @classmethod
@@ -80,16 +81,20 @@ class Table:
         """
         if rows and arrow:
             raise InputError("rows=True and arrow=True exclude each other: a function sees either rows or batches.")
+        _require_callable(function, "map")
         return Table(steps.Map(self._node, function, format="rows" if rows else "arrow" if arrow else "numpy"))
 
     def flat_map(self, function: Callable[[dict[str, Any]], Any]) -> Table:
         """Any number of rows for each row: `function` gets a row as a dict and gives a list of such."""
+        _require_callable(function, "flat_map")
         return Table(steps.FlatMap(self._node, function))
 
     def filter(self, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> Table:
         """Rows for which `trek.col("label") < 10`, or a function over a batch, says true."""
         if isinstance(condition, Expression):
             self._require_columns(sorted(condition.columns))
+        else:
+            _require_callable(condition, "filter")
         return Table(steps.Filter(self._node, condition))
 
     def compute(self, function: Callable[..., Any], **side_inputs: Table) -> Table:
@@ -98,18 +103,20 @@ class Table:
         Or `function(batches, collector, context)`, which gives them to `collector.collect(batch)` instead.
         `context` has index, parallelism, name and worker_id; `context.inputs[name]` holds a side input's columns.
         """
+        _require_callable(function, "compute")
         return Table(steps.Compute(self._node, function, side_nodes={k: v._node for k, v in side_inputs.items()}))
 
     def select(self, *names: str) -> Table:
         """These columns, in this order."""
         self._require_columns(names)
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"select() needs one or more columns, each once, got {list(names)}.")
         return Table(steps.Project(self._node, {name: name for name in names}, verb="select"))
 
     def drop(self, *names: str) -> Table:
         """All columns but these."""
         self._require_columns(names)
-        kept = [name for name in self.columns if name not in names]
-        return Table(steps.Project(self._node, {name: name for name in kept}, verb="select"))
+        return self.select(*(name for name in self.columns if name not in names))
 
     def rename(self, names: Mapping[str, str]) -> Table:
         """Columns under new names: `{"old": "new"}`."""
@@ -121,7 +128,9 @@ class Table:
 
     def with_columns(self, **columns: Expression) -> Table:
         """Columns added or replaced by what is computed: `with_columns(area=trek.col("w") * trek.col("h"))`."""
-        for expression in columns.values():
+        for name, expression in columns.items():
+            if not isinstance(expression, Expression):
+                raise InputError(f"with_columns({name}=…) needs an expression of trek.col(…), got {expression!r}.")
             self._require_columns(sorted(expression.columns))
         old: dict[str, str | Expression] = {name: name for name in self.columns}
         return Table(steps.Project(self._node, {**old, **columns}, verb="compute"))
@@ -167,7 +176,7 @@ class Table:
         if callable(how):
             combine: Any = CombineArrays(how, tuple(keys), rows)
             return Table(Reduce(self._node, combine, keys=keys, words=source_name(how), is_associative=True))
-        aggregates = parse_aggregates(how, self.schema)
+        aggregates = parse_aggregates(how, self.schema, keys=keys)
         needed = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
         table = self.select(*needed) if needed else self
         combine = AggregateAll(tuple(aggregates), tuple(keys))
@@ -183,6 +192,7 @@ class Table:
 
         Columns of `other` whose names are taken get `suffix`. The order of rows is not promised.
         """
+        _require_table(other, "join")
         keys = [on] if isinstance(on, str) else list(on)
         require_join(self.schema, other.schema, keys, how)
         require_keys(self.schema, keys)
@@ -191,6 +201,8 @@ class Table:
 
     def sort(self, *by: str, descending: bool = False) -> Table:
         """Rows in the order of these columns; equal ones stay in their order, missing values come last."""
+        if not by:
+            raise InputError("sort() needs at least one column.")
         return Table(Sort(self._node, by=self._require_keys(by), descending=descending))
 
     def window(
@@ -221,6 +233,7 @@ class Table:
     def union(self, *others: Table) -> Table:
         """The rows of this table, then those of the others; columns must be the same."""
         for other in others:
+            _require_table(other, "union")
             if not other.schema.equals(self.schema):
                 raise InputError(f"a union needs equal columns; got\n{self.schema}\nand\n{other.schema}.")
         return Table(Union([self._node, *(other._node for other in others)]))
@@ -240,6 +253,10 @@ class Table:
         """How many rows there are; computed where it is not known."""
         known = self._node.num_rows
         if known is None:
+            if reads_stream(self._node):
+                raise InputError(
+                    "how many rows a stream has is known when it was read, and it can be read once. cache() it first."
+                )
             narrow = self._node.narrowed(self.columns[:1]) or self._node
             known = sum(count_rows(narrow, current_executor()))
         return known
@@ -312,6 +329,8 @@ class Table:
 
     def head(self, num_rows: int = 5) -> Table:
         """The first rows, computed now."""
+        if not hasattr(num_rows, "__index__") or num_rows < 0:
+            raise InputError(f"num_rows must be a whole number of at least 0, got {num_rows!r}.")
         held: list[pa.RecordBatch] = []
         missing = num_rows
         for batch in self:
@@ -335,11 +354,13 @@ class Table:
 
     def for_each(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
         """Call `function` with every batch, in order, in this process; runs with a stream until that ends."""
+        _require_callable(function, "for_each")
         for batch, where in steps.numbered(iter(self), Context(0, 1, "for_each")):
             steps.call(function, steps.arrays_of(batch), where=f"for_each {source_name(function)}, {where}")
 
     def sink(self, function: Callable[[Iterator[Any], Context], Any]) -> None:
         """Call `function(batches, context)` once for each partition, where the partition is, and wait for all."""
+        _require_callable(function, "sink")
         evaluate(self.compute(_Sink(function))._node, current_executor())
 
     def share(self) -> Handle:
@@ -452,6 +473,17 @@ class _Sink:
 
     def __call__(self, batches: Iterator[Any], context: Context) -> None:
         self.function(batches, context)
+
+
+def _require_callable(function: Any, verb: str) -> None:
+    if not callable(function):
+        remedy = ", or an expression such as trek.col('x') < 10" if verb == "filter" else ""
+        raise InputError(f"{verb}() needs a function{remedy}, got {type(function).__name__} {function!r:.60}.")
+
+
+def _require_table(other: Any, verb: str) -> None:
+    if not isinstance(other, Table):
+        raise InputError(f"{verb}() needs a Table, got {type(other).__name__}. Make one of it: Table.of(…).")
 
 
 def _positive(number: int, name: str) -> int:

@@ -42,13 +42,15 @@ class Windows:
 
     def map(self, function: Callable[[dict[str, np.ndarray]], Any]) -> Table:
         """What `function` makes of the rows of each window, a dict of arrays; `window` is one of them."""
-        return self._table(CombineArrays(function, (COLUMN,), False), f"map {source_name(function)}")
+        return self._table(
+            CombineArrays(function, (COLUMN,), by_rows=False, gives_many=True), f"map {source_name(function)}"
+        )
 
     def reduce(self, how: Words) -> Table:
         """One row for each window: aggregates as for `Table.reduce`."""
         from trek.data.table import Table
 
-        aggregates = parse_aggregates(how, Table(self._node).schema)
+        aggregates = parse_aggregates(how, Table(self._node).schema, keys=[COLUMN])
         words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
         return self._table(AggregateAll(tuple(aggregates), (COLUMN,)), f"reduce {words}")
 
@@ -215,6 +217,8 @@ def make_windowing(
     """The windowing that the arguments of `Table.window` describe."""
     if tail not in ("keep", "drop"):
         raise InputError(f"tail must be 'keep' or 'drop', got {tail!r}.")
+    if COLUMN in schema.names:
+        raise InputError(f"windows come out in a column {COLUMN!r}, and there is one already. rename() it first.")
     if by is None:
         return CountWindowing(_rows_of(size), _rows_of(step if step is not None else size), tail == "keep")
     if by not in schema.names:

@@ -297,3 +297,15 @@ def test_columns_chosen_after_a_join_are_those_of_the_whole_join(how: Any) -> No
         assert list(chosen.columns) == names
         whole = joined.to_pandas()[names]
         assert sorted(map(repr, chosen.to_numpy().tolist())) == sorted(map(repr, whole.to_numpy().tolist()))
+
+
+def test_equal_aggregates_may_have_several_names() -> None:
+    table = Table.of({"x": [1, 2], "x_sum": [3, 3]})
+    asked = {"a": ("x", "sum"), "b": ("x", "sum"), "m": ("*", "count"), "n": ("*", "count")}
+    assert table.reduce(asked, by="x_sum").to_arrow().to_pylist() == [{"x_sum": 3, "a": 3, "b": 3, "m": 2, "n": 2}]
+
+
+def test_a_function_that_reduces_by_key_need_not_give_the_key() -> None:
+    table = Table.of({"k": ["a", "b", "a"], "x": [1, 2, 3]}, num_partitions=2)
+    spread = table.reduce(lambda rows: {"spread": [np.ptp(rows["x"])]}, by="k")
+    assert spread.sort("k").to_arrow().to_pylist() == [{"k": "a", "spread": 2}, {"k": "b", "spread": 0}]

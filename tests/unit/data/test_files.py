@@ -299,3 +299,21 @@ def test_a_file_without_a_column_that_others_have_is_named(suffix: str, tmp_path
     for wrong in (table, table.select("b")):
         with pytest.raises(InputError, match=rf"1\.{suffix}.*'b'"):
             wrong.to_arrow()
+
+
+def test_a_file_without_rows_still_has_its_columns(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    assert repr(trek.data.open(tmp_path / "a.parquet")) == "Table(x: int64)"
+    assert trek.data.open(tmp_path / "a.parquet").select("x").to_arrow().num_rows == 0
+
+
+def test_a_file_without_rows_leaves_the_types_to_those_that_have_some(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"x": pa.array([], pa.null())}), tmp_path / "a.parquet")
+    pa.parquet.write_table(pa.table({"x": [1, 2]}), tmp_path / "b.parquet")
+    assert trek.data.open(tmp_path).to_numpy()["x"].tolist() == [1, 2]
+
+
+def test_two_columns_of_one_name_are_refused_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(InputError, match=r"twice.csv has 2 columns called 'a'"):
+        trek.data.open(tmp_path / "twice.csv").to_arrow()

@@ -101,3 +101,13 @@ def test_a_wrong_model_is_one_error(model: Any, message: str, table: Table) -> N
 def test_a_text_column_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="'s' has type string"):
         Table.of({"s": ["a"]}).predict(lambda s: s).to_arrow()
+
+
+def test_the_users_model_stays_in_training_and_is_the_same_to_persist(table: Table) -> None:
+    model = make_model()
+    predicted = table.predict(model, columns=["x"])
+    before = predicted.fingerprint()
+    predicted.to_torch()
+    assert model.training
+    assert all(module.training for module in model.modules())
+    assert predicted.fingerprint() == before

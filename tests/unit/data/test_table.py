@@ -321,7 +321,24 @@ def write_file(path: Path, table: pa.Table) -> None:
     [
         (lambda t: t.partition("2"), "num_partitions must be a whole number of at least 1, got '2'"),
         (lambda t: t.batches(2.5), "batch size must be a whole number, got 2.5"),
+        (lambda t: t.batches("2"), "batch size must be a whole number, got '2'"),
         (lambda t: t.reduce({}), "needs at least one aggregate"),
+        (lambda t: t.reduce(["x"]), r"needs at least one aggregate, such as .* got \['x'\]"),
+        (lambda t: t.reduce({"a": ("x",)}), r"'a' asks for \('x',\)"),
+        (lambda t: t.reduce({"s": ("x", "sum")}, by="s"), "'s' is a key and cannot be the name of an aggregate too"),
+        (lambda t: t.reduce(lambda b: b).to_arrow(), "the function gave 3 rows; it must give one"),
+        (lambda t: t.with_columns(y=5), r"with_columns\(y=…\) needs an expression of trek.col\(…\), got 5"),
+        (lambda t: t.select(), "needs one or more columns"),
+        (lambda t: t.select("x", "x"), "each once"),
+        (lambda t: t.drop("x", "s"), "needs one or more columns"),
+        (lambda t: t.sort(), "at least one column"),
+        (lambda t: t.head(-1), "at least 0, got -1"),
+        (lambda t: t.map({"x": 1}), "needs a function, got dict"),
+        (lambda t: t.filter("x < 2"), r"an expression such as trek.col\('x'\) < 10, got str 'x < 2'"),
+        (lambda t: t.filter(trek.col("x") == None), r"nothing equals None: ask col\('x'\).is_null\(\)"),  # noqa: E711
+        (lambda t: t.join({"x": [1]}, on="x"), r"join\(\) needs a Table, got dict"),
+        (lambda t: t.rename({"x": "window"}).window(2), "there is one already"),
+        (lambda t: t.map(lambda b: {}).to_arrow(), "the function gave no columns"),
         (lambda t: t.reduce({"s": "mean"}), "'mean' is for numbers; column 's' has type string"),
         (lambda t: t.reduce({"x": "any"}), "'any' is for true and false; column 'x' has type int64"),
         (lambda t: t.predict("runs/7"), r"got str 'runs/7'. Of a checkpoint's path make one: trek.Checkpoint\(path\)"),
@@ -347,3 +364,81 @@ def test_describe_keeps_small_spreads_of_large_numbers() -> None:
     values = 1e12 + np.random.default_rng(0).normal(size=50_000)
     figures = Table.of({"x": values}).describe()
     assert figures.loc["x", "std"] == pytest.approx(values.std(ddof=1), rel=1e-6)
+
+
+def test_columns_that_a_function_passes_on_keep_their_type_and_what_is_missing() -> None:
+    table = Table.of({"x": [1, 2, None], "s": ["a", None, "c"]}, num_partitions=2)
+    passed = table.map(lambda batch: {**batch, "y": batch["s"]}).to_arrow()
+    assert passed.to_pydict() == {"x": [1, 2, None], "s": ["a", None, "c"], "y": ["a", None, "c"]}
+    assert passed.schema.field("x").type == pa.int64()
+
+
+def test_a_function_cannot_write_to_what_it_was_given() -> None:
+    def fill(batch: Any) -> Any:
+        batch["x"][np.isnan(batch["x"])] = 0
+        return batch
+
+    with pytest.raises(TrainingError, match="read-only"):
+        Table.of({"x": [1, None]}).map(fill).to_arrow()
+
+
+def test_integers_that_turn_to_floats_because_some_are_missing_come_with_the_remedy() -> None:
+    table = Table.stream(pa.record_batch({"x": pa.array(x, pa.int64())}) for x in ([1, 2], [3, None]))
+    with pytest.raises(InputError, match=r"is double, but before it was int64. Integers with missing ones .* astype"):
+        table.map(lambda batch: {"x": batch["x"] * 2}).to_arrow()
+
+
+def test_an_array_alone_is_a_table_of_one_column() -> None:
+    assert repr(Table.of(np.zeros((3, 2, 2)))) == "Table(value: double[2, 2])"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (pd.DataFrame({"x": [1, "a"]}), "different types in one column"),
+        (pd.DataFrame([[1, 2]], columns=["x", "x"]), "2 columns called 'x'"),
+        (pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"]), "2 columns called 'x'"),
+    ],
+)
+def test_data_that_makes_no_table_is_one_error(data: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Table.of(data)
+
+
+def test_describe_counts_what_is_not_a_number_as_missing() -> None:
+    figures = Table.of({"x": [1.0, float("nan"), None, 3.0]}).describe().loc["x"]
+    assert (figures["missing"], figures["min"], figures["max"], figures["mean"]) == (2, 1.0, 3.0, 2.0)
+
+
+def test_counting_a_stream_is_refused_before_it_is_read() -> None:
+    stream = Table.stream(iter([{"x": [1, 2]}]))
+    with pytest.raises(InputError, match=r"cache\(\) it first"):
+        len(stream)
+    assert len(stream.cache().map(lambda batch: batch)) == 2
+
+
+def test_a_cached_stream_is_persisted_by_its_rows(tmp_path: Path) -> None:
+    def persist(*values: int) -> Table:
+        return Table.stream(iter([{"x": list(values)}])).cache().persist(tmp_path / "rows")
+
+    assert persist(1, 2).to_numpy()["x"].tolist() == [1, 2]
+    made = (tmp_path / "rows" / "manifest.json").stat().st_mtime_ns
+    persist(1, 2)
+    assert (tmp_path / "rows" / "manifest.json").stat().st_mtime_ns == made
+    assert persist(3).to_numpy()["x"].tolist() == [3]
+
+
+@pytest.mark.parametrize("source", ["digits", "persisted", "shared"])
+def test_types_are_refused_where_they_would_be_ignored(source: str, tmp_path: Path) -> None:
+    table = Table.of({"x": [1]})
+    made = {"digits": lambda: "digits", "persisted": lambda: table.persist(tmp_path / "t") and tmp_path / "t"}
+    name: Any = made.get(source, table.share)()
+    with pytest.raises(InputError, match="types= is for text files"):
+        trek.data.open(name, types={"x": "float32"})
+
+
+@pytest.mark.parametrize("settings", [{"num_workers": 0}, {"num_workers": -1}, {"memory_limit_bytes": 0}])
+@pytest.mark.parametrize("kind", [trek.data.ThreadExecutor, trek.data.ProcessExecutor])
+def test_executors_of_nothing_are_refused(kind: Any, settings: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="must be a whole number of at least 1"):
+        kind(**settings)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.store import Store
+from trek.errors import InputError
 
 Stream = Iterator[pa.RecordBatch]
 Task = Callable[..., Stream]
@@ -90,6 +91,13 @@ def join_pieces(pieces: Sequence[Sequence[Part]], *, num_partitions: int) -> lis
         Part(tuple(segment for source in pieces for segment in source[target].segments))
         for target in range(num_partitions)
     ]
+
+
+def require_positive(**settings: int | None) -> None:
+    """Refuse settings below 1; None is for the default."""
+    for name, value in settings.items():
+        if value is not None and (not hasattr(value, "__index__") or value < 1):
+            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
 
 def default_memory_limit() -> int:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
-from trek.data.execution.base import Executor, Split, Task, default_memory_limit, join_pieces
+from trek.data.execution.base import Executor, Split, Task, default_memory_limit, join_pieces, require_positive
 from trek.data.execution.parallel import run_all
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Readable
 from trek.data.execution.store import SharedStore
@@ -45,6 +45,7 @@ class ProcessExecutor(Executor):
         memory_limit_bytes: int | None = None,
         spill_dir: Path | None = None,
     ) -> None:
+        require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
         self.num_workers = num_workers or os.cpu_count() or 1
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.store = SharedStore.create(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)

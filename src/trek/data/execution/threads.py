@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from trek.data.execution.base import Executor, Split, Task, default_memory_limit, join_pieces, split_into
+from trek.data.execution.base import (
+    Executor,
+    Split,
+    Task,
+    default_memory_limit,
+    join_pieces,
+    require_positive,
+    split_into,
+)
 from trek.data.execution.parallel import run_all
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.store import MemoryStore
@@ -26,6 +34,7 @@ class ThreadExecutor(Executor):
         memory_limit_bytes: int | None = None,
         spill_dir: Path | None = None,
     ) -> None:
+        require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
         self.num_workers = num_workers or os.cpu_count() or 1
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.store = MemoryStore(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)

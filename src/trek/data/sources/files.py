@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from trek.data.plan import Node, Source, Stream
 from trek.data.sources.formats import COUNTERS, READERS, TEXTS, TYPES_REMEDY, Asked, Reader, suffix_of
+from trek.data.sources.memory import require_distinct
 from trek.data.steps import conform
 from trek.errors import DataUnavailable, InputError
 
@@ -43,6 +44,7 @@ class FileSource(Source):
         self.reader = reader
         self.asked = asked or Asked()
         self._schema: pa.Schema | None = None
+        self._schema_of_none: pa.Schema | None = None
         self._num_rows: int | None = None
 
     @property
@@ -52,14 +54,18 @@ class FileSource(Source):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The columns of the first file that has rows."""
+        """The columns of the first file that has rows; of the first that names any, where none has."""
         if self._schema is None:
             for file in self.files:
                 first = next(self._read_file(file), None)
-                if first is not None:
+                if first is None:
+                    continue
+                require_distinct(first.schema.names, where=file.url)
+                if first.num_rows:
                     self._schema = first.schema
-                    break
-        return self._schema
+                    return self._schema
+                self._schema_of_none = self._schema_of_none or first.schema
+        return self._schema or self._schema_of_none
 
     @property
     def num_rows(self) -> int | None:
@@ -93,6 +99,8 @@ class FileSource(Source):
         start = 0
         for batch in self._read_file(file):
             assert schema is not None
+            if not batch.num_rows:
+                continue
             yield conform(batch, schema, where=f"{file.url}, rows {start} to {start + batch.num_rows - 1}")
             start += batch.num_rows
 

@@ -53,8 +53,14 @@ def read_parquet(content: BinaryIO, url: str, asked: Asked) -> Iterator[pa.Recor
 
     columns = None if asked.columns is None else list(asked.columns)
     with pq.ParquetFile(content, pre_buffer=False) as file:
+        if not file.metadata.num_rows:  # no batch would come, and the columns would not be known
+            yield tensors.unpack(_no_rows(file.schema_arrow))
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
             yield tensors.unpack(batch)
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def read_csv(content: BinaryIO, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
@@ -91,7 +92,23 @@ def even_bounds(num_rows: int, num_partitions: int) -> list[tuple[int, int]]:
 
 
 def table_from(data: Any) -> pa.Table:
-    """An Arrow table of `data`: a dict of columns, a list of dicts, a pandas or Polars frame, or Arrow itself."""
+    """An Arrow table of `data`: a dict of columns, a list of dicts, a pandas or Polars frame, or Arrow itself.
+
+    An array or tensor alone becomes the column `value`.
+    """
+    table = _table_from(data)
+    require_distinct(table.column_names, where="the table")
+    return table
+
+
+def require_distinct(names: Sequence[str], *, where: str) -> None:
+    """Refuse columns of the same name: one of them could not be reached."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where} has {names.count(name)} columns called {name!r}. Give each a name of its own.")
+
+
+def _table_from(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -99,7 +116,9 @@ def table_from(data: Any) -> pa.Table:
     if isinstance(data, Mapping):
         return _table_from_columns(data)
     if type(data).__module__.startswith("pandas"):
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+        return _table_from_pandas(data)
+    if isinstance(data, np.ndarray) or hasattr(data, "detach"):
+        return _table_from_columns({"value": data})
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes) and data:
@@ -108,6 +127,16 @@ def table_from(data: Any) -> pa.Table:
         f"cannot make a Table of {type(data).__name__} {str(data)[:60]!r}. Give a dict of columns, a list of dicts, "
         "a pandas frame or an Arrow table."
     )
+
+
+def _table_from_pandas(frame: Any) -> pa.Table:
+    names = [str(name) for name in getattr(frame, "columns", ["value"])]
+    require_distinct(names, where="the frame")
+    frame = frame.to_frame("value") if frame.ndim == 1 else frame
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(f"the frame holds values of different types in one column: {' '.join(error.args)}.") from error
 
 
 def _table_from_columns(columns: Mapping[str, Any]) -> pa.Table:
