@@ -36,6 +36,9 @@ class Standing:
     retries_cancelled: str = ""
 
 
+PAUSE_S = 2.0
+MAX_PAUSE_S = 300.0
+
 Next = Literal["killed", "completed", "reached", "paused", "queued", "restart", "errored", "rejected"]
 
 
@@ -80,6 +83,14 @@ def decide(ending: Ending, standing: Standing) -> Next:
     if may_retry and not standing.retries_cancelled and standing.restarts < standing.max_restarts:
         return "restart"
     return "errored"
+
+
+def pause_after(ending: Ending, *, restarts: int) -> float:
+    """Seconds until a trial that was restarted so often already is started again.
+
+    What the outside did needs time to pass, and everybody's trials ask it again; a process that vanished does not.
+    """
+    return min(PAUSE_S * 2.0 ** min(restarts, 30), MAX_PAUSE_S) if ending.kind == "outside" else 0.0
 
 
 def failure_of(ending: Ending) -> Failure:

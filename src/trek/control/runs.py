@@ -12,7 +12,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
-from trek.control.endings import Ending, Next, Standing, decide, failure_of
+from trek.control.endings import Ending, Next, Standing, decide, failure_of, pause_after
+from trek.control.hopeless import common_error, give_up
 from trek.control.scheduler import DEFAULT_PRIORITY, Request
 from trek.control.searching import advance, conclude
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
@@ -20,11 +21,12 @@ from trek.experiments.config import ExperimentConfig
 
 
 def requests(session: Session) -> list[Request]:
-    """Trials that want slots, of experiments that may run."""
+    """Trials that want slots, of experiments that may run; not those that pause after an error from outside."""
+    is_over = TrialRow.not_before_s.is_(None) | (TrialRow.not_before_s <= time.time())
     rows = session.execute(
         select(TrialRow, ExperimentRow)
         .join(ExperimentRow, TrialRow.experiment_id == ExperimentRow.id)
-        .where(TrialRow.state == "queued", ExperimentRow.wanted == "run")
+        .where(TrialRow.state == "queued", ExperimentRow.wanted == "run", is_over)
         .order_by(TrialRow.id)
     ).all()
     return [_request(trial, experiment) for trial, experiment in rows]
@@ -36,6 +38,7 @@ def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int]) -> Non
     trial.run += 1
     trial.slots = list(slots)
     trial.waiting = ""
+    trial.not_before_s = None
     trial.start_batches = newest_checkpoint_batches(session, trial.id)
     trial.started_s = trial.started_s or time.time()
     experiment = session.get_one(ExperimentRow, trial.experiment_id)
@@ -54,6 +57,7 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, is_shutting_do
     if next_ in ("errored", "restart", "rejected"):
         trial.error, trial.traceback, trial.failure = ending.message, ending.traceback, failure_of(ending)
     if next_ == "restart":
+        _pause(trial, ending, max_restarts=ExperimentConfig.parse(experiment.config).max_restarts)
         trial.restarts += 1
     _move(session, experiment, trial, next_)
     if trial.state in ENDED:
@@ -61,8 +65,20 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, is_shutting_do
     if trial.state == "completed":
         trial.error = trial.traceback = trial.failure = ""
         trial.progress = 1.0
+    if next_ == "errored":
+        give_up(session, experiment)
     settle(session, experiment)
     return next_
+
+
+def held_back(session: Session, queue: Sequence[Request]) -> dict[int, str]:
+    """Those of the queue that wait until others, which all failed alike, have been tried again; and why."""
+    held: dict[int, str] = {}
+    for experiment_id in {request.experiment_id for request in queue}:
+        if error := common_error(session, experiment_id):
+            fresh = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.run == 0)
+            held |= dict.fromkeys(session.scalars(fresh), f"waits for the trials before it, which all failed: {error}")
+    return {request.trial_id: held[request.trial_id] for request in queue if request.trial_id in held}
 
 
 def settle(session: Session, experiment: ExperimentRow) -> None:
@@ -88,6 +104,7 @@ def ask(session: Session, experiment: ExperimentRow, wanted: str) -> None:
             trial.ended_s = time.time()
         elif trial.state not in ENDED:
             trial.wanted = "run"
+            trial.not_before_s = None  # who asks wants to see it tried
     settle(session, experiment)
 
 
@@ -137,6 +154,13 @@ def _standing(session: Session, trial: TrialRow, experiment: ExperimentRow) -> S
         has_new_checkpoint=newest_checkpoint_batches(session, trial.id) > trial.start_batches,
         retries_cancelled=trial.retries_cancelled,
     )
+
+
+def _pause(trial: TrialRow, ending: Ending, *, max_restarts: int) -> None:
+    pause_s = pause_after(ending, restarts=trial.restarts)
+    if pause_s:
+        trial.not_before_s = time.time() + pause_s
+        trial.waiting = f"pauses {pause_s:g} s before restart {trial.restarts + 1} of {max_restarts}: {ending.message}"
 
 
 def _move(session: Session, experiment: ExperimentRow, trial: TrialRow, next_: Next) -> None:

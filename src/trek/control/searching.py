@@ -73,7 +73,8 @@ def conclude(session: Session, experiment: ExperimentRow) -> None:
         experiment.progress = 1.0
     else:
         experiment.move("errored")
-        worst = next((trial for trial in trials if trial.failure != "rejected"), trials[-1])
+        failed = [trial for trial in trials if trial.failure not in ("", "rejected")]
+        worst = next(iter(failed), trials[-1])
         experiment.error, experiment.failure = worst.error, worst.failure
     experiment.ended_s = time.time()
 

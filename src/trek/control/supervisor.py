@@ -26,7 +26,7 @@ from trek.control.ingest import log_position, take_lines, take_report
 from trek.control.layout import Layout
 from trek.control.log_tail import LogTail
 from trek.control.removal import expire_checkpoints, expire_logs, expire_metrics, remove_folders
-from trek.control.runs import begin_run, end_run, requests
+from trek.control.runs import begin_run, end_run, held_back, requests
 from trek.control.scheduler import Occupied, plan
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
@@ -217,9 +217,10 @@ class Supervisor:
     def _schedule(self) -> None:
         with self._store.reading() as session:
             queue = requests(session)
+            held = held_back(session, queue)
         if not queue:
             return
-        late = self._adoption.make_copies()
+        late = {**self._adoption.make_copies(), **held}
         queue = [request for request in queue if request.trial_id not in late]
         occupied = [Occupied(r.trial_id, r.experiment_id, len(r.slots)) for r in self.running.values()]
         made = plan(queue, occupied, total_slots=self.slots, may_oversubscribe=not self.has_gpus)

@@ -88,6 +88,8 @@ class TrialRow(Base):
     num_slots: Mapped[int | None] = mapped_column(Integer)
     """How many slots it was scaled to; None for as many as the config says."""
     waiting: Mapped[str] = mapped_column(Text, default="")
+    not_before_s: Mapped[float | None] = mapped_column(Float)
+    """When its pause after an error from outside is over; None without one."""
     retries_cancelled: Mapped[str] = mapped_column(Text, default="")
     error: Mapped[str] = mapped_column(Text, default="")
     traceback: Mapped[str] = mapped_column(Text, default="")
