@@ -47,8 +47,9 @@ class Reduce(Exchange):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Known by computing."""
-        return None
+        """Known where aggregates say; what a function gives is known by computing."""
+        before = self.inputs[0].schema
+        return None if before is None or self.is_associative else self.combine(before.empty_table()).schema
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -83,8 +84,13 @@ class KeyedGather(Exchange):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Known by computing."""
-        return None
+        """Keys, then lists."""
+        before = self.inputs[0].schema
+        if before is None:
+            return None
+        keys = [(key, before.field(key).type) for key in self.keys]
+        lists = [(field.name, pa.list_(field.type)) for field in before if field.name not in self.keys]
+        return pa.schema([*keys, *lists])
 
     def describe(self) -> str:
         """One line for `explain`."""

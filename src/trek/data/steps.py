@@ -182,11 +182,12 @@ class Project(Step):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The chosen columns, unless one is computed."""
+        """The chosen columns; the types of computed ones are those they have without rows."""
         before = self.inputs[0].schema if self.inputs else None
-        if before is None or any(isinstance(source, Expression) for source in self.columns.values()):
+        if before is None:
             return None
-        return pa.schema([before.field(source).with_name(name) for name, source in self.columns.items()])
+        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in before], schema=before)
+        return next(self.apply(iter([empty]), Context(0, 1, self.describe()))).schema
 
     @property
     def num_rows(self) -> int | None:

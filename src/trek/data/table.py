@@ -257,8 +257,9 @@ class Table:
                 raise InputError(
                     "how many rows a stream has is known when it was read, and it can be read once. cache() it first."
                 )
-            narrow = self._node.narrowed(self.columns[:1]) or self._node
-            known = sum(count_rows(narrow, current_executor()))
+            schema = self._schema or self._node.schema  # without one, rows are counted as they are
+            narrow = self._node.narrowed(schema.names[:1]) if schema is not None else None
+            known = sum(count_rows(narrow or self._node, current_executor()))
         return known
 
     def __len__(self) -> int:

@@ -442,3 +442,22 @@ def test_types_are_refused_where_they_would_be_ignored(source: str, tmp_path: Pa
 def test_executors_of_nothing_are_refused(kind: Any, settings: dict[str, int]) -> None:
     with pytest.raises(InputError, match="must be a whole number of at least 1"):
         kind(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda t: t.with_columns(y=trek.col("x") / 2), "x: int64, s: string, y: double"),
+        (lambda t: t.reduce({"x": "mean"}), "x: double"),
+        (lambda t: t.reduce({"n": ("*", "count")}, by="s"), "s: string, n: int64"),
+        (lambda t: t.gather(by="s"), "s: string, x: list<item: int64>"),
+        (lambda t: t.join(t, on="s"), "s: string, x: int64, x_right: int64"),
+    ],
+)
+def test_columns_are_known_where_no_row_is_left(make: Any, expected: str) -> None:
+    table = make(Table.of({"x": [1, 2], "s": ["a", "b"]}).filter(trek.col("x") > 9))
+    assert (repr(table), len(table), table.to_arrow().num_rows) == (f"Table({expected})", 0, 0)
+
+
+def test_no_rows_are_counted_where_columns_cannot_be_known() -> None:
+    assert len(Table.of({"x": [1, 2]}).flat_map(lambda row: [])) == 0
