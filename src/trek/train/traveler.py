@@ -50,7 +50,7 @@ from trek.train.profiling import Profiler, ProfileSettings
 from trek.train.progress import open_bar, print_beside_bars
 from trek.train.schedule import Schedule
 from trek.train.stopping import Stopped, StopRequest
-from trek.train.whereabouts import Lookout
+from trek.train.whereabouts import Lookout, note_error
 from trek.world import World
 from trek.world.seeds import seed_everything
 
@@ -315,9 +315,12 @@ class Traveler:
                     stack.callback(part.close)
 
     def __enter__(self) -> Traveler:
+        note_error(None)  # of a Traveler before this one
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            note_error(tb)
         self.close()
 
     # -- for the Trainer, and for loops with needs of their own

@@ -53,6 +53,15 @@ def of_traceback(found: TracebackType | None) -> str:
     return describe(traceback.extract_tb(found)) if found else ""
 
 
+_error_place = ""
+
+
+def note_error(found: TracebackType | None) -> None:
+    """An exception is on its way out: this process is where that came from, whatever it closes meanwhile."""
+    global _error_place
+    _error_place = of_traceback(found)
+
+
 class Lookout:
     """A thread that tells where the main thread is: when asked by a file in `folder`, and when `hang_s` pass quietly.
 
@@ -82,7 +91,7 @@ class Lookout:
         has_answered = False
         while not self._end.wait(_POLL_S):
             if not has_answered and self._folder is not None and (self._folder / ASKED).exists():
-                (self._folder / f"where_{self._rank}.txt").write_text(describe(self._stack()))
+                (self._folder / f"where_{self._rank}.txt").write_text(_error_place or describe(self._stack()))
                 has_answered = True
             if self._hang_s is not None and time.monotonic() - self._last_beat > self._hang_s:
                 self._last_beat = math.inf
