@@ -7,8 +7,8 @@ keys is not promised in either case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from trek.data.fingerprint import source_name
 from trek.data.joins import How, join_tables, joined_names
 from trek.data.plan import Node, Stream
 from trek.data.sources.memory import BATCH_ROWS
-from trek.data.steps import arrays_of, batch_of_rows, call, rows_of, to_batch
+from trek.data.steps import arrays_of, batch_of_rows, call, conform, rows_of, to_batch
 from trek.errors import InputError
 
 Combine = Callable[[pa.Table], pa.Table]
@@ -33,12 +33,11 @@ Combine = Callable[[pa.Table], pa.Table]
 class Reduce(Exchange):
     """One row for each key, or one row in all: by aggregates, or by a function."""
 
-    def __init__(self, node: Node, combine: Combine, *, keys: Sequence[str], words: str, is_associative: bool) -> None:
+    def __init__(self, node: Node, combine: Combine, *, keys: Sequence[str], words: str) -> None:
         super().__init__(node, node.num_partitions if keys else 1)
         self.combine = combine
         self.keys = list(keys)
         self.words = words
-        self.is_associative = is_associative
 
     @property
     def num_rows(self) -> int | None:
@@ -49,7 +48,11 @@ class Reduce(Exchange):
     def schema(self) -> pa.Schema | None:
         """Known where aggregates say; what a function gives is known by computing."""
         before = self.inputs[0].schema
-        return None if before is None or self.is_associative else self.combine(before.empty_table()).schema
+        return (
+            None
+            if before is None or isinstance(self.combine, CombineArrays)
+            else self.combine(before.empty_table()).schema
+        )
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -64,9 +67,9 @@ class Reduce(Exchange):
         task = _CombineTask(self.combine)
         if self.keys:
             return run_by_key(executor, task, [self.inputs[0]], self.keys, num_partitions=self._num_partitions)
-        if self.is_associative:
+        if isinstance(self.combine, CombineArrays):
             partial_parts = executor.map(_StreamCombineTask(self.combine), self.inputs[0].pieces(executor))
-            return executor.map(task, [joined(partial_parts)])
+            return executor.map(_CombineTask(self.combine.over_results()), [joined(partial_parts)])
         return executor.map(task, [joined(evaluate(self.inputs[0], executor))])
 
 
@@ -194,16 +197,22 @@ class CombineArrays:
     by_rows: bool
     gives_many: bool = False
     """Whether the function may give any number of rows."""
+    place: str = ""
+    """Words for an error, behind the function's name."""
+
+    def over_results(self) -> CombineArrays:
+        """The same for what this one gave before."""
+        return replace(self, place=", over its own results (it must give the columns that it takes)")
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The function's result for all rows, or for the rows of each key."""
         if not self.keys:
             return pa.Table.from_batches([self._combine(_one_batch(table))])
         groups = list(_groups(table, self.keys))
-        return pa.Table.from_batches([self._combine(rows) for rows in groups]).combine_chunks()
+        return pa.Table.from_batches(_alike(self._combine(rows) for rows in groups)).combine_chunks()
 
     def _combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        where = f"reduce {source_name(self.function)}"
+        where = f"reduce {source_name(self.function)}{self.place}"
         if self.by_rows:
             rows = list(rows_of(batch))
             result = rows[0]
@@ -248,19 +257,22 @@ class _CombineTask:
     def __call__(self, index: int, batches: Stream) -> Stream:
         held = [batch for batch in batches if batch.num_rows]
         if held:
-            yield from self.combine(pa.Table.from_batches(held)).to_batches(max_chunksize=BATCH_ROWS)
+            yield from self.combine(pa.Table.from_batches(_alike(held))).to_batches(max_chunksize=BATCH_ROWS)
 
 
 @dataclass(frozen=True)
 class _StreamCombineTask:
     """Combines batch by batch, then the results: for functions that may be applied to their own results."""
 
-    combine: Combine
+    combine: CombineArrays
 
     def __call__(self, index: int, batches: Stream) -> Stream:
         results = [self.combine(pa.Table.from_batches([batch])) for batch in batches if batch.num_rows]
-        if results:
-            yield from self.combine(pa.concat_tables(results)).to_batches()
+        if len(results) == 1:
+            yield from results[0].to_batches()
+        elif results:
+            whole = pa.Table.from_batches(_alike(batch for result in results for batch in result.to_batches()))
+            yield from self.combine.over_results()(whole).to_batches()
 
 
 @dataclass(frozen=True)
@@ -285,6 +297,12 @@ def _schema_of(node: Node) -> pa.Schema:
     from trek.data.table import Table
 
     return Table(node).schema
+
+
+def _alike(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches of equal columns; an error that names the column where they are not."""
+    held = list(batches)
+    return [conform(batch, held[0].schema, where="results to reduce") for batch in held]
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

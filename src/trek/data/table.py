@@ -169,19 +169,20 @@ class Table:
         """One row in all, or one for each key.
 
         `how` is aggregates, `{"x": "sum", "n": ("*", "count")}`, or a function from a dict of arrays to one of a
-        single row; with `rows=True` from two rows to one. A function must be associative: without keys it sees its own
-        results again. From no rows comes no row. The order of keys is not promised.
+        single row; with `rows=True` from two rows to one. Without keys it sees its own results again, so it must be
+        associative and give the columns it takes. Keys stand in front of what it gives, unless it gives them.
+        From no rows comes no row. The order of keys is not promised.
         """
         keys = self._require_keys(by)
         if callable(how):
             combine: Any = CombineArrays(how, tuple(keys), rows)
-            return Table(Reduce(self._node, combine, keys=keys, words=source_name(how), is_associative=True))
+            return Table(Reduce(self._node, combine, keys=keys, words=source_name(how)))
         aggregates = parse_aggregates(how, self.schema, keys=keys)
         needed = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
         table = self.select(*needed) if needed else self
         combine = AggregateAll(tuple(aggregates), tuple(keys))
         words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return Table(Reduce(table._node, combine, keys=keys, words=words, is_associative=False))
+        return Table(Reduce(table._node, combine, keys=keys, words=words))
 
     def all_reduce(self, how: Words | Callable[..., Any], *, rows: bool = False) -> Table:
         """As many partitions as there are, and the row of `reduce` in each of them."""

@@ -19,7 +19,7 @@ from trek.data import Table
 from trek.data.execution import running_on
 from trek.data.execution.base import Executor
 from trek.data.execution.threads import ThreadExecutor
-from trek.errors import InputError
+from trek.errors import InputError, TrainingError
 
 many = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -309,3 +309,17 @@ def test_a_function_that_reduces_by_key_need_not_give_the_key() -> None:
     table = Table.of({"k": ["a", "b", "a"], "x": [1, 2, 3]}, num_partitions=2)
     spread = table.reduce(lambda rows: {"spread": [np.ptp(rows["x"])]}, by="k")
     assert spread.sort("k").to_arrow().to_pylist() == [{"k": "a", "spread": 2}, {"k": "b", "spread": 0}]
+
+
+def test_a_function_that_cannot_reduce_its_own_results_is_told_so() -> None:
+    table = Table.of({"x": [1, 2, 3]}, num_partitions=2)
+    with pytest.raises(
+        TrainingError, match=r"over its own results \(it must give the columns that it takes\): KeyError"
+    ):
+        table.reduce(lambda rows: {"most": [rows["x"].max()]}).to_arrow()
+
+
+def test_results_of_a_function_that_differ_in_type_name_the_column() -> None:
+    table = Table.of({"x": [1, 2, 3]}, num_partitions=2)
+    with pytest.raises(InputError, match="results to reduce: column 'x' is"):
+        table.reduce(lambda rows: {"x": [1] if 1 in rows["x"] else [0.5]}).to_arrow()
