@@ -12,7 +12,8 @@ import socket
 import struct
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -121,30 +122,39 @@ def _listen(address: str, size: int) -> socket.socket | None:
 
 def _lead(listener: socket.socket, size: int) -> _End:
     """Make the memory and a socket between every two ranks, and hand them out."""
-    peers = {}
-    with listener:
+    peers: dict[int, socket.socket] = {}
+    with listener, ExitStack() as unless_done:
         for _ in range(size - 1):
             peer, _ = listener.accept()
+            unless_done.enter_context(peer)
             peers[peer.recv(1)[0]] = peer
-    memory = _memory_file()
-    os.ftruncate(memory, 2 * size * _SLOT_BYTES)
-    ends: dict[int, dict[int, socket.socket]] = {rank: {} for rank in peers}
-    for low in range(1, size):
-        for high in range(low + 1, size):
-            ends[low][high], ends[high][low] = socket.socketpair()
-    for rank, peer in peers.items():
-        own = sorted(ends[rank].items())
-        socket.send_fds(peer, [b"\0"], [memory, *(end.fileno() for _, end in own)])
-        for _, end in own:
-            end.close()
+        memory = _memory_file()
+        os.ftruncate(memory, 2 * size * _SLOT_BYTES)
+        _hand_out(memory, peers)
+        unless_done.pop_all()
     return _mapped(memory, size), dict(sorted(peers.items()))
+
+
+def _hand_out(memory: int, peers: dict[int, socket.socket]) -> None:
+    ends: dict[int, dict[int, socket.socket]] = {rank: {} for rank in peers}
+    for low, high in combinations(sorted(peers), 2):
+        ends[low][high], ends[high][low] = socket.socketpair()
+    for rank, peer in peers.items():
+        own = [end for _, end in sorted(ends[rank].items())]
+        socket.send_fds(peer, [b"\0"], [memory, *(end.fileno() for end in own)])
+        for end in own:
+            end.close()
 
 
 def _follow(world: World, address: str) -> _End:
     leader = socket.socket(socket.AF_UNIX)
     leader.connect(address)
     leader.send(bytes([world.rank]))
-    _, (memory, *ends), _, _ = socket.recv_fds(leader, 1, world.size)
+    word, files, _, _ = socket.recv_fds(leader, 1, world.size)
+    if not word:
+        leader.close()
+        raise ConnectionResetError("the leader could not make what is shared")
+    memory, *ends = files
     for end in ends:
         os.set_inheritable(end, False)
     others = [rank for rank in range(1, world.size) if rank != world.rank]

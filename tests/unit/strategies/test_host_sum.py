@@ -122,3 +122,11 @@ def test_where_a_socket_cannot_be_made_nobody_shares(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     assert Ring(2).run(lambda end, rank: end) == [None, None]
     assert list(folder.iterdir()) == []
+
+
+def test_where_memory_cannot_be_made_nobody_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> int:
+        raise OSError("not allowed here")
+
+    monkeypatch.setattr("os.memfd_create", refuse)
+    assert Ring(3).run(lambda end, rank: end) == [None, None, None]
