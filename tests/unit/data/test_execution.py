@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from trek.data.execution.base import Executor
+from trek.data.execution.store import MemoryStore
 from trek.data.execution.threads import ThreadExecutor
 from trek.errors import StorageError
 from trek.testing.execution_conformance import ExecutorConformance
@@ -35,3 +36,12 @@ def test_a_spill_folder_without_room_is_a_storage_error(tmp_path: Path, monkeypa
         with pytest.raises(StorageError, match="no space left"):
             executor.put(pa.table({"x": list(range(100))}))
         assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_spilling_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(memory_limit_bytes=20_000, spill_dir=tmp_path)
+    store.spill_file()
+    store.spill_file()  # by another partition, before the first one wrote a byte
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "results exceed the memory limit of 0.02 MB"
+    ]

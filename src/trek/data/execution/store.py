@@ -73,6 +73,7 @@ class MemoryStore(Store):
         self.memory_limit_bytes = memory_limit_bytes
         self.num_spilled_bytes = 0
         self._kept_bytes = 0
+        self._has_said = False
         self._lock = threading.Lock()
         self._folder = _LazyFolder(spill_dir)
 
@@ -100,7 +101,9 @@ class MemoryStore(Store):
     def spill_file(self) -> Path:
         """A new path on disk; the first time, say so."""
         path = self._folder.path / f"{uuid.uuid4().hex}.arrow"
-        if not self.num_spilled_bytes:
+        with self._lock:
+            is_first, self._has_said = not self._has_said, True
+        if is_first:
             warn_of_spilling(self.memory_limit_bytes, path.parent)
         return path
 
@@ -260,7 +263,7 @@ class _LazyFolder:
 
 def warn_of_spilling(memory_limit_bytes: int, folder: Path) -> None:
     """Say once that results no longer fit in memory."""
-    _log.warning("results exceed the memory limit of %d MB; the rest goes to %s", memory_limit_bytes >> 20, folder)
+    _log.warning("results exceed the memory limit of %.3g MB; the rest goes to %s", memory_limit_bytes / 1e6, folder)
 
 
 def _bytes_in(folder: Path) -> int:
