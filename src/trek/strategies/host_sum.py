@@ -38,8 +38,9 @@ class HostSum:
         # Two slots a rank, in turn: whoever has met the others in this round is done reading the one before.
         self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(2, size, _SLOT_BYTES)
         self._turn = 0
+        patience = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
         for peer in peers.values():
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(timeout_s), 0))
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
 
     def all_reduce(self, message: torch.Tensor) -> None:
         """Replace a flat `message` by its sum over ranks."""
