@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trek.cli import render
-from trek.cli.where import parse_where, sort_rows
+from trek.cli.where import check_names, names_in, parse_where, sort_rows
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -47,6 +47,8 @@ class Listing:
     def choose(self, found: Sequence[BaseModel]) -> list[Any]:
         """What matches, sorted and cut."""
         rows = [(item, item.model_dump(mode="json")) for item in found]
+        named = [*(names_in(self.where) if self.where else ()), *([self.sort.removeprefix("-")] if self.sort else ())]
+        check_names(named, [row for _, row in rows])
         if self.where:
             test = parse_where(self.where)
             rows = [pair for pair in rows if test(pair[1])]

@@ -3,13 +3,15 @@
     hparams.lr < 0.1 and (state = completed or not best_metric > 3)
 
 Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric, `hparams` of
-an experiment its best trial's. `~` finds a text within another. A row without the key does not match, and sorts last.
+an experiment its best trial's. `~` finds a text within another. A row without the key does not match, and sorts last;
+a name that no row can have is a mistake.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trek.errors import InputError
@@ -27,6 +29,24 @@ def parse_where(text: str) -> Test:
     test = parser.either()
     parser.expect_end()
     return test
+
+
+def check_names(names: Iterable[str], rows: Sequence[Row]) -> None:
+    """InputError for a name that begins with no key of the rows: a list that is empty for a typing error misleads."""
+    known = sorted({*_ALIASES, *(key for row in rows for key in row)})
+    for name in names:
+        head = name.partition(".")[0]
+        if rows and head not in known:
+            near = difflib.get_close_matches(head, known, n=1)
+            remedy = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+            raise InputError(f"{name!r} is nothing that these rows have. {remedy}")
+
+
+def names_in(text: str) -> list[str]:
+    """The names that a test compares."""
+    parser = _Parser(text)
+    parser.either()
+    return parser.names
 
 
 def sort_rows(rows: Sequence[Any], key: str, *, get: Callable[[Any], Row]) -> list[Any]:
@@ -47,6 +67,7 @@ class _Parser:
         self._text = text
         self._tokens = _tokens(text)
         self._at = 0
+        self.names: list[str] = []
 
     def either(self) -> Test:
         tests = [self._all()]
@@ -77,6 +98,7 @@ class _Parser:
 
     def _comparison(self) -> Test:
         name, operator, value = self._next("a name"), self._next("a comparison"), self._next("a value")
+        self.names.append(name)
         if operator not in _OPERATORS:
             raise self._error(f"{operator!r} is no comparison; use one of {' '.join(_OPERATORS)}")
         compare, wanted = _OPERATORS[operator], _value(value)

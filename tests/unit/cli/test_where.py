@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trek.cli.where import parse_where, sort_rows
+from trek.cli.where import check_names, names_in, parse_where, sort_rows
 from trek.errors import InputError
 
 ROW: dict[str, Any] = {
@@ -85,3 +85,16 @@ def test_an_experiments_hparams_are_its_best_trials() -> None:
     assert sort_rows([{"hparams": {"lr": 2}}, {"hparams": {"lr": 1}}], "hparams.lr", get=dict)[0] == {
         "hparams": {"lr": 1}
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"), [("stat=completed", "'state'"), ("id=7 or zzz=1", "There are: best_metric, hparams")]
+)
+def test_a_name_that_no_row_can_have_is_refused(text: str, remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        check_names(names_in(text), [ROW])
+
+
+def test_nested_names_may_be_missing_and_of_no_rows_nothing_is_known() -> None:
+    check_names(names_in("hparams.momentum<1 and metric<3"), [ROW])
+    check_names(names_in("anything=1"), [])
