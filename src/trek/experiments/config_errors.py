@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ _REMEDIES: dict[str, str] = {
     "searcher.name": f"Use one of: {', '.join(SETTINGS)}.",
 }
 # A wrong choice explains the wrong keys that follow from it, and a misspelt key the one that seems to be missing.
-_RANKS = {"union_tag_invalid": 0, "union_tag_not_found": 0, "literal_error": 0, "extra_forbidden": 1}
+_RANKS = {"union_tag_invalid": 0, "union_tag_not_found": 0, "literal_error": 1, "extra_forbidden": 1}
 
 
 class Problem(Exception):
@@ -44,7 +45,13 @@ class Problem(Exception):
 
 def translate(error: ValidationError, *, source: YamlSource, root: type[BaseModel], at: Loc = ()) -> ConfigError:
     """The first problem pydantic found as one sentence, with the line it is on."""
-    first, *others = sorted(error.errors(include_url=False), key=lambda problem: _RANKS.get(problem["type"], 2))
+    first, *others = sorted(
+        error.errors(include_url=False),
+        key=lambda problem: (
+            _RANKS.get(problem["type"], 2),
+            source.line((*at, *_without_tags(problem["loc"]))) or math.inf,
+        ),
+    )
     path = (*at, *_without_tags(first["loc"]))
     if first["type"] == "union_tag_invalid":
         path = (*path, "name")
@@ -65,6 +72,10 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None) -> str:
         known = sorted(_known_keys(root, problem["loc"][:-1])) if root is not None else []
         if path[-1] in known:
             return f"{dotted!r} does not go with the other keys here: it may be there in a newer spelling. Keep one."
+        if path[:-1] == ("searcher",) and any(path[-1] in settings.model_fields for settings in SETTINGS.values()):
+            name = str(problem["loc"][1])
+            own = ", ".join(SETTINGS[name].model_fields)
+            return f"{dotted!r} is a setting of other searchers; {name!r} has: {own}."
         return f"{dotted!r} is not a known key.{_suggest(str(path[-1]), known)}"
     if kind in ("missing", "union_tag_not_found"):
         dotted = f"{dotted}.name" if kind == "union_tag_not_found" else dotted
@@ -77,7 +88,7 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None) -> str:
 
 
 def _suggest(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known here: {', '.join(known)}." if known else ""

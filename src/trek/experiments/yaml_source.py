@@ -38,10 +38,15 @@ class YamlSource:
 
     def at(self, path: Sequence[str | int]) -> str:
         """`file:line` of the key at `path`, or of the nearest key around it that the file has."""
+        line = self.line(path)
+        return f"{self.name}:{line}" if line is not None else self.name
+
+    def line(self, path: Sequence[str | int]) -> int | None:
+        """The line of the key at `path`, or of the nearest around it; None where the file has none of them."""
         keys = tuple(path)
         while keys and keys not in self.lines:
             keys = keys[:-1]
-        return f"{self.name}:{self.lines[keys]}" if keys in self.lines else self.name
+        return self.lines.get(keys)
 
     def override(self, setting: str) -> None:
         """Apply `a.b.c=value`, the value read as YAML."""

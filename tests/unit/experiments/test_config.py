@@ -103,6 +103,16 @@ def test_a_mistake_is_named_with_its_line_and_the_remedy(old: str, new: str, lin
     assert words in str(caught.value)
 
 
+def test_of_several_mistakes_the_first_in_the_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"const\.yaml:1: 'descrption' is not a known key.*\(1 more"):
+        parse(TUTORIAL.replace("description", "descrption").replace("entrypoint:", "resorces: {}\nentrypoint:"))
+
+
+def test_a_key_of_another_searcher_is_met_with_those_of_this_one() -> None:
+    with pytest.raises(ConfigError, match=r"max_trials' is a setting of other searchers; 'single' has: .*max_length"):
+        parse(TUTORIAL.replace("smaller_is_better: true", "max_trials: 3"))
+
+
 def test_a_batch_smaller_than_the_slots_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"const\.yaml:5: global_batch_size 64 is smaller than the 65 slots"):
         parse(TUTORIAL + "resources: {slots_per_trial: 65}\n")
