@@ -97,7 +97,7 @@ class Registry:
 def _find(session: Session, name: str) -> ModelRow:
     row = session.scalar(select(ModelRow).where(ModelRow.name == name))
     if row is None:
-        raise NotFound(f"the model {name!r} does not exist. See `trek model list`.")
+        raise NotFound(f"the model {name!r} does not exist. See `trek model list`, or add it with `trek model create`.")
     return row
 
 

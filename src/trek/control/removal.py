@@ -14,6 +14,7 @@ from sqlalchemy import CursorResult, delete, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
+from trek.control.ingest import newest_checkpoint
 from trek.control.layout import Layout
 from trek.control.tables import (
     CheckpointTable,
@@ -74,6 +75,9 @@ def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[str]
         if row.uuid in gone and row.path not in needed:
             row.is_deleted = True
             folders.append(row.path)
+    for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)):
+        if trial.checkpoint in gone:
+            trial.checkpoint = newest_checkpoint(session, trial.id)
     return folders
 
 
@@ -85,7 +89,8 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
     paths = session.scalars(select(CheckpointTable.path).where(CheckpointTable.trial_id.in_(ids))).all()
     if in_use := set(paths) & needed_paths(session):
         raise InputError(
-            f"{sorted(in_use)[0]} is a version of a model, or a trial that has not ended starts from it. "
+            f"experiment {experiment.id} cannot be deleted: its checkpoint {sorted(in_use)[0]} "
+            "is a version of a model, or a trial that has not ended starts from it. "
             "Delete the model, or wait for the trial."
         )
     folders = [str(layout.trial(trial_id)) for trial_id in ids]

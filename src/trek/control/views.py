@@ -55,7 +55,7 @@ def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.Tria
         best_metric=row.best_metric,
         latest_metrics=row.latest_metrics,
         checkpoint=row.checkpoint,
-        waiting=row.waiting if row.state == "queued" else "",
+        waiting=_waiting(row, experiment),
         error=row.error,
         traceback=row.traceback,
         failure=cast(models.Failure, row.failure),
@@ -76,7 +76,7 @@ def job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
         slots=len(trial.slots) or slots_of(trial, experiment),
         priority=resources.get("priority") or DEFAULT_PRIORITY,
         weight=resources["weight"],
-        waiting=trial.waiting if trial.state == "queued" else "",
+        waiting=_waiting(trial, experiment),
     )
 
 
@@ -123,6 +123,13 @@ def log_line(row: LogTable) -> models.LogLine:
 def unit_of(row: ExperimentRow) -> str:
     """The unit in which the experiment's trials are measured."""
     return ExperimentConfig.parse(row.config).searcher.max_length.unit
+
+
+def _waiting(trial: TrialRow, experiment: ExperimentRow) -> str:
+    """Why it does not run; the scheduler looks at no trial of a paused experiment."""
+    if trial.state != "queued":
+        return ""
+    return "its experiment is paused" if experiment.wanted == "pause" else trial.waiting
 
 
 def _experiment_fields(row: ExperimentRow) -> dict[str, object]:

@@ -45,7 +45,8 @@ def test_pausing_frees_the_slots_and_activating_goes_on(make_plane: MakePlane) -
     assert plane.supervisor.free_slots == plane.supervisor.slots
     for _ in range(5):
         plane.supervisor.tick()
-    assert plane.services.experiment(number).trials[0].run == 1
+    trial = plane.services.experiment(number).trials[0]
+    assert (trial.run, trial.waiting) == (1, "its experiment is paused")
 
     plane.services.activate_experiment(number)
     plane.run_until(lambda: plane.services.experiment(number).trials[0].run == 2)
@@ -123,6 +124,16 @@ def test_an_experiment_may_be_continued_from_its_best_checkpoint(make_plane: Mak
         plane.services._layout.trial(1) / "checkpoints" / "one"
     )
     plane.run_to_end(second.id)
+
+
+def test_what_the_policy_removed_is_no_trials_checkpoint_any_more(make_plane: MakePlane) -> None:
+    plane = make_plane(REPORTING + WITH_CHECKPOINT)
+    keep_none = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
+    details = plane.run_to_end(plane.create(checkpoint_storage=keep_none))
+    assert plane.services.checkpoint("abc").is_deleted
+    assert details.trials[0].checkpoint is None
+    with pytest.raises(InputError, match="no checkpoint to continue from"):
+        plane.services.fork_experiment(details.id, models.ForkExperiment(is_continued=True))
 
 
 def test_a_fork_starts_afresh_with_the_secrets_it_cannot_show(make_plane: MakePlane) -> None:
