@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from trek.client.client import Client
-    from trek.client.models import ExperimentDetails, LogLine
+    from trek.client.models import ExperimentDetails, LogLine, Trial
 
 POLL_S = 0.25
 
@@ -92,6 +92,7 @@ class _Screen:
         self._to_stderr = to_stderr
         self._live: Live | None = None
         self._told: dict[int, int] = {}
+        self._noted: dict[int, str] = {}
         self._rungs: list[int] | None = None
 
     def __enter__(self) -> Self:
@@ -125,10 +126,17 @@ class _Screen:
             self._show(self._live, details)
             return
         for trial in details.trials:
+            self._tell_restart(trial)
             if trial.latest_metrics and self._told.get(trial.id) != trial.batches:
                 self._told[trial.id] = trial.batches
                 shown = "  ".join(f"{name} {render.number(value)}" for name, value in trial.latest_metrics.items())
                 self.print(f"trial {trial.id}: {trial.batches} batches, {render.percent(trial.progress)}: {shown}")
+
+    def _tell_restart(self, trial: Trial) -> None:
+        """Why nothing happens after an error; a terminal's view says it all the time."""
+        if trial.restarts and trial.waiting and self._noted.get(trial.id) != trial.waiting:
+            self._noted[trial.id] = trial.waiting
+            self.print(f"trial {trial.id} waits: {trial.waiting}")
 
     def _show(self, live: Live, details: ExperimentDetails) -> None:
         from trek.cli.live_table import MAX_ROWS, live_view

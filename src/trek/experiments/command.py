@@ -87,7 +87,7 @@ def _outcome(words: Sequence[str], code: int, *, place: Place, rank: int, stop: 
         return RankOutcome(rank, "done", stop_reason=stop.reason)
     if code < 0:
         _die_of(-code)
-    return RankOutcome(rank, "user", f"the command {shlex.join(words)!r} ended with code {code}; see its log")
+    return RankOutcome(rank, "user", f"the command '{shlex.join(words)}' ended with code {code}; see its log")
 
 
 def _die_of(number: int) -> None:

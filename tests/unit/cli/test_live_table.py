@@ -134,3 +134,12 @@ def _drain(leader: int, seen: bytearray) -> None:
 def test_without_a_terminal_there_are_only_lines(capsys: pytest.CaptureFixture[str]) -> None:
     follow(FakeClient(), 7)  # type: ignore[arg-type]
     assert capsys.readouterr().out == "[trial 1] hello [bold]\n"
+
+
+def test_without_a_terminal_a_pause_before_a_restart_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    paused = {"state": "queued", "waiting": "pauses 2 s before restart 1 of 5: no network", "restarts": 1}
+    look = details(trial(1).model_copy(update=paused))
+    client = FakeClient()
+    client.lines, client.looks = [], [look, look, look.model_copy(update={"state": "killed"})]
+    follow(client, 7)  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "trial 1 waits: pauses 2 s before restart 1 of 5: no network\n"
