@@ -104,7 +104,7 @@ def test_a_peer_that_never_comes_is_waited_for_as_long_as_set() -> None:
         if rank == 1:
             assert done.wait(30)
             return "late"
-        with pytest.raises(TimeoutError, match="rank 1 did not come to all_reduce within 0.5 s"):
+        with pytest.raises(TimeoutError, match=r"rank 1 did not come to all_reduce within 0\.5 s"):
             end.all_reduce(torch.ones(3))
         done.set()
         return "gave up"
