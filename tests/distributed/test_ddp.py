@@ -84,6 +84,20 @@ def test_gradients_give_the_same_result_whichever_way_they_travel() -> None:
         assert in_memory[name] == pytest.approx(wrapped[name], rel=1e-12)
 
 
+def test_large_gradients_are_averaged_where_they_are_and_unused_ones_stay_none() -> None:
+    def train(tr: trek.Traveler) -> list[Any]:
+        layers = nn.ModuleList([nn.Linear(1200, 300, bias=False), nn.Linear(1200, 300), nn.Linear(1200, 300)])
+        model = tr.add_model(layers)
+        tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        x = torch.full((1, 1200), float(tr.world.rank + 1))
+        used = model[0](x).sum() + (model[1](x).sum() if tr.world.is_leader else 0)  # the third by nobody
+        tr.backward(used)
+        tr.strategy.sync_gradients(list(model.parameters()))
+        return [p.grad.unique().tolist() if p.grad is not None else None for p in model.parameters()]
+
+    assert trek.run(train, workers=2) == [[1.5], [0.5], [0.5], None, None]
+
+
 def test_a_stream_that_ends_earlier_on_one_rank_loses_no_row_and_hangs_nobody() -> None:
     def train(tr: trek.Traveler) -> list[float]:
         model = tr.add_model(nn.Linear(1, 1, bias=False).double())

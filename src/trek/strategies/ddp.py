@@ -7,7 +7,7 @@ torch's DistributedDataParallel, which overlaps communication with backward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,8 +20,8 @@ from trek.strategies.host_sum import HostSum, open_host_sum
 from trek.world import World
 
 _FLAT_BYTES = 4 << 20
-# Gradients travel in messages of about this size, so that there is no second copy of all of them.
-_MESSAGE_BYTES = 32 << 20
+# In shared memory a gradient of this size goes by itself: putting it together with others would cost a copy.
+_LARGE_BYTES = 1 << 20
 
 
 class DDP(CollectiveStrategy):
@@ -89,8 +89,12 @@ class DDP(CollectiveStrategy):
 
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Average every gradient that no wrapper has sent already."""
-        for group in _messages([p for p in parameters if p.requires_grad and p not in self._wrapped]):
-            self._average(group)
+        flat = [p for p in parameters if p.requires_grad and p not in self._wrapped]
+        if self._host is not None and (large := [p for p in flat if p.nbytes >= _LARGE_BYTES]):
+            self._average_in_place(large)
+            flat = [p for p in flat if p.nbytes < _LARGE_BYTES]
+        for dtype in dict.fromkeys(p.dtype for p in flat):
+            self._average([p for p in flat if p.dtype == dtype])
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Broadcast the leader's."""
@@ -108,15 +112,29 @@ class DDP(CollectiveStrategy):
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
         flags = self._flags(has_grad, grads[0])
         message = torch.cat([*(g.reshape(-1) for g in grads), flags])
-        if self._host is not None:
-            self._host.all_reduce(message)
-        else:
-            dist.all_reduce(message)
-        message.div_(self.world.size)
+        self._mean(message)
         *parts, flags = torch.split(message, [*(p.numel() for p in parameters), len(parameters)])
         used = has_grad if all(has_grad) else [bool(flag) for flag in flags.tolist()]
         for parameter, part, is_used in zip(parameters, parts, used, strict=True):
             parameter.grad = part.view_as(parameter) if is_used else None
+
+    @torch.no_grad()
+    def _average_in_place(self, parameters: list[nn.Parameter]) -> None:
+        """Average gradients over ranks where they are; which of them have one is agreed on beforehand."""
+        flags = self._flags([p.grad is not None for p in parameters], parameters[0]).clone()
+        self._mean(flags)
+        for parameter, is_used in zip(parameters, flags.tolist(), strict=True):
+            if is_used:
+                grad = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+                parameter.grad = grad.contiguous()
+                self._mean(parameter.grad.view(-1))
+
+    def _mean(self, message: torch.Tensor) -> None:
+        if self._host is not None:
+            self._host.all_reduce(message, divisor=self.world.size)
+        else:
+            dist.all_reduce(message)
+            message.div_(self.world.size)
 
     def _flags(self, has_grad: list[bool], like: torch.Tensor) -> torch.Tensor:
         """They seldom change, and sending them to a GPU would make it wait in every step."""
@@ -124,17 +142,3 @@ class DDP(CollectiveStrategy):
         if key not in self._known_flags:
             self._known_flags[key] = like.new_tensor(has_grad)
         return self._known_flags[key]
-
-
-def _messages(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Parameters that travel together: one after the other, of one type, up to a size."""
-    group: list[nn.Parameter] = []
-    taken = 0
-    for parameter in parameters:
-        if group and (parameter.dtype != group[0].dtype or taken + parameter.nbytes > _MESSAGE_BYTES):
-            yield group
-            group, taken = [], 0
-        group.append(parameter)
-        taken += parameter.nbytes
-    if group:
-        yield group

@@ -42,8 +42,8 @@ class HostSum:
         for peer in peers.values():
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
 
-    def all_reduce(self, message: torch.Tensor) -> None:
-        """Replace a flat `message` by its sum over ranks."""
+    def all_reduce(self, message: torch.Tensor, *, divisor: int = 1) -> None:
+        """Replace a flat `message` by its sum over ranks, divided by `divisor`."""
         for part in torch.split(message, _SLOT_BYTES // message.element_size()):
             slots = self._slots[self._turn, :, : part.nbytes].view(message.dtype)
             self._turn = 1 - self._turn
@@ -52,6 +52,8 @@ class HostSum:
             torch.add(slots[0], slots[1], out=part)
             for slot in slots[2:]:
                 part.add_(slot)
+            if divisor != 1:
+                part.div_(divisor)
 
     def close(self) -> None:
         """Part from the peers."""
