@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import httpx
 import pytest
 
-from trek.testing.shell import wait_until
+from trek.testing.s3 import ACCOUNT, MISSING, s3
 
-MISSING = [name for name in ("moto", "flask", "s3fs") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 
 _PROGRAM = """
@@ -38,40 +33,20 @@ print(sorted(path.rpartition("-")[2] for path in fsspec.filesystem("s3").find("s
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[str]:
+def endpoint() -> Iterator[str]:
     """The URL of an S3 server with one empty bucket."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with (tmp_path / "log").open("wb") as log:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_until(lambda: _answers(url))
-        assert httpx.put(f"{url}/bucket", trust_env=False).status_code == 200
+    with s3("bucket") as url:
         yield url
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def test_tables_are_read_from_s3_and_persisted_there(endpoint: str) -> None:
-    account = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something", "AWS_DEFAULT_REGION": "us-east-1"}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, **account, "AWS_ENDPOINT_URL": endpoint},
+        env={**os.environ, **ACCOUNT, "AWS_ENDPOINT_URL": endpoint},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['00000.parquet', '00001.parquet', 'bucket/prepared/manifest.json']"

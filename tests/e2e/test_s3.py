@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,46 +14,26 @@ import pytest
 import trek
 from trek.client.client import Client
 from trek.client.embedded import running_address
-from trek.testing.shell import Shell, wait_until
+from trek.testing.s3 import ACCOUNT, MISSING, s3
+from trek.testing.shell import Shell
 
 MODEL = Path(__file__).parent / "model"
 SEARCHER = {"name": "single", "metric": "validation_error"}
 BUCKET = "trek-checkpoints"
-MISSING = [name for name in ("moto", "flask", "s3fs") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def endpoint() -> Iterator[str]:
     """The URL of an S3 server with one empty bucket."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with (tmp_path_factory.mktemp("s3") / "log").open("wb") as log:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_until(lambda: _answers(url))
-        assert httpx.put(f"{url}/{BUCKET}", trust_env=False).status_code == 200
+    with s3(BUCKET) as url:
         yield url
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 @pytest.fixture
 def shell(tmp_path: Path, endpoint: str) -> Iterator[Shell]:
     """A home whose processes know where S3 is."""
-    account = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something", "AWS_DEFAULT_REGION": "us-east-1"}
-    made = Shell(tmp_path / "own-home", tmp_path, MODEL, variables={"AWS_ENDPOINT_URL": endpoint, **account})
+    made = Shell(tmp_path / "own-home", tmp_path, MODEL, variables={"AWS_ENDPOINT_URL": endpoint, **ACCOUNT})
     yield made
     made.clean_up()
 
