@@ -33,6 +33,8 @@ class CollectiveStrategy(Strategy):
                 f"this torch was built without the communication backend {self.backend!r}. "
                 f"Use {'nccl' if world.device.type == 'cuda' else 'gloo'}, or a torch that has it."
             )
+        if timeout_s <= 0:
+            raise ConfigError(f"timeout_s is how long ranks wait for each other, more than 0 seconds, got {timeout_s}.")
         self.timeout_s = timeout_s
         self._owns_group = False
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trek.errors import ConfigError
 from trek.strategies.collectives import CollectiveStrategy
 from trek.strategies.host_sum import HostSum, open_host_sum
 from trek.world import World
@@ -40,6 +41,8 @@ class DDP(CollectiveStrategy):
         shared_memory: bool = True,
     ) -> None:
         super().__init__(world, backend=backend, timeout_s=timeout_s)
+        if not isinstance(shared_memory, bool):
+            raise ConfigError(f"shared_memory is True or False, got {shared_memory!r}.")
         self._find_unused = find_unused_parameters
         self._flat_bytes = flat_bytes
         self._shares_memory = shared_memory and world.device.type == "cpu" and self.backend == "gloo"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -100,3 +101,12 @@ def test_a_strategy_that_cannot_be_is_refused_with_what_can(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         open_strategy(name, world, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"timeout_s": -1.0}, "more than 0 seconds, got -1"), ({"shared_memory": "no"}, "True or False, got 'no'")],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        open_strategy("ddp", World(), **options)
