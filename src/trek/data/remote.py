@@ -15,7 +15,7 @@ from pathlib import Path
 from trek.data.execution.base import Executor
 from trek.data.persist import MANIFEST, Manifest, Storage, persist, require_storage
 from trek.data.plan import Node
-from trek.data.sources.files import FileInfo, FileSource, file_system
+from trek.data.sources.files import FileInfo, FileSource, file_system, is_there
 from trek.data.sources.formats import READERS
 from trek.errors import DataUnavailable, StorageError
 
@@ -40,7 +40,7 @@ class RemoteSource(FileSource):
         system, root = file_system(url)
         path = posixpath.join(root, MANIFEST)
         system.invalidate_cache()
-        if not system.exists(path):
+        if not is_there(system, path, url=url):
             return None
         try:
             manifest = Manifest.parse(system.cat_file(path).decode())

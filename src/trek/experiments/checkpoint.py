@@ -1,4 +1,4 @@
-"""Checkpoint: of a folder, or of the control plane by its id; fetched, and loaded with the code that trained it."""
+"""Checkpoint: of a folder, a URL, or the control plane by its id; fetched, and loaded with the code that trained it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?")
 
 
 class Checkpoint(checkpoints.Checkpoint):
-    """One checkpoint: the folder it lies in, or the beginning of its id at the control plane that commands use.
+    """One checkpoint: its folder or URL, or the beginning of its id at the control plane that commands use.
 
     With an id, `client` says which control plane. Files that are not on this machine are fetched, once, to
     `$TREK_HOME/downloads`.
@@ -37,6 +37,8 @@ class Checkpoint(checkpoints.Checkpoint):
         self._experiment_id: int | None = None
         if isinstance(place, str) and _ID.fullmatch(place) and not Path(place).exists():
             place = self._fetch(place, client or Client())
+        elif isinstance(place, str) and "://" in place:
+            place = checkpoints.open_checkpoint(place).path
         super().__init__(place)
 
     def load(self, trial_class: type[Trial] | None = None) -> nn.Module:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trek.errors import CheckpointError, InputError
+from trek.errors import CheckpointError, InputError, TrekError
 from trek.train.storage import MANIFEST, Storage, open_storage
 from trek.train.tree import decode
 
@@ -125,6 +125,12 @@ def open_checkpoint(place: Path | str) -> Checkpoint:
         return Checkpoint(open_storage(parent).fetch(name))
     except FileNotFoundError:
         raise CheckpointError(f"{place} is not a checkpoint: nothing is there.") from None
+    except TrekError:
+        raise
+    except Exception as error:  # every store has errors of its own kind
+        raise CheckpointError(
+            f"{place} cannot be fetched: {str(error).rstrip('.')}. Check the address and the account for its store."
+        ) from error
 
 
 def find_latest(storage: Storage) -> Checkpoint | None:

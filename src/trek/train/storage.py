@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trek.errors import StorageError
+from trek.errors import InputError, StorageError
 
 MANIFEST = "manifest.json"
 
@@ -112,7 +112,13 @@ class RemoteStorage(Storage):
 
         self.address = url.rstrip("/")
         self._files: Any
-        self._files, self._root = fsspec.core.url_to_fs(self.address)
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(self.address)
+        except (ImportError, ValueError) as error:
+            raise InputError(
+                f"checkpoints cannot be kept at {url!r}: {error}. Use a folder, or the URL of a store whose package is "
+                "installed, such as s3:// with trek[s3]."
+            ) from error
 
     def prepare(self) -> None:
         """Write and remove a byte."""
@@ -123,6 +129,11 @@ class RemoteStorage(Storage):
             self._files.rm_file(probe)
         except OSError as error:
             raise storage_error(error, self.address) from error
+        except Exception as error:  # every store has errors of its own kind
+            raise StorageError(
+                f"checkpoints cannot be written to {self.address}: {str(error).rstrip('.')}. "
+                "Check the address and the account for its store."
+            ) from error
 
     def workspace(self) -> Path:
         """A local temporary folder."""

@@ -205,6 +205,15 @@ def test_a_scheme_that_needs_a_package_names_it(monkeypatch: pytest.MonkeyPatch)
         trek.data.open("s3://bucket/a.parquet")
 
 
+def test_a_store_that_refuses_is_named_with_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object, path: str) -> bool:
+        raise LookupError("Unable to locate credentials")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.exists", refuse)
+    with pytest.raises(DataUnavailable, match=r"'memory://a/b\.csv' cannot be looked at: .*credentials\. Check the"):
+        trek.data.open("memory://a/b.csv")
+
+
 def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(InputError, match="Protocol not known: nowhere"):
         trek.data.open("nowhere://a/b.parquet")

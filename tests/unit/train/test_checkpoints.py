@@ -369,3 +369,36 @@ def test_a_policy_that_cannot_be_is_refused(bad: dict[str, int]) -> None:
 def test_a_run_keeps_every_so_many_batches() -> None:
     result = fit(keep_last=1, keep_best=0, keep_every=2)
     assert [trek.Checkpoint(path).batches for path in checkpoints(result)] == [2, 4]
+
+
+class Refusing:
+    """A store that wants an account, and says so in a way of its own."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError("Unable to locate credentials")
+
+
+def refuse(url: str) -> tuple[Any, str]:
+    return Refusing(), "bucket"
+
+
+def test_a_store_that_refuses_is_named_with_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(StorageError, match=r"written to s3://bucket: .*credentials\. Check the address"):
+        open_storage("s3://bucket").prepare()
+    with pytest.raises(CheckpointError, match=r"s3://bucket/one cannot be fetched: .*credentials\. Check the address"):
+        trek.Checkpoint("s3://bucket/one")
+
+
+def test_a_url_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(InputError, match=r"kept at 'nosuch://x': .*Use a folder, or the URL of a store"):
+        open_storage("nosuch://x")
+    with pytest.raises(InputError, match="'nosuch://x'"):
+        trek.Checkpoint("nosuch://x/one")
+
+
+def test_a_checkpoint_is_opened_by_its_url() -> None:
+    fit = {"hparams": {"global_batch_size": 16}, "max_length": trek.batches(1), "show_progress": False}
+    trek.fit(PointsTrial, checkpoint_dir="memory://opened", **fit)  # type: ignore[arg-type]
+    (name,) = open_storage("memory://opened").names()
+    assert trek.Checkpoint(f"memory://opened/{name}").batches == 1

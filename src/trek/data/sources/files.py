@@ -144,7 +144,7 @@ def _opened(file: FileInfo) -> Iterator[BinaryIO]:
 def open_files(url: str, *, types: Mapping[str, pa.DataType] | None = None) -> FileSource:
     """The file at `url`, or all files of one known format in the folder there."""
     system, root = file_system(url)
-    if not system.exists(root):
+    if not is_there(system, root, url=url):
         raise InputError(f"{url!r} does not exist: neither a data set, nor a file or folder.")
     paths = [root] if system.isfile(root) else [p for p in sorted(system.find(root)) if _is_visible(p, root)]
     suffixes = {suffix_of(path) for path in paths}
@@ -184,3 +184,13 @@ def _info(system: Any, path: str) -> FileInfo:
     found = system.info(path)
     changed = next((str(found[key]) for key in ("mtime", "LastModified", "last_modified", "ETag") if key in found), "")
     return FileInfo(system.unstrip_protocol(path), int(found["size"] or 0), changed)
+
+
+def is_there(system: Any, path: str, *, url: str) -> bool:
+    """Whether `path` of `url`'s file system exists: the first thing that is asked of it."""
+    try:
+        return bool(system.exists(path))
+    except Exception as error:  # every store has errors of its own kind
+        raise DataUnavailable(
+            f"{url!r} cannot be looked at: {str(error).rstrip('.')}. Check the address and the account for its store."
+        ) from error
