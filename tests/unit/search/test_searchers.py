@@ -253,7 +253,7 @@ def test_shares_of_brackets_add_up(max_trials: int, rungs: list[int], divisor: i
 
 
 def test_adaptive_asha_beats_random_with_the_same_budget() -> None:
-    """On a valley that short training blurs, over 50 seeds: the best found is on average less than half as far from the optimum."""
+    """On a valley that short training blurs, over 50 seeds: the best found is on average less than half as far off."""
 
     def metric(hparams: Any, length: int) -> float:
         return abs(math.log10(hparams["lr"]) + 2.3) + abs(hparams["units"] - 40) / 64 + 2 / length
