@@ -19,7 +19,7 @@ from typing import Any
 from trek.client.models import Report, ReportReply
 from trek.experiments.reporting import ControlPlaneLogger
 from trek.train.loggers.base import MetricRow
-from trek.train.stopping import StopRequest
+from trek.train.loop.stopping import StopRequest
 
 SERVER_S = 0.01
 

@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session
 
 from trek.client.embedded import ensure_running
 from trek.client.models import MetricPoint, Report
-from trek.control.ingest import take_report
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
+from trek.control.trials.ingest import take_report
 from trek.experiments.config import ExperimentConfig
 
 BATCH = 2000

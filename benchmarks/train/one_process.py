@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import trek
-from trek.train.callbacks import Callback
+from trek.train.callbacks.callback import Callback
 
 BATCH = 64
 Contender = Callable[[Any, str], float]

@@ -5,29 +5,29 @@ Public names live here and are resolved on first use, so that `import trek` load
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trek._version import __version__
 from trek.errors import InvalidHP, TrekError
+from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
     from trek import data, search
     from trek.client.client import Client
-    from trek.data.expressions import col
     from trek.data.loaders import DataLoader
+    from trek.data.plans.expressions import col
     from trek.experiments.checkpoint import Checkpoint
     from trek.experiments.experiment import Experiment
     from trek.experiments.hparams import hparams
     from trek.flow import Flow
     from trek.train import arguments
-    from trek.train.callbacks import Callback
-    from trek.train.early_stopping import EarlyStopping
+    from trek.train.callbacks.callback import Callback
+    from trek.train.callbacks.early_stopping import EarlyStopping
     from trek.train.finders import find_batch_size, find_learning_rate
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
-    from trek.train.profiling import ProfileSettings
-    from trek.train.reducers import Reducer
+    from trek.train.loop.profiling import ProfileSettings
+    from trek.train.metrics.reducers import Reducer
     from trek.train.run import run
     from trek.train.traveler import Traveler
     from trek.train.trial import Trial, TrialContext
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 # name -> the module that holds it, or that it is
 _HOMES = {
-    "Callback": "trek.train.callbacks",
+    "Callback": "trek.train.callbacks.callback",
     "Checkpoint": "trek.experiments.checkpoint",
     "Client": "trek.client.client",
     "DataLoader": "trek.data.loaders",
-    "EarlyStopping": "trek.train.early_stopping",
+    "EarlyStopping": "trek.train.callbacks.early_stopping",
     "Experiment": "trek.experiments.experiment",
     "Flow": "trek.flow",
-    "ProfileSettings": "trek.train.profiling",
-    "Reducer": "trek.train.reducers",
+    "ProfileSettings": "trek.train.loop.profiling",
+    "Reducer": "trek.train.metrics.reducers",
     "Traveler": "trek.train.traveler",
     "Trial": "trek.train.trial",
     "TrialContext": "trek.train.trial",
     "World": "trek.world",
     "arguments": "trek.train.arguments",
     "batches": "trek.train.length",
-    "col": "trek.data.expressions",
+    "col": "trek.data.plans.expressions",
     "data": "trek.data",
     "epochs": "trek.train.length",
     "find_batch_size": "trek.train.finders",
@@ -94,13 +94,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trek' has no attribute {name!r}")
-    module = importlib.import_module(_HOMES[name])
-    value = module if _HOMES[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("trek", _HOMES)
 
 
 def __dir__() -> list[str]:

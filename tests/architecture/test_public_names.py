@@ -36,7 +36,7 @@ def test_help_loads_neither_torch_nor_pyarrow() -> None:
 
 
 def test_the_control_plane_and_a_commands_process_load_no_torch() -> None:
-    code = "import sys, trek.master.control_plane, trek.experiments.worker; sys.exit('torch' in sys.modules)"
+    code = "import sys, trek.master.control_plane, trek.experiments.trial_worker; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

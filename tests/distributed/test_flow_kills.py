@@ -65,7 +65,7 @@ def _command(folder: Path, *args: str) -> list[str]:
 
 
 def _newest_run(folder: Path) -> Any:
-    from trek.flow.store import FlowStore
+    from trek.flow.flow_store import FlowStore
 
     store = FlowStore("killed", home=folder)
     runs = store.runs()

@@ -20,7 +20,7 @@ import pytest
 import trek
 from trek.errors import InputError, TrainingError
 from trek.flow import OUTPUT_DIR, Run, scratch
-from trek.flow.store import FlowStore
+from trek.flow.flow_store import FlowStore
 
 
 def _count(path: Path) -> int:

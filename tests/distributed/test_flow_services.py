@@ -16,7 +16,7 @@ import pytest
 
 import trek
 from trek.errors import TrainingError
-from trek.flow.services import does_answer
+from trek.flow.service_steps import does_answer
 
 SERVER = ["python", "-m", "http.server", "--bind", "127.0.0.1"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trek.train.checkpoints import find_latest
-from trek.train.storage import open_storage
+from trek.train.checkpointing.checkpoint import find_latest
+from trek.train.checkpointing.storage import open_storage
 from trek.world import trek_home
 
 SCRIPT = """

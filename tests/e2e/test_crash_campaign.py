@@ -120,7 +120,7 @@ class Disturbed:
                 self.kills[kind] += 1
 
     def _victims(self) -> dict[str, list[int]]:
-        marks = {"control plane": "trek.master.daemon", "trial": "trek.experiments.worker", "agent": "agent.py"}
+        marks = {"control plane": "trek.master.daemon", "trial": "trek.experiments.trial_worker", "agent": "agent.py"}
         found: dict[str, list[int]] = {}
         for process in self.shell.processes():
             with contextlib.suppress(psutil.Error):

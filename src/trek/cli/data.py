@@ -35,7 +35,7 @@ def list_datasets(as_json: bool) -> None:
 def get(names: tuple[str, ...], as_json: bool) -> None:
     """Fetch data sets into the cache, verified by checksum."""
     from trek.data.datasets import find_dataset
-    from trek.data.fetch import fetch
+    from trek.data.fetching.fetch import fetch
 
     rows = []
     for dataset in [find_dataset(name) for name in names]:
@@ -54,8 +54,8 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
     """Print the first rows of a data set, a file or a folder."""
-    from trek.data.opening import open as open_table
-    from trek.data.steps import rows_of
+    from trek.data.plans.steps import rows_of
+    from trek.data.resolve import open as open_table
 
     table = open_table(name, split=split)
     if as_json:
@@ -71,7 +71,7 @@ def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def describe(name: str, split: str | None, as_json: bool) -> None:
     """Print types and figures of the columns of a data set, a file or a folder."""
-    from trek.data.opening import open as open_table
+    from trek.data.resolve import open as open_table
 
     frame = open_table(name, split=split).describe()
     if as_json:
@@ -81,7 +81,7 @@ def describe(name: str, split: str | None, as_json: bool) -> None:
 
 
 def _summary(dataset: Any) -> dict[str, Any]:
-    from trek.data.fetch import is_fetched
+    from trek.data.fetching.fetch import is_fetched
 
     return {
         "name": dataset.name,

@@ -19,7 +19,7 @@ from trek.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from trek.flow import Flow
-    from trek.flow.store import FlowStore
+    from trek.flow.flow_store import FlowStore
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PARALLEL = click.option("--parallel", type=int, help="How many slots steps may take.  [default: one per core or GPU]")
@@ -151,7 +151,7 @@ def graph(
 def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
     """Print what STEP wrote."""
     from trek.cli.flow_records import recorded_log
-    from trek.flow.looking import read_log
+    from trek.flow.inspect import read_log
 
     name = _name_of(flow_name)
     if obj["master"]:
@@ -186,7 +186,7 @@ def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
 @_JSON
 def stop(flow_name: str, service: str | None, as_json: bool) -> None:
     """End the detached services of FLOW, or one of them."""
-    from trek.flow.services import running_services, stop_service
+    from trek.flow.service_steps import running_services, stop_service
 
     store = _open(_name_of(flow_name))
     store.close()
@@ -219,7 +219,7 @@ def _run(loaded: Flow, *, as_json: bool, **settings: Any) -> int:
 
 
 def _print_newest(name: str, run_id: str | None = None) -> None:
-    from trek.flow.looking import describe_run
+    from trek.flow.inspect import describe_run
 
     store = _open(name)
     click.echo(json.dumps(describe_run(store, store.find_run(run_id))))
@@ -242,14 +242,14 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 
 def _open(name: str) -> FlowStore:
-    from trek.flow.looking import open_store
+    from trek.flow.inspect import open_store
     from trek.world import trek_home
 
     return open_store(name, home=trek_home())
 
 
 def _own_runs() -> list[dict[str, Any]]:
-    from trek.flow.looking import flow_names, summarise_run
+    from trek.flow.inspect import flow_names, summarise_run
     from trek.world import trek_home
 
     rows = []
@@ -261,7 +261,7 @@ def _own_runs() -> list[dict[str, Any]]:
 
 
 def _own_run(name: str, run_id: str | None) -> dict[str, Any]:
-    from trek.flow.looking import describe_run
+    from trek.flow.inspect import describe_run
 
     store = _open(name)
     found = describe_run(store, store.find_run(run_id))
@@ -285,17 +285,17 @@ def _name_of(flow_or_file: str) -> str:
 
 def _nodes(flow_or_file: str, run_id: str | None) -> list[Any]:
     """The graph of a run, or of a file as it is now with the states that the run found."""
-    from trek.flow.drawing import Node
+    from trek.flow.drawing import GraphNode
     from trek.flow.graph import graph_of
+    from trek.flow.inspect import flow_names, nodes_of
     from trek.flow.loading import load_flow
-    from trek.flow.looking import flow_names, nodes_of
     from trek.world import trek_home
 
     loaded = load_flow(flow_or_file) if _is_file(flow_or_file) else None
     graph = graph_of(loaded.steps) if loaded else None
     name = loaded.name if loaded else flow_or_file
     if graph is not None and name not in flow_names(trek_home()):
-        return [Node(one["name"], tuple(one["after"])) for one in graph]
+        return [GraphNode(one["name"], tuple(one["after"])) for one in graph]
     store = _open(name)
     nodes = nodes_of(store, store.find_run(run_id), graph=graph)
     store.close()

@@ -28,13 +28,13 @@ def recorded_run(obj: dict[str, Any], flow: str, run: str | None) -> dict[str, A
 
 def recorded_graph(obj: dict[str, Any], flow: str, run: str | None) -> list[Any]:
     """The nodes of a run's graph, with what became of them."""
-    from trek.flow.drawing import Node
+    from trek.flow.drawing import GraphNode
 
     with connect(obj) as client:
         found = _find(client, flow, run)
     steps = {step.name: step for step in found.steps}
     return [
-        Node(one.name, tuple(one.after), step.state if step else "pending", step.seconds if step else None)
+        GraphNode(one.name, tuple(one.after), step.state if step else "pending", step.seconds if step else None)
         for one in found.graph
         for step in [steps.get(one.name)]
     ]
@@ -42,7 +42,7 @@ def recorded_graph(obj: dict[str, Any], flow: str, run: str | None) -> list[Any]
 
 def recorded_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str) -> str:
     """What a step of a run that the master knows wrote: it lies where the run ran, which is here or at the master."""
-    from trek.flow.looking import open_store, read_log
+    from trek.flow.inspect import open_store, read_log
     from trek.flow.records import own_run
     from trek.world import trek_home
 

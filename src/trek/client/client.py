@@ -48,7 +48,7 @@ class Client(FlowCalls):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         if not isinstance(address, Address):
-            from trek.client.opening import find_control_plane
+            from trek.client.discovery import find_control_plane
 
             address, relocate = find_control_plane(address)
         self._address = address

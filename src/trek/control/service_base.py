@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trek.control.layout import Layout
 from trek.control.store import Store
-from trek.control.supervisor import Supervisor
+from trek.control.trials.supervisor import Supervisor
 
 
 class ServiceBase:

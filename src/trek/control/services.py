@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trek.control.checkpoint_services import CheckpointServices
+from trek.control.checkpoints.checkpoint_services import CheckpointServices
 from trek.control.cluster_services import ClusterServices
-from trek.control.experiment_services import ExperimentServices
-from trek.control.flow_services import FlowServices
-from trek.control.trial_services import TrialServices
+from trek.control.experiments.experiment_services import ExperimentServices
+from trek.control.flows.flow_services import FlowServices
+from trek.control.trials.trial_services import TrialServices
 
 
 class Services(ExperimentServices, TrialServices, CheckpointServices, ClusterServices, FlowServices):

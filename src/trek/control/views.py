@@ -8,11 +8,11 @@ from typing import Any, cast
 from sqlalchemy import Row
 
 from trek.client import models
-from trek.control.log_levels import name_of
+from trek.control.logs.levels import name_of
 from trek.control.masking import masked
-from trek.control.runs import slots_of
-from trek.control.scheduler import DEFAULT_PRIORITY
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
+from trek.control.trials.runs import slots_of
+from trek.control.trials.scheduler import DEFAULT_PRIORITY
 from trek.experiments.config import ExperimentConfig
 
 

@@ -5,34 +5,35 @@ Names are resolved on first use, so that `import trek.data` loads neither torch 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from trek.data.batches import Batches
+    from trek.data.batching.batches import Batches
+    from trek.data.batching.order import Order
     from trek.data.datasets import Dataset, dataset_names, find_dataset
     from trek.data.execution import running_on
     from trek.data.execution.processes import ProcessExecutor
     from trek.data.execution.threads import ThreadExecutor
-    from trek.data.expressions import Expression, col
-    from trek.data.opening import open  # noqa: A004
-    from trek.data.order import Order
-    from trek.data.sharing import Handle
+    from trek.data.plans.expressions import Expression, col
+    from trek.data.resolve import open  # noqa: A004
+    from trek.data.storing.sharing import Handle
     from trek.data.table import Table
 
 _HOMES = {
-    "Batches": "trek.data.batches",
+    "Batches": "trek.data.batching.batches",
     "Dataset": "trek.data.datasets",
-    "Expression": "trek.data.expressions",
-    "Handle": "trek.data.sharing",
-    "Order": "trek.data.order",
+    "Expression": "trek.data.plans.expressions",
+    "Handle": "trek.data.storing.sharing",
+    "Order": "trek.data.batching.order",
     "ProcessExecutor": "trek.data.execution.processes",
     "Table": "trek.data.table",
     "ThreadExecutor": "trek.data.execution.threads",
-    "col": "trek.data.expressions",
+    "col": "trek.data.plans.expressions",
     "dataset_names": "trek.data.datasets",
     "find_dataset": "trek.data.datasets",
-    "open": "trek.data.opening",
+    "open": "trek.data.resolve",
     "running_on": "trek.data.execution",
 }
 
@@ -53,12 +54,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trek.data' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("trek.data", _HOMES)
 
 
 def __dir__() -> list[str]:

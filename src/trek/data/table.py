@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from trek.data import steps, tensors
-from trek.data.aggregates import Words, parse_aggregates
-from trek.data.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate, reads_stream
+from trek.data import tensors
 from trek.data.execution import current_executor
-from trek.data.expressions import Expression
-from trek.data.fingerprint import source_name
-from trek.data.joins import How, joined_names, require_join
-from trek.data.keyed import AggregateAll, CombineArrays, Join, KeyedGather, Reduce
-from trek.data.keys import require_keys
-from trek.data.plan import Context, Node, Source, Union, count_rows, explain, sources
+from trek.data.plans import steps
+from trek.data.plans.aggregates import Words, parse_aggregates
+from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate, reads_stream
+from trek.data.plans.expressions import Expression
+from trek.data.plans.joins import How, joined_names, require_join
+from trek.data.plans.keyed import AggregateAll, CombineArrays, Join, KeyedGather, Reduce
+from trek.data.plans.keys import require_keys
+from trek.data.plans.plan import Context, PlanNode, Source, Union, count_rows, explain, sources
 from trek.data.sources.memory import MemorySource, table_from
+from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from trek.data.batches import Batches
-    from trek.data.order import Tail
-    from trek.data.persist import Storage
-    from trek.data.sharing import Handle
-    from trek.data.windows import Windows
+    from trek.data.batching.batches import Batches
+    from trek.data.batching.order import Tail
+    from trek.data.plans.windows import Windows
+    from trek.data.storing.persist import Storage
+    from trek.data.storing.sharing import Handle
     from trek.world import World
 
 
 class Table:
     """Rows with named, typed columns. Make one with `trek.data.open` or `Table.of`."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: PlanNode) -> None:
         self._node = node
         self._schema: pa.Schema | None = None
 
@@ -219,7 +220,7 @@ class Table:
         Windows run over each partition's rows in order, and over streams that never end; `partition(1)` first for
         windows over all rows. `tail="drop"` leaves out windows that the end of the rows cut short.
         """
-        from trek.data.windows import Windows, make_windowing
+        from trek.data.plans.windows import Windows, make_windowing
 
         windowing = make_windowing(self.schema, size, step=step, by=by, tail=tail)
         return Windows(self._node, windowing)
@@ -239,7 +240,7 @@ class Table:
                 raise InputError(f"a union needs equal columns; got\n{self.schema}\nand\n{other.schema}.")
         return Table(Union([self._node, *(other._node for other in others)]))
 
-    def _evenly(self, num_partitions: int) -> Node:
+    def _evenly(self, num_partitions: int) -> PlanNode:
         return Repartition(self._node, num_partitions)
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -344,13 +345,13 @@ class Table:
 
     def show(self, num_rows: int = 5) -> None:
         """Print the first rows."""
-        from trek.data.looking import render_rows
+        from trek.data.inspect import render_rows
 
         print(render_rows(self.head(num_rows).to_arrow()))
 
     def describe(self) -> pd.DataFrame:
         """For each column its type, how many values, how many missing, distinct texts, min, max, mean, std."""
-        from trek.data.looking import describe_batches
+        from trek.data.inspect import describe_batches
 
         return describe_batches(self.schema, iter(self))
 
@@ -366,8 +367,8 @@ class Table:
         evaluate(self.compute(_Sink(function))._node, current_executor())
 
     def share(self) -> Handle:
-        """The rows in shared memory, for any process of this machine to map; see `trek.data.sharing.Handle`."""
-        from trek.data.sharing import share
+        """The rows in shared memory, for any process of this machine to map; see `trek.data.storing.sharing.Handle`."""
+        from trek.data.storing.sharing import share
 
         return share(self.to_arrow())
 
@@ -386,7 +387,7 @@ class Table:
         arguments that makes one, or a checkpoint with `load_model()`, made anew for each partition. Works on streams;
         with `persist(path, resume=True)` behind it, a crashed run goes on with the partitions that are missing.
         """
-        from trek.data.predict import Predict
+        from trek.data.plans.predict import Predict
 
         self._require_columns(columns or [])
         names = list(columns) if columns else self.columns
@@ -401,8 +402,8 @@ class Table:
         an attempt finished before it failed or was killed are kept for the next one. `path` may be a URL of fsspec's
         (`s3://…`): shards are computed here and sent there, the manifest last.
         """
-        from trek.data.persist import persist
-        from trek.data.remote import is_remote, persist_remotely
+        from trek.data.storing.persist import persist
+        from trek.data.storing.remote import is_remote, persist_remotely
 
         executor = current_executor()
         if is_remote(str(path)):
@@ -430,7 +431,7 @@ class Table:
         Rows are named by global index: every rank has the same number of batches, no row comes twice, none is lost.
         `prefetch` batches are made ahead by a thread. See `Batches` for resuming, and for how long training waited.
         """
-        from trek.data.batches import Batches
+        from trek.data.batching.batches import Batches
         from trek.world import World
 
         self._require_columns(columns or [])

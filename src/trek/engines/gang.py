@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from trek.engines.base import Exit, Gang, OutputLine
-from trek.engines.hosts import Place
+from trek.engines.hosts import Placement
 from trek.engines.member import Member
 from trek.errors import InputError
 
@@ -29,8 +29,8 @@ class LocalGang(Gang):
         self,
         members: Sequence[Member],
         *,
-        start_member: Callable[[Place], Member],
-        assign: Callable[[int], list[Place]],
+        start_member: Callable[[Placement], Member],
+        assign: Callable[[int], list[Placement]],
         on_line: Callable[[OutputLine], None] | None,
         on_exit: Callable[[Exit], None] | None,
     ) -> None:

@@ -22,7 +22,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Where one rank runs."""
 
     rank: int
@@ -49,7 +49,7 @@ def read_hostfile(path: Path) -> list[Host]:
     return [Host(name, count) for name, count in slots.items()]
 
 
-def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[Place]:
+def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[Placement]:
     """Fill the hosts in their order, so that growing by one moves nobody."""
     available = sum(host.slots for host in hosts)
     if available < num_workers:
@@ -57,10 +57,10 @@ def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[Place]:
             f"{num_workers} workers were asked for, and the hosts have {available} slots. "
             "Raise slots= in the hostfile, or ask for fewer workers."
         )
-    places: list[Place] = []
+    places: list[Placement] = []
     for host in hosts:
         here = min(host.slots, num_workers - len(places))
-        places += [Place(len(places) + index, host.name, index, here, num_workers) for index in range(here)]
+        places += [Placement(len(places) + index, host.name, index, here, num_workers) for index in range(here)]
     return places
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from trek.engines import agent
 from trek.engines.base import Engine, Exit, GangSpec, OutputLine
 from trek.engines.gang import LocalGang
-from trek.engines.hosts import Host, Place, assign_ranks, is_loopback, is_this_machine, read_hostfile
+from trek.engines.hosts import Host, Placement, assign_ranks, is_loopback, is_this_machine, read_hostfile
 from trek.engines.member import AgentMember, Member
 from trek.engines.returned import ReturnedMember
 from trek.engines.ssh import portable_environment, reachable_address, ssh_command
@@ -67,14 +67,14 @@ class LocalEngine(Engine):
         members = [ReturnedMember(path) for path in sorted(output_dir.glob("rank_*.json"))]
         if not members:
             raise InputError(f"no gang was started with output_dir {str(output_dir)!r}. Start one first.")
-        places = [Place(member.rank, member.host, member.rank, len(members), len(members)) for member in members]
+        places = [Placement(member.rank, member.host, member.rank, len(members), len(members)) for member in members]
 
-        def assign(num_workers: int) -> list[Place]:
+        def assign(num_workers: int) -> list[Placement]:
             if num_workers > len(places):
                 raise InputError("a gang that was found again cannot grow. Stop it and start a new one.")
             return places[:num_workers]
 
-        def start_member(place: Place) -> Member:
+        def start_member(place: Placement) -> Member:
             raise AssertionError(f"rank {place.rank} is already there")
 
         return LocalGang(members, start_member=start_member, assign=assign, on_line=on_line, on_exit=on_exit)
@@ -100,11 +100,11 @@ class _Starter:
         self._master_addr = self._find_address()
         self._master_port = _free_port()
 
-    def assign(self, num_workers: int) -> list[Place]:
+    def assign(self, num_workers: int) -> list[Placement]:
         """Where each rank runs."""
         return assign_ranks(self._hosts or [Host(socket.gethostname(), num_workers)], num_workers)
 
-    def start_member(self, place: Place) -> Member:
+    def start_member(self, place: Placement) -> Member:
         """Start the agent of one rank, and through it the member."""
         is_here = self._hosts is None or is_this_machine(place.host)
         own_agent = [sys.executable, "-I", "-S", agent.__file__]
@@ -114,7 +114,7 @@ class _Starter:
         except FileNotFoundError as error:
             raise OutsideError(f"{command[0]!r} cannot be started: {error.strerror}. Set TREK_SSH or PATH.") from error
 
-    def _request(self, place: Place, *, is_here: bool) -> dict[str, Any]:
+    def _request(self, place: Placement, *, is_here: bool) -> dict[str, Any]:
         spec = self._spec
         inherited = self._environ if is_here else portable_environment(self._environ)
         request = {
@@ -131,7 +131,7 @@ class _Starter:
             request["state"] = {"rank": place.rank, "host": place.host}
         return request
 
-    def _world(self, place: Place) -> World:
+    def _world(self, place: Placement) -> World:
         return World(
             rank=place.rank,
             size=place.size,

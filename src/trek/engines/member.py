@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from trek.engines.agent import MARK
 from trek.engines.base import Exit, OutputLine
-from trek.engines.hosts import Place
+from trek.engines.hosts import Placement
 from trek.engines.lines import LineBuffer, Pipe, Tail
 
 _LAST_LINES = 60
@@ -25,7 +25,7 @@ _LAST_LINES = 60
 class Member(ABC):
     """What a gang knows of one process. Used by the gang's own thread, except `ask_to_stop`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Placement) -> None:
         self.rank = place.rank
         self.host = place.host
         self.pid: int | None = None
@@ -83,7 +83,7 @@ class Member(ABC):
 class AgentMember(Member):
     """A member whose agent this process started, here or over ssh."""
 
-    def __init__(self, place: Place, *, agent_command: Sequence[str], request: Mapping[str, Any]) -> None:
+    def __init__(self, place: Placement, *, agent_command: Sequence[str], request: Mapping[str, Any]) -> None:
         super().__init__(place)
         self._is_remote = bool(request["inherit_env"])
         self._token = secrets.token_hex(8)

@@ -17,7 +17,7 @@ from typing import Any
 
 from trek.engines.agent import start_time
 from trek.engines.base import OutputLine
-from trek.engines.hosts import Place
+from trek.engines.hosts import Placement
 from trek.engines.lines import LineBuffer, Tail
 from trek.engines.member import Member, kill_group
 
@@ -27,7 +27,7 @@ class ReturnedMember(Member):
 
     def __init__(self, state_path: Path, *, log_offset: int = 0) -> None:
         state = _read(state_path)
-        super().__init__(Place(state["rank"], state["host"], state["rank"], 1, 1))
+        super().__init__(Placement(state["rank"], state["host"], state["rank"], 1, 1))
         self._state_path = state_path
         self.pid = state["pid"]
         self._identity = (state["pid"], state["start_time"])

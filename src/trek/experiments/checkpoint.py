@@ -14,7 +14,7 @@ from trek.errors import NotFound
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.entrypoint import load_entrypoint
 from trek.experiments.package import unpack_once
-from trek.train import checkpoints
+from trek.train.checkpointing import checkpoint as checkpoints
 from trek.world import trek_home
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trek.errors import StorageError
-from trek.train.storage import Storage, open_storage
+from trek.train.checkpointing.storage import Storage, open_storage
 
 
 def is_remote(address: str) -> bool:

@@ -19,11 +19,11 @@ from trek.client.client import Client
 from trek.client.models import Report
 from trek.errors import EntrypointError, TrekError
 from trek.experiments.hparams import VARIABLE as HPARAMS
-from trek.experiments.place import Place
-from trek.train.rank_outcome import RankOutcome, read_outcomes
-from trek.train.stopping import StopRequest
+from trek.experiments.trial_process import TrialProcess
+from trek.train.jobs.rank_outcome import RankOutcome, read_outcomes
+from trek.train.loop.stopping import StopRequest
 
-JOIN = "trek.experiments.joining:join"
+JOIN = "trek.experiments.hosting:join"
 LOOK_S = 0.1
 ASK_S = 1.0
 """How often the control plane is asked whether the command should stop."""
@@ -33,7 +33,7 @@ _PYTHONS = ("python", "python3")
 def run_command(
     words: Sequence[str],
     *,
-    place: Place,
+    place: TrialProcess,
     rank: int,
     hparams: Mapping[str, Any],
     client: Client,
@@ -69,7 +69,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _ask(client: Client, place: Place, stop: StopRequest) -> None:
+def _ask(client: Client, place: TrialProcess, stop: StopRequest) -> None:
     try:
         reply = client.report(place.trial_id, Report(run=place.run))
     except TrekError:
@@ -78,7 +78,7 @@ def _ask(client: Client, place: Place, stop: StopRequest) -> None:
         stop.request(reply.stop)
 
 
-def _outcome(words: Sequence[str], code: int, *, place: Place, rank: int, stop: StopRequest) -> RankOutcome:
+def _outcome(words: Sequence[str], code: int, *, place: TrialProcess, rank: int, stop: StopRequest) -> RankOutcome:
     """What the program left word of; else what its end says."""
     left = next((outcome for outcome in read_outcomes(place.folder) if outcome.rank == rank), None)
     if left is not None:

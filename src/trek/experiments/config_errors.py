@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from trek.errors import ConfigError
 from trek.experiments.config_spelling import OLD_KEYS
 from trek.experiments.yaml_source import YamlSource
-from trek.search.settings import OLD_KEYS as OLD_SEARCHER_KEYS
-from trek.search.settings import OLD_NAMES, SETTINGS
+from trek.search.searcher_settings import OLD_KEYS as OLD_SEARCHER_KEYS
+from trek.search.searcher_settings import OLD_NAMES, SETTINGS
 from trek.search.space import TYPES
 
 Loc = tuple[str | int, ...]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trek.errors import InputError
-from trek.search.settings import OLD_LENGTHS, UNITS
+from trek.search.searcher_settings import OLD_LENGTHS, UNITS
 
 _LENGTHS = {"max_length", *OLD_LENGTHS}
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from trek.search.settings import respell
+from trek.search.searcher_settings import respell
 from trek.search.space import TYPES
 
 # Known by an older name: shown as near matches too.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import EntrypointError, InvalidHP, TrainingError, TrekError
-from trek.train.user_traceback import format_user_traceback
+from trek.train.jobs.user_traceback import format_user_traceback
 
 
 def check_entrypoint(entrypoint: str | list[str], folder: Path) -> None:

@@ -18,7 +18,7 @@ def hparams(**defaults: Any) -> dict[str, Any]:
     told = os.environ.get(VARIABLE)
     if not told:
         return defaults
-    from trek.experiments.last_words import leave_word_of_errors
+    from trek.experiments.exit_report import leave_word_of_errors
 
     leave_word_of_errors()
     return {**defaults, **json.loads(told)}

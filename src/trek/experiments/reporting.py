@@ -17,7 +17,7 @@ from trek.client.models import CheckpointReport, MetricPoint, Report, ReportRepl
 from trek.errors import MasterUnreachable, TrekError
 from trek.experiments.spool import Spool
 from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
-from trek.train.stopping import StopRequest
+from trek.train.loop.stopping import StopRequest
 
 BATCH_REPORTS = 2000
 POLL_S = 0.5

@@ -9,10 +9,10 @@ from typing import Literal
 from trek.client.models import Assignment
 from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
-from trek.search.settings import LengthSetting
+from trek.search.searcher_settings import LengthSetting
+from trek.train.checkpointing.storage import open_storage
 from trek.train.length import Length
 from trek.train.session import SessionSettings
-from trek.train.storage import open_storage
 
 
 def session_settings(config: ExperimentConfig, assignment: Assignment) -> SessionSettings:

@@ -32,21 +32,22 @@ runs in processes of `trek.engines`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
     from trek.flow.flow import Flow
     from trek.flow.graph import OUTPUT_DIR, Output
+    from trek.flow.parameters import Param
     from trek.flow.performing import scratch
     from trek.flow.run import Run
-    from trek.flow.settings import Param
 
 _HOMES = {
     "OUTPUT_DIR": "trek.flow.graph",
     "Flow": "trek.flow.flow",
     "Output": "trek.flow.graph",
-    "Param": "trek.flow.settings",
+    "Param": "trek.flow.parameters",
     "Run": "trek.flow.run",
     "scratch": "trek.flow.performing",
 }
@@ -54,9 +55,4 @@ _HOMES = {
 __all__ = ["OUTPUT_DIR", "Flow", "Output", "Param", "Run", "scratch"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trek.flow' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("trek.flow", _HOMES)

@@ -172,7 +172,7 @@ class _Reader:
         if isinstance(value, types.FunctionType | type | functools.partial | types.MethodType):
             yield repr(sorted(code_parts(value).items()))
         elif hasattr(value, "__array__") or hasattr(value, "__arrow_c_stream__"):
-            from trek.data.fingerprint import fingerprint
+            from trek.data.storing.fingerprint import fingerprint
 
             yield f"{kind.__qualname__} {fingerprint(value)}"
         elif id(value) in self._seen:

@@ -23,7 +23,7 @@ _BEND = (_BOX_WIDTH + _GAP_X) * 2 // 3
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """One step as it is drawn."""
 
     name: str
@@ -37,7 +37,7 @@ class Node:
         return self.state if self.seconds is None else f"{self.state} {self.seconds:.1f} s"
 
 
-def draw_text(nodes: Sequence[Node]) -> str:
+def draw_text(nodes: Sequence[GraphNode]) -> str:
     """One line a step, in an order in which they may run."""
     width = max((len(node.name) for node in nodes), default=0)
     lines = []
@@ -48,7 +48,7 @@ def draw_text(nodes: Sequence[Node]) -> str:
     return "\n".join(lines)
 
 
-def draw_mermaid(nodes: Sequence[Node]) -> str:
+def draw_mermaid(nodes: Sequence[GraphNode]) -> str:
     """A flowchart in Mermaid's language."""
     ids = {node.name: f"s{index}" for index, node in enumerate(nodes)}
     lines = ["flowchart TD"]
@@ -62,7 +62,7 @@ def draw_mermaid(nodes: Sequence[Node]) -> str:
     return "\n".join(lines)
 
 
-def draw_svg(nodes: Sequence[Node]) -> str:
+def draw_svg(nodes: Sequence[GraphNode]) -> str:
     """A picture by itself: layers from top to bottom, a step below everything it waits for."""
     spots = _layout(nodes)
     width = max((x for x, _ in spots.values()), default=0) + _BOX_WIDTH + _MARGIN
@@ -78,7 +78,7 @@ def draw_svg(nodes: Sequence[Node]) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _layout(nodes: Sequence[Node]) -> dict[str, tuple[int, int]]:
+def _layout(nodes: Sequence[GraphNode]) -> dict[str, tuple[int, int]]:
     """Nodes come in an order in which they may run, so one pass finds every layer."""
     layers: dict[str, int] = {}
     for node in nodes:
@@ -101,7 +101,7 @@ def _svg_edge(start: tuple[int, int], end: tuple[int, int]) -> str:
     return f'<path d="M{x1},{y1} {way}" fill="none" stroke="#555" marker-end="url(#tip)"/>'
 
 
-def _svg_box(node: Node, x: int, y: int) -> str:
+def _svg_box(node: GraphNode, x: int, y: int) -> str:
     middle = x + _BOX_WIDTH // 2
     name = node.name if len(node.name) <= 22 else f"{node.name[:21]}…"
     return (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from trek.errors import InputError
 from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Work
-from trek.flow.settings import Handover, Param, StepOptions, make_settings
+from trek.flow.parameters import Handover, Param, StepOptions, make_settings
 
 if TYPE_CHECKING:
     from trek.flow.run import Run

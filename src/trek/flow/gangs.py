@@ -17,9 +17,9 @@ from trek.engines.failure import to_error
 from trek.errors import InputError, TrekError
 from trek.flow.artefacts import Stored, store_value
 from trek.flow.graph import CommandWork, FunctionWork
-from trek.flow.member import ANSWER, REQUEST
 from trek.flow.packing import pack_arguments, pack_function
 from trek.flow.pool import to_ended
+from trek.flow.script_member import ANSWER, REQUEST
 from trek.flow.tasks import Ended, Mailbox, Task
 
 GRACE_S = 5.0
@@ -126,7 +126,7 @@ def _write_request(task: Task) -> list[str]:
         "digest": task.digest,
     }
     (task.attempt / REQUEST).write_bytes(pickle.dumps(request))
-    return [sys.executable, "-m", "trek.flow.member", str(task.attempt)]
+    return [sys.executable, "-m", "trek.flow.script_member", str(task.attempt)]
 
 
 def _to_ended(task: Task, failure: Exit | None) -> Ended:

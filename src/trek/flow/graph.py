@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from trek.errors import InputError
-from trek.flow.settings import Param, Settings
+from trek.flow.parameters import Param, Settings
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from trek.flow.graph import (
     Step,
     substitute,
 )
-from trek.flow.settings import Param
+from trek.flow.parameters import Param
 
 Components = dict[str, str]
 

@@ -111,7 +111,7 @@ class Pool:
         worker = _Worker(secrets.token_hex(16))
         self._workers[worker.token] = worker
         spec = GangSpec(
-            [sys.executable, "-m", "trek.flow.worker"],
+            [sys.executable, "-m", "trek.flow.step_worker"],
             1,
             env={"TREK_FLOW_SOCKET": str(self._folder / "socket"), "TREK_FLOW_TOKEN": worker.token},
         )

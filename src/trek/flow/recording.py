@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trek.errors import TrekError
-from trek.flow.store import FlowStore
+from trek.flow.flow_store import FlowStore
 
 if TYPE_CHECKING:
     from trek.client.client import Client
@@ -67,7 +67,7 @@ class _Recorder(threading.Thread):
     def run(self) -> None:
         """The thread."""
         from trek.client.client import Client
-        from trek.client.opening import find_control_plane
+        from trek.client.discovery import find_control_plane
 
         try:
             address, _ = find_control_plane(self._master)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trek.client.flow_models import FlowNode, FlowRun, FlowRunDetails, FlowStep, FlowSummary
-from trek.flow.looking import flow_names
-from trek.flow.store import FlowStore, RunRow, StepRow
+from trek.flow.flow_store import FlowStore, RunRow, StepRow
+from trek.flow.inspect import flow_names
 
 __all__ = ["describe", "flow_names", "own_flows", "own_run", "own_runs"]
 

@@ -12,12 +12,12 @@ from trek.engines import open_engine
 from trek.errors import InputError, TrainingError
 from trek.flow.artefacts import Stored
 from trek.flow.flow import Flow
+from trek.flow.flow_store import FlowStore, StepRow
 from trek.flow.graph import Output, Step, graph_of
-from trek.flow.plan import Plan, make_plan, share_threads
 from trek.flow.recording import recording
 from trek.flow.reporting import choose_reporter
+from trek.flow.run_plan import RunPlan, make_plan, share_threads
 from trek.flow.runner import Runner
-from trek.flow.store import FlowStore, StepRow
 from trek.flow.tasks import Failure
 from trek.world import trek_home
 
@@ -122,7 +122,7 @@ def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[d
     return {**json.loads(row.params), **params}, {step.name: step for step in store.steps(run)}
 
 
-def _share_threads(plan: Plan) -> dict[Step, int]:
+def _share_threads(plan: RunPlan) -> dict[Step, int]:
     """Threads of each step; none where the user has said how many there shall be."""
     is_said = "OMP_NUM_THREADS" in os.environ
     return {} if is_said else share_threads(plan, num_cores=len(os.sched_getaffinity(0)))

@@ -21,6 +21,7 @@ from typing import Any
 from trek.engines import Engine
 from trek.errors import InputError
 from trek.flow.artefacts import Stored, join_parts
+from trek.flow.flow_store import FINISHED, FlowStore, StepRow
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
     FunctionWork,
@@ -37,12 +38,11 @@ from trek.flow.graph import (
 from trek.flow.keys import Components, Keymaker, explain_change, make_key
 from trek.flow.maps import Maps
 from trek.flow.memory import SharedMemory
-from trek.flow.plan import Plan
+from trek.flow.parameters import Param
 from trek.flow.pool import Pool
 from trek.flow.reporting import Reporter
-from trek.flow.services import Services
-from trek.flow.settings import Param
-from trek.flow.store import FINISHED, FlowStore, StepRow
+from trek.flow.run_plan import RunPlan
+from trek.flow.service_steps import ServiceSteps
 from trek.flow.tasks import Ended, Failure, Mailbox, Task
 
 _MAX_BACKOFF_S = 60.0
@@ -53,7 +53,7 @@ class Runner:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         *,
         run: str,
         store: FlowStore,
@@ -75,7 +75,7 @@ class Runner:
         self._mailbox = Mailbox()
         self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox)
         self._gangs = Gangs(engine, mailbox=self._mailbox)
-        self._services = Services(engine, mailbox=self._mailbox, folder=store.services)
+        self._services = ServiceSteps(engine, mailbox=self._mailbox, folder=store.services)
         self._queue: deque[tuple[Step, int]] = deque()
         self._delayed: list[tuple[float, int, Step, int]] = []
         self._running: dict[Task, int] = {}
@@ -250,7 +250,7 @@ class Runner:
             num_threads=self._threads.get(self._maps.whole(step)) if settings.workers == 1 else None,
         )
 
-    def _executor(self, step: Step) -> Pool | Gangs | Services:
+    def _executor(self, step: Step) -> Pool | Gangs | ServiceSteps:
         if isinstance(step.work, ServiceWork):
             return self._services
         is_pooled = isinstance(step.work, FunctionWork) and step.settings.workers == 1 and not step.settings.is_apart

@@ -26,7 +26,7 @@ from typing import Any
 
 from trek.errors import ConfigError
 from trek.flow.flow import Flow
-from trek.flow.settings import StepOptions
+from trek.flow.parameters import StepOptions
 
 _REFERENCE = re.compile(r"\$\{([\w-]+)(?:\.(\d+))?(\.path)?\}")
 _SETTINGS = set(StepOptions.__annotations__)

@@ -14,7 +14,7 @@ from trek import errors
 from trek._version import __version__
 from trek.client import models
 from trek.control.accounts import Accounts
-from trek.control.registry import Registry
+from trek.control.checkpoints.model_registry import Registry
 from trek.control.services import Services
 from trek.master.auth import Auth, NotLoggedIn
 from trek.master.etags import add_etag

@@ -22,11 +22,11 @@ from filelock import FileLock, Timeout
 from trek._version import __version__
 from trek.client.models import ENDED
 from trek.control.accounts import Accounts
+from trek.control.checkpoints.model_registry import Registry
 from trek.control.layout import Layout
-from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.control.store import Store
-from trek.control.supervisor import Supervisor
+from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine, count_gpus
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app

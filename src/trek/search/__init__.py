@@ -2,8 +2,8 @@
 
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
 from trek.search.pool import PoolSearcher
-from trek.search.registry import make_searcher
-from trek.search.settings import OptunaSettings
+from trek.search.searcher_registry import make_searcher
+from trek.search.searcher_settings import OptunaSettings
 from trek.search.simulate import SimulatedTrial, Simulation, preview, simulate
 from trek.search.space import Categorical, Const, Double, Int, Log, Parameter, Space
 

@@ -9,7 +9,7 @@ from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
 from trek.search.bracket import Bracket, PromotionBracket, StoppingBracket, Verdict
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
-from trek.search.settings import AdaptiveAshaSettings, AshaSettings
+from trek.search.searcher_settings import AdaptiveAshaSettings, AshaSettings
 from trek.search.space import Space
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from trek.search.pool import PoolSearcher
-from trek.search.settings import GridSettings
+from trek.search.searcher_settings import GridSettings
 from trek.search.space import Space
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
-from trek.search.settings import HyperbandSettings
+from trek.search.searcher_settings import HyperbandSettings
 from trek.search.space import Space
 
 

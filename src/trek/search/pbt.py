@@ -8,7 +8,7 @@ from typing import Any
 
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Snapshot, Stop
 from trek.search.pool import MAX_REPLACEMENTS
-from trek.search.settings import PbtSettings
+from trek.search.searcher_settings import PbtSettings
 from trek.search.space import Space
 
 

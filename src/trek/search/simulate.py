@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from trek.errors import ConfigError, InvalidHP
 from trek.search.base import Action, Create, Extend, Searcher, Stop
-from trek.search.registry import make_searcher
-from trek.search.settings import AnySearcherSettings, SearcherSettings, respell
+from trek.search.searcher_registry import make_searcher
+from trek.search.searcher_settings import AnySearcherSettings, SearcherSettings, respell
 
 MetricFunction = Callable[[Mapping[str, Any], int], float]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnySearcherSettings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trek.search.pool import PoolSearcher
-from trek.search.settings import SingleSettings
+from trek.search.searcher_settings import SingleSettings
 from trek.search.space import Space
 
 

@@ -14,7 +14,7 @@ from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
 
 
 @dataclass
-class World:
+class SimulatedWorld:
     """Trials that run at random speeds, fail and reject as a seed wills; records what the Searcher asked for."""
 
     searcher: Searcher
@@ -31,7 +31,7 @@ class World:
     most_running: int = 0
     is_finished: bool = False
 
-    def play(self, *, restore_every: int = 0, fresh: Searcher | None = None) -> World:
+    def play(self, *, restore_every: int = 0, fresh: Searcher | None = None) -> SimulatedWorld:
         """Run to the end; with `restore_every` a snapshot is carried into `fresh` and back now and then."""
         self._obey(self.searcher.start())
         for count, actions in enumerate(self._events(), start=1):
@@ -103,26 +103,26 @@ class SearcherSuite:
     def test_it_finishes_and_leaves_nobody_waiting(self) -> None:
         """Whatever the metrics are."""
         for seed in range(20):
-            world = World(self.make(), seed).play()
+            world = SimulatedWorld(self.make(), seed).play()
             assert world.is_finished
             assert set(world.targets) == world.searcher.trials.ended
 
     def test_it_finishes_though_trials_fail_and_reject(self) -> None:
         """Whatever goes wrong."""
         for seed in range(20):
-            world = World(self.make(), seed, failure_rate=0.1, rejection_rate=0.1).play()
+            world = SimulatedWorld(self.make(), seed, failure_rate=0.1, rejection_rate=0.1).play()
             assert world.is_finished
             assert set(world.targets) == world.searcher.trials.ended
 
     def test_the_same_events_give_the_same_actions(self) -> None:
         """No clock, no chance."""
-        assert World(self.make(), 3).play().actions == World(self.make(), 3).play().actions
+        assert SimulatedWorld(self.make(), 3).play().actions == SimulatedWorld(self.make(), 3).play().actions
 
     def test_a_restored_snapshot_continues_exactly(self) -> None:
         """At any event."""
-        plain = World(self.make(), 5, failure_rate=0.05, rejection_rate=0.05).play()
+        plain = SimulatedWorld(self.make(), 5, failure_rate=0.05, rejection_rate=0.05).play()
         for every in (1, 3):
-            carried = World(self.make(), 5, failure_rate=0.05, rejection_rate=0.05)
+            carried = SimulatedWorld(self.make(), 5, failure_rate=0.05, rejection_rate=0.05)
             carried.play(restore_every=every, fresh=self.make())
             assert carried.actions == plain.actions
 
@@ -130,14 +130,14 @@ class SearcherSuite:
         """The trial with key k is the same trial in every run, unless it is a copy or chosen by what was learned."""
         if self.make().learns:
             return
-        one, other = World(self.make(), 1).play(), World(self.make(), 2).play()
+        one, other = SimulatedWorld(self.make(), 1).play(), SimulatedWorld(self.make(), 2).play()
         copies = {a.key for w in (one, other) for a in w.actions if isinstance(a, Create) and a.parent is not None}
         for key in (one.hparams.keys() & other.hparams.keys()) - copies:
             assert one.hparams[key] == other.hparams[key]
 
     def test_events_of_ended_trials_change_nothing(self) -> None:
         """A report may come late, an end twice."""
-        world = World(self.make(), 7).play()
+        world = SimulatedWorld(self.make(), 7).play()
         before = world.searcher.snapshot()
         for key in list(world.targets)[:5]:
             assert _without_finish(world.searcher.report(key, length=10**9, metric=-1.0)) == []
@@ -148,7 +148,7 @@ class SearcherSuite:
         """And never leaves that range."""
         searcher = self.make()
         assert searcher.progress() == 0.0
-        assert World(searcher, 2).play().searcher.progress() == 1.0
+        assert SimulatedWorld(searcher, 2).play().searcher.progress() == 1.0
 
 
 def _without_finish(actions: list[Action]) -> list[Action]:

@@ -18,7 +18,7 @@ import torch
 from trek.errors import ConfigError, InputError
 from trek.train.length import batches
 from trek.train.loggers.base import Logger, MetricRow
-from trek.train.stopping import StopRequest
+from trek.train.loop.stopping import StopRequest
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trek.errors import ConfigError
-from trek.train.checkpoints import Checkpoint, open_checkpoint
+from trek.train.checkpointing.checkpoint import Checkpoint, open_checkpoint
 from trek.train.folders import open_run_folder
-from trek.train.goal import Goal
-from trek.train.job import own_world, run_job
+from trek.train.jobs.job import own_world, run_job
 from trek.train.length import Length
 from trek.train.loggers.jsonl import JSONLLogger, read_rows
+from trek.train.metrics.goal import Goal
 from trek.train.result import Result, flat_row
 from trek.train.session import Outcome, SessionSettings, train_trial
 from trek.train.trainer import check_trial_class

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trek.train.checkpoints import Checkpoint
-from trek.train.goal import Goal
-from trek.train.stopping import Reason
+from trek.train.checkpointing.checkpoint import Checkpoint
+from trek.train.loop.stopping import Reason
+from trek.train.metrics.goal import Goal
 
 if TYPE_CHECKING:
     import pandas as pd

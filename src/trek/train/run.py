@@ -8,8 +8,8 @@ from typing import Any
 from trek.engines import open_engine
 from trek.errors import InputError
 from trek.train.folders import open_run_folder
-from trek.train.job import own_world, run_job
-from trek.train.stopping import Stopped, StopRequest, stop_on_signals
+from trek.train.jobs.job import own_world, run_job
+from trek.train.loop.stopping import Stopped, StopRequest, stop_on_signals
 from trek.world import World
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trek.train.goal import Goal
-from trek.train.keeping import KeepPolicy
+from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.checkpointing.loading import describe_trial
 from trek.train.length import Length
-from trek.train.loading import describe_trial
 from trek.train.loggers.base import Logger
-from trek.train.profiling import ProfileSettings
-from trek.train.stopping import Reason, StopRequest, stop_on_signals
+from trek.train.loop.profiling import ProfileSettings
+from trek.train.loop.stopping import Reason, StopRequest, stop_on_signals
+from trek.train.metrics.goal import Goal
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext

@@ -12,15 +12,15 @@ from torch import nn
 
 from trek.data.loaders import Loader, as_loader
 from trek.errors import ConfigError, EntrypointError, InputError
-from trek.train.callbacks import Callback
-from trek.train.capture import CapturedStep
-from trek.train.checkpoints import Checkpoint
-from trek.train.feed import to_device
+from trek.train.callbacks.callback import Callback
+from trek.train.checkpointing.checkpoint import Checkpoint
 from trek.train.length import Length, epochs
 from trek.train.loggers.base import CheckpointRow, Logger
-from trek.train.metrics import Reduction
-from trek.train.schedule import Schedule
-from trek.train.stopping import Stopped
+from trek.train.loop.capture import CapturedStep
+from trek.train.loop.feed import to_device
+from trek.train.loop.schedule import Schedule
+from trek.train.loop.stopping import Stopped
+from trek.train.metrics.metric_sums import Reduction
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
 from trek.world import World

@@ -31,26 +31,26 @@ from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.data.loaders.base import nothing
 from trek.errors import ConfigError
 from trek.strategies import Strategy, open_strategy
-from trek.train.archive import Archive
-from trek.train.checkpoints import Checkpoint, RunState
-from trek.train.determinism import Determinism
-from trek.train.feed import Feed
-from trek.train.goal import Goal
-from trek.train.host import find_host
-from trek.train.journal import Journal
-from trek.train.keeping import KeepPolicy
+from trek.train.checkpointing.archive import Archive
+from trek.train.checkpointing.checkpoint import Checkpoint, RunState
+from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.jobs.hang_report import HangWatch, note_error
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
-from trek.train.metrics import Reduction
-from trek.train.optimization import Optimization, StepUnit
-from trek.train.portions import Portion
-from trek.train.position import Position
-from trek.train.precision import open_precision
-from trek.train.profiling import Profiler, ProfileSettings
-from trek.train.progress import open_bar, print_beside_bars
-from trek.train.schedule import Schedule
-from trek.train.stopping import Stopped, StopRequest
-from trek.train.whereabouts import Lookout, note_error
+from trek.train.loop.determinism import Determinism
+from trek.train.loop.feed import Feed
+from trek.train.loop.optimization import Optimization, StepUnit
+from trek.train.loop.portions import Portion
+from trek.train.loop.position import Position
+from trek.train.loop.precision import open_precision
+from trek.train.loop.profiling import Profiler, ProfileSettings
+from trek.train.loop.progress import open_bar, print_beside_bars
+from trek.train.loop.schedule import Schedule
+from trek.train.loop.stopping import Stopped, StopRequest
+from trek.train.metrics.goal import Goal
+from trek.train.metrics.journal import Journal
+from trek.train.metrics.metric_sums import Reduction
+from trek.train.trial_host import find_host
 from trek.world import World
 from trek.world.seeds import seed_everything
 
@@ -134,7 +134,7 @@ class Traveler:
         self._show_progress = show_progress and self.world.is_leader
         self._determinism = Determinism() if deterministic else None
         self._profiler = Profiler(profile) if profile is not None and self.world.is_leader else None
-        self._lookout = Lookout(rank=self.world.rank, hang_s=hang_s) if hang_s and self.world.is_distributed else None
+        self._lookout = HangWatch(rank=self.world.rank, hang_s=hang_s) if hang_s and self.world.is_distributed else None
         self._beat: Callable[[], None] = self._lookout.beat if self._lookout else nothing
         self._owes_save = False
         self._epoch_batches: int | None = None

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from trek.errors import ConfigError
-from trek.train.callbacks import Callback
-from trek.train.optimization import StepUnit
-from trek.train.reducers import FunctionReducer, NamedReducer, Reducer
+from trek.train.callbacks.callback import Callback
+from trek.train.loop.optimization import StepUnit
+from trek.train.metrics.reducers import FunctionReducer, NamedReducer, Reducer
 
 if TYPE_CHECKING:
     from trek.train.traveler import Traveler

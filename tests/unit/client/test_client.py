@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from trek.client.client import Address, Client
+from trek.client.discovery import master_url
 from trek.client.models import LogLine
-from trek.client.opening import master_url
 from trek.errors import ConfigError, InputError, MasterUnreachable, NotFound, OutsideError, StorageError, TrekError
 
 Handler = Callable[[httpx.Request], httpx.Response]

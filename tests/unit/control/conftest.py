@@ -15,7 +15,7 @@ from trek.client import models
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
-from trek.control.supervisor import Supervisor
+from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
 

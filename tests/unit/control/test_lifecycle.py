@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from trek.client import models
-from trek.control.registry import Registry
-from trek.control.removal import Candidate, expire_logs, expire_metrics, expired
+from trek.control.checkpoints.model_registry import Registry
+from trek.control.experiments.removal import Candidate, expire_logs, expire_metrics, expired
 from trek.errors import InputError, NotFound
 from trek.experiments.config import CheckpointStorage
 

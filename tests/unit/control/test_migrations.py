@@ -18,8 +18,8 @@ from sqlalchemy.types import JSON, Boolean, Float, Integer
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store, _migrate, _open, migrations
-from trek.control.supervisor import Supervisor
 from trek.control.tables import Base
+from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.testing.postgres import can_run_postgres, postgres

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from trek.client import models
-from trek.control.checkpoint_files import find_checkpoints
+from trek.control.checkpoints.checkpoint_files import find_checkpoints
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import ConfigError, NotFound, StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint, remove_checkpoint
 from trek.experiments.config import ExperimentConfig
-from trek.train.storage import RemoteStorage, open_storage
+from trek.train.checkpointing.storage import RemoteStorage, open_storage
 
 MakePlane = Callable[..., Any]
 # Leaves a whole checkpoint nobody told of, at the place behind the URL.
@@ -123,7 +123,7 @@ def test_a_trial_gets_a_copy_of_what_it_starts_from_outside_of_transactions(
         assert not is_writing
         return fetch_checkpoint(address, into=into)
 
-    monkeypatch.setattr("trek.control.adoption.fetch_checkpoint", fetch)
+    monkeypatch.setattr("trek.control.trials.adoption.fetch_checkpoint", fetch)
     plane.run_until(lambda: plane.services.trial(2).run == 1)
     start = plane.services._layout.trial(2) / "start"
     assert (start / "weights").read_bytes() == b"123"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from trek.data.execution.base import Executor
-from trek.data.execution.store import MemoryStore
+from trek.data.execution.partition_store import MemoryStore
 from trek.data.execution.threads import ThreadExecutor
 from trek.errors import StorageError
 from trek.testing.execution_conformance import ExecutorConformance

@@ -140,6 +140,6 @@ def test_a_command_is_looked_for_in_its_folder(folder: Path) -> None:
 def test_hyperparameters_of_the_trial_lie_over_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hparams(lr=0.1, depth=2) == {"lr": 0.1, "depth": 2}
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr("trek.experiments.last_words._is_watching", False)
+    monkeypatch.setattr("trek.experiments.exit_report._is_watching", False)
     monkeypatch.setenv("TREK_HPARAMS", '{"lr": 0.5}')
     assert hparams(lr=0.1, depth=2) == {"lr": 0.5, "depth": 2}

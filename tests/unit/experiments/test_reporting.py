@@ -12,7 +12,7 @@ from trek.errors import InputError, MasterUnreachable
 from trek.experiments.reporting import ControlPlaneLogger
 from trek.experiments.spool import take_spool
 from trek.train.loggers.base import CheckpointRow, MetricRow
-from trek.train.stopping import StopRequest
+from trek.train.loop.stopping import StopRequest
 
 
 class ControlPlaneDouble:

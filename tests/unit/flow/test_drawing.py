@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from trek.flow.drawing import Node, draw_mermaid, draw_svg, draw_text
+from trek.flow.drawing import GraphNode, draw_mermaid, draw_svg, draw_text
 
 NODES = [
-    Node("download", (), "cached"),
-    Node("prepare <x>", ("download",), "done", 1.25),
-    Node("fit", ("prepare <x>", "download"), "failed", 3.0),
+    GraphNode("download", (), "cached"),
+    GraphNode("prepare <x>", ("download",), "done", 1.25),
+    GraphNode("fit", ("prepare <x>", "download"), "failed", 3.0),
 ]
 
 

@@ -9,8 +9,8 @@ import pytest
 from trek.errors import InputError
 from trek.flow import Flow
 from trek.flow.graph import ancestors, descendants
-from trek.flow.plan import make_plan, share_threads
 from trek.flow.run import complete_params
+from trek.flow.run_plan import make_plan, share_threads
 
 
 def one() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trek.flow import recording
-from trek.flow.store import FlowStore
+from trek.flow.flow_store import FlowStore
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from fastapi import FastAPI
 from trek.client import models
 from trek.client.flow_models import FlowRunDetails
 from trek.control.accounts import Accounts
+from trek.control.checkpoints.model_registry import Registry
 from trek.control.layout import Layout
-from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.control.store import Store
-from trek.control.supervisor import Supervisor
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, ModelRow, TemplateRow, TrialRow
+from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from trek.client import models
 from trek.control.accounts import Accounts
+from trek.control.checkpoints.model_registry import Registry
 from trek.control.layout import Layout
-from trek.control.registry import Registry
 from trek.control.services import Services
 from trek.control.store import Store
-from trek.control.supervisor import Supervisor
 from trek.control.tables import TrialRow
+from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
 from trek.master.app import make_app

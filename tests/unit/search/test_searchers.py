@@ -18,7 +18,7 @@ from trek.search.bracket import StoppingBracket
 from trek.search.hyperband import hyperband_brackets
 from trek.search.rungs import rung_lengths, whole_log
 from trek.search.simulate import _read
-from trek.testing.searchers import SearcherSuite, World
+from trek.testing.searchers import SearcherSuite, SimulatedWorld
 
 SPACE = {"lr": {"type": "log", "minval": -4, "maxval": -1}, "units": {"type": "int", "minval": 1, "maxval": 64}}
 GRID = {"a": {"type": "categorical", "vals": [1, 2, 3]}, "b": {"type": "double", "minval": 0, "maxval": 1, "count": 3}}
@@ -234,7 +234,7 @@ def test_asha_makes_as_many_trials_as_asked_and_never_more_at_once(
     made: dict[str, Any], seed: int, failures: float
 ) -> None:
     searcher = searcher_of(config(**made))
-    world = World(searcher, seed, failure_rate=failures).play()
+    world = SimulatedWorld(searcher, seed, failure_rate=failures).play()
     assert len(world.targets) == made["max_trials"]
     limit = made["max_concurrent_trials"]
     if limit and made["name"] == "asha":

@@ -12,7 +12,7 @@ from torch import nn
 import trek
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.testing.trials import PointsTrial
-from trek.train.callbacks import Callback
+from trek.train.callbacks.callback import Callback
 
 HPARAMS = {"global_batch_size": 16, "rows": 200}
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 import trek
 from trek.data.loaders import DataLoader, as_loader
 from trek.errors import ConfigError, InputError
-from trek.train.epoch_table import EpochTable, clock
 from trek.train.folders import new_run_folder, open_run_folder
-from trek.train.goal import Goal
+from trek.train.jobs.hang_report import HangWatch
 from trek.train.length import Length
-from trek.train.pace import Pace
-from trek.train.position import Position
-from trek.train.schedule import Schedule
-from trek.train.whereabouts import Lookout
+from trek.train.loop.pace import Pace
+from trek.train.loop.position import Position
+from trek.train.loop.schedule import Schedule
+from trek.train.metrics.epoch_table import EpochTable, clock
+from trek.train.metrics.goal import Goal
 from trek.world import World
 
 # -- goal
@@ -188,7 +188,7 @@ def wait_for_words(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_rank_that_is_silent_says_once_where_it_is_until_it_beats_again(capsys: pytest.CaptureFixture[str]) -> None:
-    lookout = Lookout(rank=3, hang_s=0.1)
+    lookout = HangWatch(rank=3, hang_s=0.1)
     said = wait_for_words(capsys)
     assert "trek: rank 3 has not finished a batch for 0.1 s: at " in said
     assert "test_parts.py" in said
@@ -200,9 +200,9 @@ def test_a_rank_that_is_silent_says_once_where_it_is_until_it_beats_again(capsys
 
 
 def test_a_rank_answers_when_it_is_asked(tmp_path: Path) -> None:
-    from trek.train.whereabouts import ask_where
+    from trek.train.jobs.hang_report import ask_where
 
-    lookout = Lookout(rank=1, folder=tmp_path)
+    lookout = HangWatch(rank=1, folder=tmp_path)
     assert "test_parts.py" in ask_where(tmp_path, [1], timeout_s=20.0)[1]
     lookout.close()
 

@@ -15,8 +15,8 @@ from torch import nn
 import trek
 from trek.errors import CheckpointError, ConfigError, InputError
 from trek.testing.trials import make_points
-from trek.train.keeping import KeepPolicy
-from trek.train.stopping import Stopped
+from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.loop.stopping import Stopped
 
 Weights = dict[str, torch.Tensor]
 

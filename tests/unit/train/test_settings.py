@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
 import trek
 from trek.errors import CheckpointError, ConfigError, InputError
 from trek.testing.trials import PointsTrial, make_points
-from trek.train.profiling import ProfileSettings
+from trek.train.loop.profiling import ProfileSettings
 from trek.train.result import Result
 
 HPARAMS = {"global_batch_size": 10, "rows": 40, "momentum": 0.9}

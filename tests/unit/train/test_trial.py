@@ -14,7 +14,7 @@ from torch import nn
 import trek
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.testing.trials import PointsTrial, make_points
-from trek.train.callbacks import Callback
+from trek.train.callbacks.callback import Callback
 from trek.train.result import Result
 from trek.train.trial import reset_parameters
 

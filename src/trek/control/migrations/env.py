@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-import trek.control.flow_tables  # noqa: F401 - its tables are Base's too
+import trek.control.flows.flow_tables  # noqa: F401 - its tables are Base's too
 from trek.control.tables import Base
 
 context.configure(

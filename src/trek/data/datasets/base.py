@@ -1,6 +1,6 @@
 """Dataset: what a named data set consists of, declared once, with the parser that turns its files into an Arrow table.
 
-Fetches nothing; see `trek.data.fetch`.
+Fetches nothing; see `trek.data.fetching.fetch`.
 """
 
 from __future__ import annotations

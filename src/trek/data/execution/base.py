@@ -18,8 +18,8 @@ from typing import Self
 import psutil
 import pyarrow as pa
 
+from trek.data.execution.partition_store import PartitionStore
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.store import Store
 from trek.errors import InputError
 
 Stream = Iterator[pa.RecordBatch]
@@ -72,7 +72,9 @@ class Executor(ABC):
         self.close()
 
 
-def split_into(store: Store, pairs: Iterator[tuple[int, pa.RecordBatch]], *, num_partitions: int) -> list[Part]:
+def split_into(
+    store: PartitionStore, pairs: Iterator[tuple[int, pa.RecordBatch]], *, num_partitions: int
+) -> list[Part]:
     """Keep rows by the partition they go to."""
     writers = [store.writer() for _ in range(num_partitions)]
     try:

@@ -25,8 +25,8 @@ import pyarrow as pa
 from trek.data import tensors
 from trek.data.execution.base import Executor, Split, Task, default_memory_limit, join_pieces, require_positive
 from trek.data.execution.parallel import run_all
+from trek.data.execution.partition_store import SharedStore
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Readable
-from trek.data.execution.store import SharedStore
 from trek.errors import OutsideError
 
 _SMALL_BYTES = 1 << 16
@@ -168,7 +168,7 @@ class _Worker:
         self._pipe, far_end = Pipe()
         arguments = [str(far_end.fileno()), str(number), str(num_workers)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trek.data.execution.worker", *arguments],
+            [sys.executable, "-m", "trek.data.execution.executor_worker", *arguments],
             pass_fds=[far_end.fileno()],
             stdin=subprocess.DEVNULL,
         )

@@ -18,8 +18,8 @@ from trek.data.execution.base import (
     split_into,
 )
 from trek.data.execution.parallel import run_all
+from trek.data.execution.partition_store import MemoryStore
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.store import MemoryStore
 
 
 class ThreadExecutor(Executor):

@@ -18,12 +18,12 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data.dataloader import default_collate
 from torch.utils.data.distributed import DistributedSampler
 
+from trek.data.batching.order import Order, Tail
 from trek.data.loaders.base import Loader
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
 from trek.data.loaders.table import TableLoader, tensors_of
 from trek.data.loaders.tensors import TensorLoader
-from trek.data.order import Order, Tail
 from trek.errors import InputError
 from trek.world import World
 

@@ -18,8 +18,8 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data.dataloader import default_collate
 
+from trek.data.batching.order import Order
 from trek.data.loaders.base import Batch, Loader, nothing
-from trek.data.order import Order
 from trek.world import World
 from trek.world.seeds import random_state, restore_random_state, seed_everything
 

@@ -1,6 +1,6 @@
 """Batches of a Table whose rows do not lie in memory as one piece: gathered from mapped files, or streamed.
 
-Which batches there are and what is in them is `trek.data.batches`'s to say; this makes them what a training loop takes.
+Which batches there are, and what is in them, is decided by `trek.data.batching.batches`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trek.data.batching.order import Order
 from trek.data.loaders.base import Batch, Loader, nothing
-from trek.data.order import Order
 from trek.world import World
 
 if TYPE_CHECKING:
-    from trek.data.batches import Batches
+    from trek.data.batching.batches import Batches
     from trek.data.table import Table
 
 
@@ -51,7 +51,7 @@ class TableLoader(Loader):
         return [self._order.num_records(batch) for batch in range(self._order.num_batches)]
 
     def _made(self) -> Batches:
-        from trek.data.batches import Batches
+        from trek.data.batching.batches import Batches
 
         if self._batches is None:
             self._batches = Batches(
@@ -72,8 +72,8 @@ class TableLoader(Loader):
 
 def tensors_of(table: Table) -> list[torch.Tensor] | None:
     """The columns as tensors where they lie in memory, each in one piece; or are few and come from files."""
-    from trek.data.columns import StoredColumns
-    from trek.data.decoded import few_rows
+    from trek.data.batching.columns import StoredColumns
+    from trek.data.batching.decoded import few_rows
 
     if StoredColumns.lie_ready(table):
         whole = table.to_arrow()

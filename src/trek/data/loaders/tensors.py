@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from trek.data.batching.order import Order
 from trek.data.loaders.base import Batch, Loader, nothing
-from trek.data.order import Order
 from trek.errors import InputError
 from trek.world import World
 

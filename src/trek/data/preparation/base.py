@@ -31,7 +31,7 @@ class Layer(nn.Module):
 
     def fit(self, table: Table, *columns: str) -> Self:
         """Learn from these columns of `table`."""
-        from trek.data.steps import arrays_of
+        from trek.data.plans.steps import arrays_of
 
         self.begin()
         for batch in table.select(*columns):

@@ -27,7 +27,7 @@ class Hash(Layer):
         """Ids, int64."""
         import pyarrow as pa
 
-        from trek.data.keys import hash_column
+        from trek.data.plans.keys import hash_column
 
         array = values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
         flat = array.reshape(-1)

@@ -37,7 +37,7 @@ class Preparation(nn.Module):
 
     def fit(self, table: Table) -> Self:
         """Have every layer learn from its columns, in one pass over `table`."""
-        from trek.data.steps import arrays_of
+        from trek.data.plans.steps import arrays_of
 
         needed = dict.fromkeys(column for name in self.layers for column in self.columns[name])
         for layer in self._layers().values():

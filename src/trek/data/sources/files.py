@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 import fsspec
 import pyarrow as pa
 
-from trek.data.plan import Node, Source, Stream
+from trek.data.plans.plan import PlanNode, Source, Stream
+from trek.data.plans.steps import conform
 from trek.data.sources.formats import COUNTERS, READERS, TEXTS, TYPES_REMEDY, Asked, Reader, suffix_of
 from trek.data.sources.memory import require_distinct
-from trek.data.steps import conform
 from trek.errors import DataUnavailable, InputError
 
 
@@ -86,7 +86,7 @@ class FileSource(Source):
         types = {name: str(kind) for name, kind in self.asked.types.items()}
         return (files, types) if types else files
 
-    def narrowed(self, names: Sequence[str]) -> Node | None:
+    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """Columns left out are not decoded, where the format allows."""
         narrow = copy.copy(self)
         narrow.asked = replace(self.asked, columns=list(names))

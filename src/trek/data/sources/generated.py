@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from trek.data.fingerprint import source_name
-from trek.data.plan import Context, Source, Stream
-from trek.data.steps import batch_of_rows, call, conform, to_batch
+from trek.data.plans.plan import Context, Source, Stream
+from trek.data.plans.steps import batch_of_rows, call, conform, to_batch
+from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
 
 _ROWS_AT_ONCE = 1024

@@ -12,9 +12,9 @@ import pyarrow as pa
 from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
-from trek.data.fingerprint import fingerprint
-from trek.data.plan import Node, Source, Stream
-from trek.data.steps import batch_of_rows
+from trek.data.plans.plan import PlanNode, Source, Stream
+from trek.data.plans.steps import batch_of_rows
+from trek.data.storing.fingerprint import fingerprint
 from trek.errors import InputError
 
 BATCH_ROWS = 8192
@@ -64,7 +64,7 @@ class MemorySource(Source):
         """Parts over the table's own memory."""
         return list(self._kept_parts())
 
-    def narrowed(self, names: Sequence[str]) -> Node | None:
+    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """The table with other columns out of sight."""
         return MemorySource(self.table.select(names), num_partitions=self._num_partitions, title=self.title)
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from trek.data.datasets import Dataset, find_dataset
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Readable
-from trek.data.fetch import fetch
-from trek.data.plan import Source, Stream
+from trek.data.fetching.fetch import fetch
+from trek.data.plans.plan import Source, Stream
 from trek.data.sources.memory import MemorySource
 
 

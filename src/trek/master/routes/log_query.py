@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from trek.client.models import Level
-from trek.control.log_search import LogSearch
+from trek.control.logs.query import LogSearch
 
 Tail = Annotated[int | None, Query(ge=1, le=100_000, description="The last so many, instead of a page.")]
 After = Annotated[int, Query(alias="cursor", description="The id of the last line seen.")]

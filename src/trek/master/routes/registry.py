@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 
 from trek.client import models
-from trek.control.registry import Registry
+from trek.control.checkpoints.model_registry import Registry
 from trek.control.services import Services
 from trek.errors import NotAllowed
 from trek.master.auth import Auth

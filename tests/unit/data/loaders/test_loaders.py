@@ -27,8 +27,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 import trek
 from trek.data import Table
+from trek.data.batching.order import Order
 from trek.data.loaders import Batch, DataLoader, Loader, as_loader
-from trek.data.order import Order
 from trek.errors import InputError
 from trek.world import World
 

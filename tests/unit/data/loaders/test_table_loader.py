@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import trek.data.decoded
+import trek.data.batching.decoded
 from trek.data import Table
 from trek.data.loaders import Batch, DataLoader, Loader
 from trek.data.loaders.table import TableLoader
@@ -30,7 +30,7 @@ def spelt(batch: Batch) -> tuple[Any, ...]:
 @pytest.fixture(params=["parquet", "arrow"])
 def large(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     """A table on disk, taken for a large one."""
-    monkeypatch.setattr(trek.data.decoded, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(trek.data.batching.decoded, "_SMALL_BYTES", 0)
     return Table.of(_COLUMNS).partition(3).persist(tmp_path / "kept", storage=request.param)
 
 

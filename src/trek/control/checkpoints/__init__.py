@@ -1,0 +1,1 @@
+"""Checkpoints on storage and the registry of models."""

@@ -1,0 +1,1 @@
+"""Experiments: creating, changing and deleting them, and the archives of their code."""

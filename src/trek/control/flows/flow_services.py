@@ -1,0 +1,150 @@
+"""Runs of flows: those that were sent here, and those that lie in this home, read where their flows wrote them.
+
+A flow of this home needs nobody to tell of it, so a run costs no control plane, and is in the list of the next one.
+Nothing is decided here about how flows run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.orm import Session
+
+from trek.client.flow_models import FlowRun, FlowRunDetails, FlowStep, FlowSummary
+from trek.control.flows.flow_tables import FlowRunRow, FlowStepRow
+from trek.control.masking import masked
+from trek.control.service_base import ServiceBase
+from trek.errors import InputError, NotFound
+from trek.flow import records
+from trek.flow.inspect import open_store, read_log
+
+SILENCE_S = 60.0
+"""A run that was not heard of for so long has lost its process, or the way to us."""
+_STEP_FIELDS = ("name", "state", "attempt", "seconds", "reason", "error")
+
+
+class FlowServices(ServiceBase):
+    """Saving runs of flows, and looking at them. What this home knows of its own runs is truer than what was sent."""
+
+    def save_flow_run(self, flow: str, run: str, record: FlowRunDetails, *, owner: str) -> None:
+        """Record where a run stands, in place of what was recorded of it before; the first to record it owns it."""
+        if (record.flow, record.id) != (flow, run):
+            raise InputError(f"the body tells of run {record.id!r} of {record.flow!r}, the address of {run!r}.")
+        with self._store.writing() as session:
+            known = session.get(FlowRunRow, (flow, run))
+            session.merge(_to_row(record, owner=known.owner if known else owner))
+            session.flush()
+            _save_steps(session, record)
+
+    def flow_run_owner(self, flow: str, run: str) -> str | None:
+        """Who recorded the run; None for one that nobody has sent."""
+        with self._store.reading() as session:
+            row = session.get(FlowRunRow, (flow, run))
+            return row.owner if row else None
+
+    def flows(self) -> list[FlowSummary]:
+        """All flows by name, each with its newest run."""
+        with self._store.reading() as session:
+            names = set(session.scalars(select(FlowRunRow.flow).distinct()))
+        names.update(records.flow_names(self._layout.home))
+        return [_summary(name, runs) for name in sorted(names) if (runs := self._runs(name))]
+
+    def flow_runs(
+        self, flow: str, *, limit: int | None = None, before: tuple[float, str] | None = None
+    ) -> list[FlowRun]:
+        """The runs of a flow, the newest first: `limit` of them, that started before `before` (a time and an id)."""
+        runs = self._runs(flow)
+        if not runs:
+            raise NotFound(f"no flow {flow!r} has been run. See `trek flow list`.")
+        return [run for run in runs if before is None or (run.started_s, run.id) < before][:limit]
+
+    def flow_run(self, flow: str, run: str) -> FlowRunDetails:
+        """One run with its steps."""
+        owner = self.flow_run_owner(flow, run)
+        own = records.own_run(flow, run, home=self._layout.home)
+        if own is not None:
+            return own.model_copy(update={"owner": owner or "", "params": masked(own.params)})
+        if owner is None:
+            raise NotFound(f"flow {flow!r} has no run {run!r}. See `trek flow list {flow}`.")
+        return self._sent_run(flow, run)
+
+    def flow_log(self, flow: str, run: str, *, step: str) -> str:
+        """What a step of a run of this home wrote; of a run elsewhere, only its steps are told of here."""
+        found = self.flow_run(flow, run)
+        if step not in [one.name for one in found.steps]:
+            raise NotFound(f"run {run!r} of flow {flow!r} has no step {step!r}. See `trek flow status {flow}`.")
+        if records.own_run(flow, run, home=self._layout.home) is None:
+            raise NotFound(f"what the steps of run {run!r} wrote lies where flow {flow!r} was run; look at it there.")
+        with closing(open_store(flow, home=self._layout.home)) as store:
+            return read_log(store, store.find_run(run), step)
+
+    def _runs(self, flow: str) -> list[FlowRun]:
+        with self._store.reading() as session:
+            rows = session.scalars(select(FlowRunRow).where(FlowRunRow.flow == flow)).all()
+        runs = {row.id: FlowRun.model_validate(_describe(row)) for row in rows}
+        for own in records.own_runs(flow, home=self._layout.home):
+            owner = runs[own.id].owner if own.id in runs else ""
+            runs[own.id] = own.model_copy(update={"owner": owner, "params": masked(own.params)})
+        return sorted(runs.values(), key=lambda one: (one.started_s, one.id), reverse=True)
+
+    def _sent_run(self, flow: str, run: str) -> FlowRunDetails:
+        with self._store.reading() as session:
+            row = session.get_one(FlowRunRow, (flow, run))
+            steps = [FlowStep(**values) for values in _step_values(session, flow, run)]
+        return FlowRunDetails.model_validate({**_describe(row), "graph": row.graph, "steps": steps})
+
+
+def _summary(name: str, runs: list[FlowRun]) -> FlowSummary:
+    return FlowSummary(name=name, num_runs=len(runs), last_run=runs[0])
+
+
+def _to_row(record: FlowRunDetails, *, owner: str) -> FlowRunRow:
+    failed = (step.error for step in record.steps if step.state == "failed" and step.error)
+    return FlowRunRow(
+        flow=record.flow,
+        id=record.id,
+        state=record.state,
+        owner=owner,
+        params=record.params,
+        source=record.source,
+        graph=[node.model_dump() for node in record.graph],
+        num_steps=Counter(step.state for step in record.steps),
+        error=next(failed, ""),
+        started_s=record.started_s,
+        ended_s=record.ended_s,
+        heard_s=time.time(),
+    )
+
+
+def _describe(row: FlowRunRow) -> dict[str, Any]:
+    names = ("id", "flow", "owner", "source", "started_s", "ended_s", "num_steps", "error")
+    is_lost = row.state == "running" and time.time() - row.heard_s > SILENCE_S
+    return {
+        **{name: getattr(row, name) for name in names},
+        "state": "interrupted" if is_lost else row.state,
+        "params": masked(row.params),
+    }
+
+
+def _save_steps(session: Session, record: FlowRunDetails) -> None:
+    """Write the steps that changed: a run of thousands is told of again and again while it goes on."""
+    known = list(enumerate(_step_values(session, record.flow, record.id)))
+    wanted = list(enumerate(step.model_dump() for step in record.steps))
+    gone = [position for position, values in known if position >= len(wanted) or values != wanted[position][1]]
+    new = [pair for pair in wanted if pair[0] >= len(known) or known[pair[0]][1] != pair[1]]
+    key = {"flow": record.flow, "run": record.id}
+    for first in range(0, len(gone), 500):
+        chosen = FlowStepRow.position.in_(gone[first : first + 500])
+        session.execute(delete(FlowStepRow).filter_by(**key).where(chosen))
+    if new:
+        session.execute(insert(FlowStepRow), [{**key, "position": position, **values} for position, values in new])
+
+
+def _step_values(session: Session, flow: str, run: str) -> list[dict[str, Any]]:
+    columns = [getattr(FlowStepRow, name) for name in _STEP_FIELDS]
+    rows = session.execute(select(*columns).filter_by(flow=flow, run=run).order_by(FlowStepRow.position))
+    return [dict(zip(_STEP_FIELDS, row, strict=True)) for row in rows]

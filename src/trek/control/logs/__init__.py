@@ -1,0 +1,1 @@
+"""Lines that trials wrote: read, graded, searched."""

@@ -1,0 +1,1 @@
+"""Long series of metrics, kept and read quickly."""

@@ -1,0 +1,146 @@
+"""Summaries of long series, kept beside the rows: the extremes of every 64 rows, of every 256, and so on.
+
+Rows are never read one by one to draw a long series: a query takes the coarsest blocks that are fine enough, and
+the rows after the last block. Blocks hold whole runs of rows in order; a row that is reported again takes the blocks
+from its place on with it, and they are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy.orm import Session
+
+from trek.control.metrics.downsampling import Stretch, chosen_points, joined, num_buckets, stretch_of_rows
+from trek.control.tables import MetricBlockTable, MetricTable
+
+BLOCK_ROWS = (64, 256, 1024, 4096, 16_384)
+GATHER_ROWS = 1024
+"""Rows that gather before they are summarised: reading them again then costs little beside writing them."""
+MOST_AT_ONCE = 32_768
+"""Rows that one report may have to summarise, so that a series which is made anew blocks nobody for long."""
+_IDS_PER_QUERY = 500
+_Row = tuple[int, Mapping[str, float | None]]
+_T = TypeVar("_T")
+
+
+def summarise(session: Session, trial_id: int, group: str) -> None:
+    """Make the blocks that have become whole, if enough rows have gathered."""
+    after = _end(session, trial_id, group, level=0)
+    where = (MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after)
+    few = select(MetricTable.batches).where(*where).limit(GATHER_ROWS).subquery()
+    if session.scalar(select(func.count()).select_from(few)) == GATHER_ROWS:
+        rows = _rows(session, trial_id, group, after=after, limit=MOST_AT_ONCE)
+        whole = [stretch_of_rows(part) for part in _whole_parts(rows, size=BLOCK_ROWS[0])]
+        _write(session, trial_id, group, level=0, made=whole)
+        for level in range(1, len(BLOCK_ROWS)):
+            after = _end(session, trial_id, group, level=level)
+            sources = _blocks(session, trial_id, group, level=level - 1, after=after)
+            size = BLOCK_ROWS[level] // BLOCK_ROWS[level - 1]
+            _write(
+                session, trial_id, group, level=level, made=[joined(part) for part in _whole_parts(sources, size=size)]
+            )
+
+
+def forget(session: Session, trial_id: int, group: str, *, from_batches: int) -> None:
+    """Rows from `from_batches` on change: blocks that reach so far are no longer true."""
+    if _end(session, trial_id, group, level=0) < from_batches:
+        return
+    session.execute(
+        delete(MetricBlockTable).where(
+            MetricBlockTable.trial_id == trial_id,
+            MetricBlockTable.group == group,
+            MetricBlockTable.last >= from_batches,
+        )
+    )
+
+
+def points_to_show(session: Session, trial_id: int, group: str, *, max_points: int) -> list[int] | None:
+    """Batches of the rows that stand for the whole series; None where it has no more than `max_points` rows."""
+    owned = (MetricTable.trial_id == trial_id, MetricTable.group == group)
+    few = select(MetricTable.batches).where(*owned).limit(max_points + 1).subquery()
+    if (session.scalar(select(func.count()).select_from(few)) or 0) <= max_points:
+        return None
+    return chosen_points(_overview(session, trial_id, group, max_points=max_points), max_points=max_points)
+
+
+def groups(session: Session, trial_id: int) -> list[str]:
+    """A trial's groups. One look into the index for each: going through a long series to find them takes too long."""
+    found: list[str] = []
+    query = select(func.min(MetricTable.group)).where(MetricTable.trial_id == trial_id)
+    name = session.scalar(query)
+    while name is not None:
+        found.append(name)
+        name = session.scalar(query.where(MetricTable.group > name))
+    return found
+
+
+def rows_at(session: Session, trial_id: int, group: str, batches: Sequence[int]) -> list[Row[Any]]:
+    """The columns of the rows at these batches: making objects of thousands takes longer than finding them."""
+    owned = select(*MetricTable.__table__.columns).where(MetricTable.trial_id == trial_id, MetricTable.group == group)
+    rows: list[Row[Any]] = []
+    for start in range(0, len(batches), _IDS_PER_QUERY):
+        rows += session.execute(owned.where(MetricTable.batches.in_(batches[start : start + _IDS_PER_QUERY]))).all()
+    return rows
+
+
+def _overview(session: Session, trial_id: int, group: str, *, max_points: int) -> list[Stretch]:
+    """The series from coarse to fine: blocks of the level that suffices, then finer ones, then single rows."""
+    after, stretches = -1, list[Stretch]()
+    for level in reversed(range(_level(session, trial_id, group, max_points=max_points) + 1)):
+        stretches += _blocks(session, trial_id, group, level=level, after=after)
+        after = stretches[-1].last if stretches else after
+    return stretches + [stretch_of_rows([row]) for row in _rows(session, trial_id, group, after=after)]
+
+
+def _level(session: Session, trial_id: int, group: str, *, max_points: int) -> int:
+    """The coarsest level that has a block for every bucket; the finest where none has."""
+    owned = (MetricBlockTable.trial_id == trial_id, MetricBlockTable.group == group)
+    for level in reversed(range(1, len(BLOCK_ROWS))):
+        here = (*owned, MetricBlockTable.level == level)
+        extremes = session.scalar(select(MetricBlockTable.extremes).where(*here).limit(1))
+        count = session.scalar(select(func.count()).select_from(MetricBlockTable).where(*here)) or 0
+        if extremes is not None and count >= num_buckets(max_points=max_points, num_metrics=len(extremes)):
+            return level
+    return 0
+
+
+def _end(session: Session, trial_id: int, group: str, *, level: int) -> int:
+    """The batches of the last row that has a block."""
+    last = select(MetricBlockTable.last).where(
+        MetricBlockTable.trial_id == trial_id, MetricBlockTable.group == group, MetricBlockTable.level == level
+    )
+    end = session.scalar(last.order_by(MetricBlockTable.first.desc()).limit(1))
+    return -1 if end is None else end
+
+
+def _rows(session: Session, trial_id: int, group: str, *, after: int, limit: int | None = None) -> list[_Row]:
+    query = select(MetricTable.batches, MetricTable.metrics).where(
+        MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after
+    )
+    return [
+        (batches, metrics) for batches, metrics in session.execute(query.order_by(MetricTable.batches).limit(limit))
+    ]
+
+
+def _blocks(session: Session, trial_id: int, group: str, *, level: int, after: int) -> list[Stretch]:
+    table = MetricBlockTable
+    query = select(table.first, table.last, table.num_rows, table.extremes).where(
+        table.trial_id == trial_id, table.group == group, table.level == level, table.first > after
+    )
+    return [
+        Stretch(first, last, num_rows, {name: tuple(values) for name, values in extremes.items()})
+        for first, last, num_rows, extremes in session.execute(query.order_by(table.first))
+    ]
+
+
+def _whole_parts(sources: Sequence[_T], *, size: int) -> list[Sequence[_T]]:
+    return [sources[start : start + size] for start in range(0, len(sources) // size * size, size)]
+
+
+def _write(session: Session, trial_id: int, group: str, *, level: int, made: Sequence[Stretch]) -> None:
+    if made:
+        owner = {"trial_id": trial_id, "group": group, "level": level}
+        session.execute(insert(MetricBlockTable), [{**owner, **vars(one)} for one in made])

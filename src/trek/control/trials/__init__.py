@@ -1,0 +1,1 @@
+"""Trials: their queue, their gangs, their ends, and what they report."""

@@ -1,0 +1,133 @@
+"""What trials report and write, taken into the store: metrics, checkpoints, log lines. Each row counts once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Table, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
+from trek.control.logs.levels import levels_of
+from trek.control.metrics.metric_blocks import forget, summarise
+from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
+from trek.control.trials.searching import report_validation, update_progress
+
+_STOPS = {"kill": "killed", "pause": "preempted", "stop": "searcher"}
+
+
+def take_report(session: Session, trial: TrialRow, report: Report) -> ReportReply:
+    """Take a report in and say whether the trial should stop. A run that was replaced is only told to stop."""
+    if report.run != trial.run or trial.state != "running":
+        return ReportReply(stop="killed")
+    _take_metrics(session, trial, report.metrics)
+    take_checkpoints(session, trial, report)
+    if report.progress is not None:
+        trial.progress = min(max(report.progress, 0.0), 1.0)
+        session.flush()
+        update_progress(session, session.get_one(ExperimentRow, trial.experiment_id))
+    stop = _STOPS.get(trial.wanted, "preempted" if trial.is_to_be_resized else "")
+    return ReportReply(stop=stop)  # type: ignore[arg-type]
+
+
+def take_lines(session: Session, trial: TrialRow, *, rank: int, lines: Sequence[tuple[int, str]]) -> None:
+    """Keep lines of the trial's present run, each with the byte it ends at in its file."""
+    who = {"trial_id": trial.id, "run": trial.run, "rank": rank, "time_s": time.time()}
+    levels = levels_of(text for _, text in lines)
+    rows = [
+        {**who, "position": end, "level": level, "text": text} for (end, text), level in zip(lines, levels, strict=True)
+    ]
+    if rows:
+        session.execute(_insert(session, LogTable).on_conflict_do_nothing(), rows)
+
+
+def log_position(session: Session, *, trial_id: int, run: int, rank: int) -> int:
+    """The byte at which reading a log file goes on."""
+    ends = select(func.max(LogTable.position)).where(
+        LogTable.trial_id == trial_id, LogTable.run == run, LogTable.rank == rank
+    )
+    return session.scalar(ends) or 0
+
+
+def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoint]) -> None:
+    if not points:
+        return
+    validations = [point for point in points if point.group == "validation"]
+    unseen = _unseen(session, trial, validations)
+    insert = _insert(session, MetricTable)
+    values = {name: insert.excluded[name] for name in ("epoch", "metrics", "time_s", "duration_s")}
+    session.execute(
+        insert.on_conflict_do_update(index_elements=["trial_id", "group", "batches"], set_=values),
+        [{"trial_id": trial.id, **vars(point)} for point in _last_of_each(points)],
+    )
+    for group in {point.group for point in points}:
+        forget(session, trial.id, group, from_batches=min(p.batches for p in points if p.group == group))
+        summarise(session, trial.id, group)
+    trial.batches = max(point.batches for point in points)
+    if validations:
+        trial.latest_metrics = {k: v for k, v in validations[-1].metrics.items() if v is not None}
+    if unseen:
+        experiment = session.get_one(ExperimentRow, trial.experiment_id)
+        for point in unseen:
+            report_validation(session, experiment, trial, point)
+
+
+def _unseen(session: Session, trial: TrialRow, validations: Sequence[MetricPoint]) -> list[MetricPoint]:
+    """Validations the Searcher has not judged: a restarted trial reports old ones again."""
+    if not validations:
+        return []
+    seen = set(
+        session.scalars(
+            select(MetricTable.batches).where(
+                MetricTable.trial_id == trial.id,
+                MetricTable.group == "validation",
+                MetricTable.batches.in_([point.batches for point in validations]),
+            )
+        )
+    )
+    return [point for point in _last_of_each(validations) if point.batches not in seen]
+
+
+def _last_of_each(points: Sequence[MetricPoint]) -> list[MetricPoint]:
+    return list({(point.group, point.batches): point for point in points}.values())
+
+
+def take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
+    """Keep rows of new checkpoints, mark deleted ones, and point the trial at its newest."""
+    for checkpoint in report.checkpoints:
+        _keep_checkpoint(session, trial, checkpoint)
+    if report.deleted_checkpoints:
+        session.execute(
+            update(CheckpointTable)
+            .where(CheckpointTable.uuid.in_(report.deleted_checkpoints), CheckpointTable.trial_id == trial.id)
+            .values(is_deleted=True)
+        )
+    if report.checkpoints or report.deleted_checkpoints:
+        trial.checkpoint = newest_checkpoint(session, trial.id)
+
+
+def newest_checkpoint(session: Session, trial_id: int) -> str | None:
+    """uuid of the trial's newest checkpoint that is still there."""
+    session.flush()
+    newest = (
+        select(CheckpointTable.uuid)
+        .where(CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted)
+        .order_by(CheckpointTable.batches.desc(), CheckpointTable.time_s.desc())
+    )
+    return session.scalars(newest.limit(1)).first()
+
+
+def _keep_checkpoint(session: Session, trial: TrialRow, checkpoint: CheckpointReport) -> None:
+    known = session.get(CheckpointTable, checkpoint.uuid)
+    if known is None or known.trial_id == trial.id:
+        is_deleted = known.is_deleted if known is not None else False
+        session.merge(CheckpointTable(trial_id=trial.id, is_deleted=is_deleted, **checkpoint.model_dump()))
+
+
+def _insert(session: Session, table: type[Any]) -> Any:
+    assert isinstance(table.__table__, Table)
+    dialect = session.get_bind().dialect.name
+    return (sqlite if dialect == "sqlite" else postgresql).insert(table.__table__)

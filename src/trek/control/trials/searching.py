@@ -1,0 +1,142 @@
+"""Between the Searcher, which is pure, and the rows: events in, actions made true, the snapshot kept beside them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from trek.client.models import ENDED, MetricPoint
+from trek.control.tables import ExperimentRow, TrialRow
+from trek.experiments.config import ExperimentConfig
+from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
+from trek.search.searcher_registry import make_searcher
+
+Event = Callable[[Searcher], list[Action]]
+
+
+def load_searcher(experiment: ExperimentRow) -> Searcher:
+    """The experiment's Searcher as it stood at the last event."""
+    config = ExperimentConfig.parse(experiment.config)
+    searcher = make_searcher(
+        config.searcher,
+        hyperparameters=config.hyperparameters,
+        seed=config.reproducibility.experiment_seed,
+    )
+    if experiment.snapshot:
+        searcher.restore(experiment.snapshot)
+    return searcher
+
+
+def advance(session: Session, experiment: ExperimentRow, event: Event) -> Searcher:
+    """Tell the Searcher of an event, make its actions true, and keep its snapshot, all in `session`'s transaction."""
+    searcher = load_searcher(experiment)
+    for action in event(searcher):
+        _apply(session, experiment, action)
+    experiment.snapshot = searcher.snapshot()
+    experiment.expected_length = sum(length * count for length, count in searcher.expected().items())
+    session.flush()
+    return searcher
+
+
+def report_validation(session: Session, experiment: ExperimentRow, trial: TrialRow, point: MetricPoint) -> None:
+    """A validation that was not seen before: the records of the best, then the Searcher."""
+    config = ExperimentConfig.parse(experiment.config)
+    value = point.metrics.get(config.searcher.metric)
+    if config.searcher.metric not in point.metrics:
+        return
+    sign = 1 if config.searcher.smaller_is_better else -1
+    if value is not None:
+        if trial.best_metric is None or sign * value < sign * trial.best_metric:
+            trial.best_metric = value
+        if experiment.best_metric is None or sign * value < sign * experiment.best_metric:
+            experiment.best_metric, experiment.best_trial = value, trial.id
+    length = _length(config, trial, point)
+    metric = math.inf if value is None else sign * value
+    advance(session, experiment, lambda searcher: searcher.report(trial.key, length=length, metric=metric))
+
+
+def conclude(session: Session, experiment: ExperimentRow) -> None:
+    """End the experiment once nothing of it can run any more."""
+    trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
+    if experiment.state in ENDED or any(trial.state not in ENDED for trial in trials):
+        return
+    if experiment.wanted == "kill":
+        experiment.move("killed")
+    elif not experiment.search_finished:
+        return
+    elif any(trial.state == "completed" for trial in trials):
+        experiment.move("completed")
+        experiment.progress = 1.0
+    else:
+        experiment.move("errored")
+        failed = [trial for trial in trials if trial.failure not in ("", "rejected")]
+        worst = next(iter(failed), trials[-1])
+        experiment.error, experiment.failure = worst.error, worst.failure
+    experiment.ended_s = time.time()
+
+
+def update_progress(session: Session, experiment: ExperimentRow) -> None:
+    """Trained length over the length expected, short of 1 until the end is certain."""
+    done = session.scalar(
+        select(func.sum(TrialRow.length * TrialRow.progress)).where(TrialRow.experiment_id == experiment.id)
+    )
+    experiment.progress = min((done or 0.0) / max(experiment.expected_length, 1), 0.999)
+
+
+def _apply(session: Session, experiment: ExperimentRow, action: Action) -> None:
+    if isinstance(action, Finish):
+        experiment.search_finished = True
+    elif isinstance(action, Create):
+        session.add(_new_trial(experiment, action))
+    else:
+        session.flush()
+        trial = session.scalars(
+            select(TrialRow).where(TrialRow.experiment_id == experiment.id, TrialRow.key == action.key)
+        ).one()
+        if isinstance(action, Extend):
+            _extend(trial, action)
+        elif isinstance(action, Stop):
+            _stop(trial)
+
+
+def _new_trial(experiment: ExperimentRow, action: Create) -> TrialRow:
+    return TrialRow(
+        experiment_id=experiment.id,
+        key=action.key,
+        parent_key=action.parent,
+        hparams=dict(action.hparams),
+        seed=action.seed,
+        length=action.length,
+        created_s=time.time(),
+    )
+
+
+def _extend(trial: TrialRow, action: Extend) -> None:
+    trial.length = action.length
+    trial.progress = 0.0
+    if trial.state != "running":
+        trial.move("queued")
+        trial.wanted = "run"
+        trial.ended_s = None
+
+
+def _stop(trial: TrialRow) -> None:
+    if trial.state == "running":
+        if trial.wanted != "kill":
+            trial.wanted = "stop"
+    elif trial.state not in ENDED:
+        trial.move("completed")
+        trial.ended_s = time.time()
+
+
+def _length(config: ExperimentConfig, trial: TrialRow, point: MetricPoint) -> float:
+    unit = config.searcher.max_length.unit
+    if unit == "epochs":
+        return point.epoch
+    if unit == "records":
+        return point.batches * int(trial.hparams["global_batch_size"])
+    return point.batches

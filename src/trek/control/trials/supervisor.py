@@ -1,0 +1,337 @@
+"""Runs the gangs of trials on an Engine: starts what the scheduler chose, watches, stops, takes logs in, restarts.
+
+One thread of its own; everything it decides is written to the store in the same transaction as what caused it, and
+gangs outlive it, so that a supervisor that comes back goes on where another one was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from trek.client.models import ENDED
+from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints
+from trek.control.experiments.removal import expire_checkpoints, expire_logs, expire_metrics, remove_folders
+from trek.control.layout import Layout
+from trek.control.logs.tail import LogTail
+from trek.control.store import Store
+from trek.control.tables import ExperimentRow, TrialRow
+from trek.control.trials.adoption import Adoption
+from trek.control.trials.endings import Ending, read_ending
+from trek.control.trials.ingest import log_position, take_lines, take_report
+from trek.control.trials.runs import begin_run, end_run, held_back, requests
+from trek.control.trials.scheduler import Occupied, plan
+from trek.engines import Gang, GangSpec
+from trek.engines.local import LocalEngine
+from trek.errors import InputError, TrekError
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.spool import take_spool
+from trek.train.jobs.rank_outcome import read_outcomes
+
+_LOG = logging.getLogger(__name__)
+TICK_S = 0.1
+REST_S = 1.0
+STOP_GRACE_S = 20.0
+TIDY_S = 3600.0
+PEER_GRACE_S = 2.0
+"""How long the other processes of a gang may take to end by themselves after one has failed."""
+ATTACH_PATIENCE_S = 2.0
+"""How long a gang that was being started when its supervisor died may take to leave word of itself."""
+
+
+@dataclass
+class Running:
+    """One gang of one trial."""
+
+    trial_id: int
+    experiment_id: int
+    run: int
+    slots: list[int]
+    gang: Gang
+    folder: Path
+    tails: list[LogTail]
+    cancel_pattern: re.Pattern[str] | None = None
+    failed_s: float | None = None
+    stopper: threading.Thread | None = field(default=None, repr=False)
+
+    def stop(self, *, grace_s: float) -> None:
+        """Ask the gang to end, without waiting for it."""
+        if self.stopper is None:
+            self.stopper = threading.Thread(target=self.gang.stop, kwargs={"grace_s": grace_s}, name="trek-stopper")
+            self.stopper.start()
+
+
+class Supervisor:
+    """See the module. `environment(trial, run)` gives what its processes need to reach the control plane."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        layout: Layout,
+        engine: LocalEngine,
+        slots: int,
+        environment: Callable[[int, int], dict[str, str]],
+        has_gpus: bool = False,
+        command: Sequence[str] = (sys.executable, "-m", "trek.experiments.trial_worker"),
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._engine = engine
+        self._environment = environment
+        self._command = command
+        self.has_gpus = has_gpus
+        self.slots = slots
+        self.running: dict[int, Running] = {}
+        self._adoption = Adoption(store, layout=layout)
+        self._next_tidying_s = time.monotonic()
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._told = ""
+        self._thread = threading.Thread(target=self._work, name="trek-supervisor")
+
+    def start(self) -> None:
+        """Find gangs that still run, then keep watch."""
+        self._find_gangs()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something changed that should be acted upon now."""
+        self._wake.set()
+
+    def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
+        """Let running trials save and end, to be continued by the next supervisor, and return when they have."""
+        self._is_stopping = True
+        self.wake()
+        self._thread.join()
+        for running in list(self.running.values()):
+            running.stop(grace_s=grace_s)
+        while self.running:
+            self._collect()
+            self._wake.wait(TICK_S)
+            self._wake.clear()
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that no trial holds."""
+        return self.slots - sum(len(running.slots) for running in self.running.values())
+
+    def _work(self) -> None:
+        while not self._is_stopping:
+            try:
+                self.tick()
+            except (TrekError, SQLAlchemyError, OSError) as error:
+                self._tell_once(f"{error}".partition("\n")[0])
+                pause_s = REST_S
+            else:
+                self._told = ""
+                pause_s = TICK_S if self.running else REST_S
+            self._wake.wait(pause_s)
+            self._wake.clear()
+
+    def _tell_once(self, problem: str) -> None:
+        """A full disk stays full for many rounds: say so when it begins."""
+        if problem != self._told:
+            self._told = problem
+            _LOG.error("the supervisor tries again after: %s", problem)
+
+    def tick(self) -> None:
+        """One round: take in what happened, act on wishes, start what may start."""
+        self._tidy()
+        self._collect()
+        self._obey()
+        self._schedule()
+
+    def _tidy(self) -> None:
+        if time.monotonic() >= self._next_tidying_s:
+            self._next_tidying_s = time.monotonic() + TIDY_S
+            with self._store.writing() as session:
+                expire_logs(session, now_s=time.time())
+                expire_metrics(session, now_s=time.time())
+
+    def _collect(self) -> None:
+        for running in list(self.running.values()):
+            exits = running.gang.wait(0)
+            self._take_logs(running, is_over=exits is not None)
+            if exits is not None:
+                self._finish(running, read_ending(exits, read_outcomes(running.folder)))
+            elif running.failed_s is not None and time.monotonic() - running.failed_s > PEER_GRACE_S:
+                running.stop(grace_s=1.0)
+            elif running.failed_s is None and running.gang.wait_first_failure(0) is not None:
+                running.failed_s = time.monotonic()
+
+    def _take_logs(self, running: Running, *, is_over: bool) -> None:
+        for rank, tail in enumerate(running.tails):
+            while lines := tail.read(is_over=is_over):
+                with self._store.writing() as session:
+                    trial = session.get_one(TrialRow, running.trial_id)
+                    take_lines(session, trial, rank=rank, lines=lines)
+                    pattern = running.cancel_pattern
+                    if pattern and (found := next((text for _, text in lines if pattern.search(text)), None)):
+                        trial.retries_cancelled = found
+
+    def _finish(self, running: Running, ending: Ending) -> None:
+        if running.stopper is not None:
+            running.stopper.join()
+        found = find_checkpoints(self._checkpoints_of(running))
+        with self._store.writing() as session:
+            trial = session.get_one(TrialRow, running.trial_id)
+            for report in take_spool(running.folder, run=running.run):
+                take_report(session, trial, report)
+            if found is not None:
+                reconcile_checkpoints(session, trial, found)
+            next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
+            experiment = session.get_one(ExperimentRow, trial.experiment_id)
+            expired = expire_checkpoints(session, experiment) if experiment.state in ENDED else []
+        remove_folders(expired)
+        del self.running[running.trial_id]
+        _LOG.info("trial %d, run %d: %s %s", running.trial_id, running.run, next_, ending.message)
+        self.wake()
+
+    def _checkpoints_of(self, running: Running) -> str:
+        with self._store.reading() as session:
+            config = session.get_one(ExperimentRow, running.experiment_id).config
+        storage = ExperimentConfig.parse(config).checkpoint_storage
+        return self._layout.checkpoints(running.experiment_id, running.trial_id, storage)
+
+    def _obey(self) -> None:
+        """Kill what shall be killed. Trials learn of other wishes with their reports, and end at their own pace."""
+        if not self.running:
+            return
+        with self._store.reading() as session:
+            doomed = session.scalars(
+                select(TrialRow.id).where(TrialRow.id.in_(list(self.running)), TrialRow.wanted == "kill")
+            ).all()
+        for trial_id in doomed:
+            self.running[trial_id].stop(grace_s=2.0)
+
+    def _schedule(self) -> None:
+        with self._store.reading() as session:
+            queue = requests(session)
+            held = held_back(session, queue)
+        if not queue:
+            return
+        late = {**self._adoption.make_copies(), **held}
+        queue = [request for request in queue if request.trial_id not in late]
+        occupied = [Occupied(r.trial_id, r.experiment_id, len(r.slots)) for r in self.running.values()]
+        made = plan(queue, occupied, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
+        self._note_waiting({**made.waiting, **late})
+        wanted = {request.trial_id: request.slots for request in queue}
+        for trial_id in made.start:
+            self._start(trial_id, num_slots=wanted[trial_id])
+
+    def _note_waiting(self, waiting: dict[int, str]) -> None:
+        with self._store.reading() as session:
+            rows = session.execute(select(TrialRow.id, TrialRow.waiting).where(TrialRow.id.in_(list(waiting)))).all()
+        changed = {trial_id for trial_id, old in rows if waiting[trial_id] != old}
+        if changed:
+            with self._store.writing() as session:
+                for trial_id in changed:
+                    session.get_one(TrialRow, trial_id).waiting = waiting[trial_id]
+
+    def _start(self, trial_id: int, *, num_slots: int) -> None:
+        slots = self._take_slots(num_slots)
+        with self._store.writing() as session:
+            trial = session.get_one(TrialRow, trial_id)
+            if trial.state != "queued":
+                return
+            begin_run(session, trial, slots=slots)
+            experiment = session.get_one(ExperimentRow, trial.experiment_id)
+        folder = self._layout.run(trial_id, trial.run)
+        spec = GangSpec(
+            command=self._command,
+            num_workers=num_slots,
+            env=self._trial_environment(experiment, trial, slots, folder),
+            cwd=self._layout.home,
+            output_dir=folder,
+        )
+        try:
+            gang: Gang = self._engine.start(spec, on_exit=lambda _: self.wake())
+        except (TrekError, OSError) as error:
+            with self._store.writing() as session:
+                end_run(session, session.get_one(TrialRow, trial_id), Ending("outside", str(error)))
+            return
+        self.running[trial_id] = self._watch(experiment, trial, gang, folder)
+
+    def _take_slots(self, count: int) -> list[int]:
+        taken = {slot for running in self.running.values() for slot in running.slots}
+        free = [slot for slot in range(self.slots) if slot not in taken]
+        return (free + list(range(self.slots, count)))[:count]
+
+    def _trial_environment(
+        self, experiment: ExperimentRow, trial: TrialRow, slots: list[int], folder: Path
+    ) -> dict[str, str]:
+        variables = dict(experiment.config["environment"]["environment_variables"])
+        if self.has_gpus:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slots))
+        else:
+            variables.setdefault("OMP_NUM_THREADS", "1")
+        return {
+            **variables,
+            **self._environment(trial.id, trial.run),
+            "TREK_HOME": str(self._layout.home),
+            "TREK_TRIAL_ID": str(trial.id),
+            "TREK_RUN": str(trial.run),
+            "TREK_RUN_DIR": str(folder),
+        }
+
+    def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, folder: Path) -> Running:
+        with self._store.reading() as session:
+            positions = [
+                log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(len(trial.slots))
+            ]
+        patterns = [policy["pattern"] for policy in experiment.config["log_policies"]]
+        return Running(
+            trial_id=trial.id,
+            experiment_id=experiment.id,
+            run=trial.run,
+            slots=trial.slots,
+            gang=gang,
+            folder=folder,
+            tails=[LogTail(folder / f"rank_{rank}.log", position=end) for rank, end in enumerate(positions)],
+            cancel_pattern=re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None,
+        )
+
+    def _find_gangs(self) -> None:
+        """Take up the gangs that a supervisor before this one started, ended ones included."""
+        with self._store.reading() as session:
+            rows = session.execute(
+                select(TrialRow, ExperimentRow)
+                .join(ExperimentRow, TrialRow.experiment_id == ExperimentRow.id)
+                .where(TrialRow.state == "running")
+            ).all()
+        for trial, experiment in rows:
+            if trial.id in self.running:
+                continue
+            folder = self._layout.run(trial.id, trial.run)
+            gang = self._attach(folder, num_workers=len(trial.slots))
+            if gang is not None:
+                self.running[trial.id] = self._watch(experiment, trial, gang, folder)
+                continue
+            # Killed between deciding and starting: nothing was trained, so nothing counts as a restart.
+            never_started = Ending("stopped", stop_reason="preempted")
+            with self._store.writing() as session:
+                end_run(session, session.get_one(TrialRow, trial.id), never_started, is_shutting_down=True)
+
+    def _attach(self, folder: Path, *, num_workers: int) -> Gang | None:
+        """The gang of a run, once all its members have left word of themselves; None where they never will."""
+        deadline = time.monotonic() + ATTACH_PATIENCE_S
+        while len(list(folder.glob("rank_*.json"))) < num_workers and time.monotonic() < deadline:
+            time.sleep(0.02)
+        try:
+            gang: Gang = self._engine.attach(folder, on_exit=lambda _: self.wake())
+        except InputError:
+            return None
+        if gang.num_workers < num_workers:
+            gang.stop(grace_s=0)
+            return None
+        return gang

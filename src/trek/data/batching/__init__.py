@@ -1,0 +1,1 @@
+"""Tables as batches of tensors, in a global order of rows."""

@@ -1,0 +1,144 @@
+"""Columns of a table as tensors: those that lie somewhere and are gathered from, and those that run past.
+
+Rows are named by global index. Stored columns stay in the chunks they lie in when those are mapped files, so gathering
+from a table larger than memory reads only the pages it touches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from trek.data import tensors
+from trek.data.batching.decoded import decode_for_all
+from trek.data.batching.rows import Rows, ScatteredRows
+from trek.data.execution import current_executor
+from trek.data.execution.parts import FileSegment, Part
+from trek.data.plans.exchanges import evaluate
+from trek.data.plans.plan import Source
+
+if TYPE_CHECKING:
+    from trek.data.table import Table
+
+Columns = tuple[torch.Tensor, ...]
+
+
+class StoredColumns:
+    """Columns in memory or in mapped files."""
+
+    def __init__(self, columns: list[list[torch.Tensor]], *, keeps: list[Part]) -> None:
+        self._arrays = [[chunk.numpy() for chunk in chunks] for chunks in columns]
+        self._keeps = keeps
+        self._ends = list(accumulate(len(chunk) for chunk in columns[0]))
+        self._rows = [Rows(chunks) if len(chunks) == 1 else ScatteredRows(chunks) for chunks in self._arrays]
+
+    @staticmethod
+    def lie_ready(table: Table) -> bool:
+        """Whether the rows lie in memory, or mapped, without anything being computed."""
+        return isinstance(table._node, Source) and table._node.whole() is not None
+
+    @classmethod
+    def of(cls, table: Table) -> StoredColumns:
+        """The columns of `table`, computed if they must be.
+
+        Rows of files are decoded once for all processes of the machine. What functions make of rows is computed by
+        every process for itself, and spilled and mapped where it exceeds memory: persist() or share() it beforehand.
+        """
+        whole = table._node.whole() if isinstance(table._node, Source) else None
+        if whole is not None:
+            return cls([_chunks(whole, name) for name in whole.column_names], keeps=[])
+        if table._node.is_fixed:
+            rows = decode_for_all(table)
+            return cls([_chunks(rows, name) for name in rows.column_names], keeps=[])
+        parts = evaluate(table._node, current_executor())
+        rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], table.schema)
+        if any(isinstance(segment, FileSegment) for part in parts for segment in part.segments):
+            return cls([_chunks(rows, name) for name in rows.column_names], keeps=parts)
+        return cls([[tensors.to_torch(rows.column(name), name=name)] for name in rows.column_names], keeps=[])
+
+    def take(self, rows: np.ndarray) -> Columns:
+        """These rows, in this order."""
+        return next(self.take_each([rows]))
+
+    def take_each(self, shares: Sequence[np.ndarray]) -> Iterator[Columns]:
+        """The rows of each share, in order; several are found at once in less time than one by one."""
+        ends = list(accumulate(len(share) for share in shares))
+        wanted = np.concatenate(shares)
+        places = [(rows.gather, rows.places(wanted)) for rows in self._rows]
+        for start, stop in pairwise([0, *ends]):
+            yield tuple([torch.from_numpy(gather(found[start:stop])) for gather, found in places])
+
+    def ranges(self, starts: range, *, rank: int, size: int) -> Iterator[Columns]:
+        """Of the rows from each start to the next, every `size`-th from `rank` on; over the same memory where it can.
+
+        Only ranges that reach from one chunk into the next are copied.
+        """
+        first = 0
+        while first < len(starts):
+            chunk = bisect_right(self._ends, starts[first])
+            begin = self._ends[chunk - 1] if chunk else 0
+            count = min((self._ends[chunk] - starts[first]) // starts.step, len(starts) - first)
+            if count:
+                arrays = [chunks[chunk] for chunks in self._arrays]
+                for start in range(starts[first] - begin, starts[first] - begin + count * starts.step, starts.step):
+                    # A view that NumPy made is a plain tensor; one that torch made costs each operation on it more.
+                    stop = start + starts.step
+                    yield tuple([torch.from_numpy(array[start + rank : stop : size]) for array in arrays])
+            else:
+                stop = min(starts[first] + starts.step, self._ends[-1])
+                yield self.take(np.arange(min(starts[first] + rank, stop), stop, size))
+            first += max(1, count)
+
+
+class RunningColumns:
+    """The stream of a table, taken run by run; begins again at its end, which is what padding asks for."""
+
+    def __init__(self, table: Table, *, skip: int) -> None:
+        self._table = table
+        self._chunks = self._cycle()
+        self._chunk: Columns = ()
+        self._used = self._length = 0
+        self._skip(skip)
+
+    def take(self, num_rows: int) -> Columns:
+        """The next rows."""
+        pieces = []
+        while num_rows:
+            if self._used == self._length:
+                self._advance()
+            stop = min(self._used + num_rows, self._length)
+            pieces.append(tuple(column[self._used : stop] for column in self._chunk))
+            num_rows -= stop - self._used
+            self._used = stop
+        if len(pieces) == 1:
+            return pieces[0]
+        return tuple(torch.cat(columns) for columns in zip(*pieces, strict=True))
+
+    def _skip(self, num_rows: int) -> None:
+        while num_rows:
+            if self._used == self._length:
+                self._advance()
+            step = min(num_rows, self._length - self._used)
+            self._used += step
+            num_rows -= step
+
+    def _advance(self) -> None:
+        self._chunk = next(self._chunks)
+        self._used, self._length = 0, len(self._chunk[0])
+
+    def _cycle(self) -> Iterator[Columns]:
+        while True:
+            for batch in self._table:
+                if batch.num_rows:
+                    names = batch.schema.names
+                    yield tuple(tensors.to_torch(c, name=n) for n, c in zip(names, batch.columns, strict=True))
+
+
+def _chunks(table: pa.Table, name: str) -> list[torch.Tensor]:
+    return [tensors.to_torch(chunk, name=name) for chunk in table.column(name).chunks if len(chunk)]

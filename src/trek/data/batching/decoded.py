@@ -1,0 +1,81 @@
+"""Decoded rows: what is gathered from when a table in encoded files (Parquet, CSV, JSON lines …) is shuffled.
+
+A row of such a file cannot be fetched alone. So the file is decoded once for all processes of the machine, into mapped
+Arrow files under `$TREK_HOME/cache/decoded`: one process writes, the others wait and map what it wrote. Pages belong to
+the machine, not to a process, and can be dropped and read again: neither the number of processes nor the size of the
+data shows in what a process holds. Folders that were not used for a week are removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from trek.data.execution import current_executor
+from trek.data.execution.parts import open_mapped
+from trek.data.storing.persist import MANIFEST, Manifest, PersistedSource, persist
+from trek.errors import StorageError
+from trek.world.home import trek_home
+
+if TYPE_CHECKING:
+    from trek.data.table import Table
+
+_SMALL_BYTES = 16 << 20  # copies of less than this are not worth a file
+_UNUSED_S = 7 * 24 * 3600
+_log = logging.getLogger("trek.data")
+
+
+def decode_for_all(table: Table) -> pa.Table:
+    """The rows of `table`, to be read and never written to: in memory when they are few, else mapped."""
+    folder = trek_home() / "cache" / "decoded"
+    path = folder / table.fingerprint()[:32]
+    few = None if path.exists() else few_rows(table)
+    if few is not None:
+        return few
+    _remove_unused(folder)
+
+    def say(manifest: Manifest) -> None:
+        size = sum(shard.bytes for shard in manifest.shards)
+        _log.warning("for shuffling, %.0f MB were decoded once for all processes, to %s", size / 1e6, path)
+
+    try:
+        source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
+    except StorageError as error:
+        raise StorageError(f"shuffling needs the rows decoded: {error} TREK_HOME says where that is.") from error
+    os.utime(path / MANIFEST)
+    pa.default_memory_pool().release_unused()  # what decoding took would stay with the process for as long as it trains
+    return _mapped(source)
+
+
+def few_rows(table: Table) -> pa.Table | None:
+    """All rows in memory, if they are few; None as soon as they are not."""
+    held, size = [], 0
+    for batch in table:
+        held.append(batch)
+        size += batch.nbytes
+        if size > _SMALL_BYTES:
+            return None
+    return pa.Table.from_batches(held, table.schema).combine_chunks()
+
+
+def _mapped(source: PersistedSource) -> pa.Table:
+    files = [source.folder / shard.file for shard in source.manifest.shards]
+    return pa.concat_tables([open_mapped(file, read_only=True).read_all() for file in files])
+
+
+def _remove_unused(folder: Path) -> None:
+    for path in folder.glob("*"):
+        if path.suffix == ".lock":
+            continue
+        try:  # what a killed process left half-written has no manifest
+            used_at = (path / MANIFEST if (path / MANIFEST).exists() else path).stat().st_mtime
+        except OSError:  # removed by another process just now
+            continue
+        if time.time() - used_at > _UNUSED_S:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Files from elsewhere into the cache, verified."""

@@ -1,0 +1,249 @@
+"""Plans: what a Table is to compute, as a tree of nodes, and how the tree becomes partitions that can be read.
+
+A chain of nodes that need no other partition's rows is fused: each partition is one stream of batches through all of
+them. A node that does need them (an exchange) runs at once on the Executor, and the next chain starts at its Parts.
+The nodes themselves live beside their subject: `trek.data.sources`, and `steps` and `exchanges` next to this file.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from trek.data.execution.base import Executor
+from trek.data.execution.parallel import worker_id
+from trek.data.execution.parts import Readable
+from trek.data.storing.fingerprint import fingerprint
+
+Stream = Iterator[pa.RecordBatch]
+
+
+class PlanNode(ABC):
+    """One operation and the nodes it reads from."""
+
+    inputs: tuple[PlanNode, ...] = ()
+    is_fixed = False
+    """Whether rows come from stored files and through no function, so that kept ones serve as well as computed ones."""
+    _learnt_schema: pa.Schema | None = None
+
+    @property
+    @abstractmethod
+    def num_partitions(self) -> int:
+        """How many partitions come out."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for `explain`."""
+
+    @abstractmethod
+    def identity(self) -> Any:
+        """What makes this node compute something else than another: hashed, with the inputs', into the fingerprint."""
+
+    @abstractmethod
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The partitions, to be computed when read."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows in all partitions, where that is known without computing."""
+        return None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, where they are known without computing."""
+        return self._learnt_schema
+
+    def learn_schema(self, schema: pa.Schema) -> None:
+        """Remember columns that were found out by computing."""
+        self._learnt_schema = schema
+
+    def split(self, num_partitions: int) -> PlanNode | None:
+        """The same rows in the same order in as many partitions, if that can be had without reading them."""
+        return None
+
+    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
+        """The same rows with these columns alone, in this order, if leaving the others out saves work."""
+        return None
+
+    def fingerprint(self) -> str:
+        """A hash of everything the result depends on: operations, functions, settings, the content of sources."""
+        return fingerprint((type(self).__name__, self.identity(), [node.fingerprint() for node in self.inputs]))
+
+
+class Source(PlanNode):
+    """Where rows come from; partition i is read by `read(i)`."""
+
+    is_here_alone = False
+    """Whether the rows can be read in this process only."""
+
+    @abstractmethod
+    def read(self, index: int) -> Stream:
+        """The rows of a partition, from the beginning."""
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The partitions, read when asked."""
+        return [SourcePiece(self, index) for index in range(self.num_partitions)]
+
+    def whole(self) -> pa.Table | None:
+        """All rows as one table, if they lie in memory as one already."""
+        return None
+
+    def looking_ahead(self) -> AbstractContextManager[None]:
+        """A block in which reading has no lasting effect: for learning the columns of a stream."""
+        return nullcontext()
+
+
+@dataclass(frozen=True)
+class SourcePiece:
+    """One partition of a source."""
+
+    source: Source
+    index: int
+
+    def batches(self) -> Stream:
+        """The rows, in order."""
+        return self.source.read(self.index)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a function of `compute` knows of where it runs."""
+
+    index: int
+    parallelism: int
+    name: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Side inputs by name: columns as a dict of arrays."""
+
+    @property
+    def worker_id(self) -> int:
+        """The worker that runs the calling function, from 0."""
+        return worker_id()
+
+
+class PartitionStep(PlanNode):
+    """An operation on one partition's stream; `apply` must be a generator or return an iterator."""
+
+    is_by_row = False
+    """Whether it makes no difference to the result where partitions begin and end."""
+
+    def __init__(self, node: PlanNode) -> None:
+        self.inputs = (node,)
+
+    @property
+    def num_partitions(self) -> int:
+        """As many as the input has."""
+        return self.inputs[0].num_partitions
+
+    @abstractmethod
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The rows that come out for those that go in."""
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The input's partitions with this step behind them."""
+        pieces = self.inputs[0].pieces(executor)
+        step = self.detached()
+        side_inputs = self.side_inputs(executor)
+        return [
+            StepPiece(piece, step, Context(index, len(pieces), self.describe(), inputs=side_inputs))
+            for index, piece in enumerate(pieces)
+        ]
+
+    def split(self, num_partitions: int) -> PlanNode | None:
+        """The same step on the input in other partitions."""
+        split = self.inputs[0].split(num_partitions) if self.is_by_row else None
+        if split is None:
+            return None
+        step = copy.copy(self)
+        step.inputs = (split,)
+        return step
+
+    def side_inputs(self, executor: Executor) -> Mapping[str, Any]:
+        """Values computed beforehand for `Context.inputs`."""
+        return {}
+
+    def detached(self) -> PartitionStep:
+        """This step without its inputs, so that sending it to a worker does not send the whole plan."""
+        step = copy.copy(self)
+        step.inputs = ()
+        return step
+
+
+@dataclass(frozen=True)
+class StepPiece:
+    """A partition with one more step behind it."""
+
+    origin: Readable
+    step: PartitionStep
+    context: Context
+
+    def batches(self) -> Stream:
+        """The rows that come out of the step."""
+        return self.step.apply(self.origin.batches(), self.context)
+
+
+class Union(PlanNode):
+    """The partitions of one plan behind those of another; columns must agree."""
+
+    def __init__(self, nodes: Sequence[PlanNode]) -> None:
+        self.inputs = tuple(nodes)
+
+    @property
+    def num_partitions(self) -> int:
+        """All of them."""
+        return sum(node.num_partitions for node in self.inputs)
+
+    @property
+    def num_rows(self) -> int | None:
+        """The sum, when every part is known."""
+        counts = [node.num_rows for node in self.inputs]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns all inputs have."""
+        return self.inputs[0].schema
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"union of {len(self.inputs)}"
+
+    def identity(self) -> Any:
+        """Nothing beyond the inputs."""
+        return ()
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """One after the other."""
+        return [piece for node in self.inputs for piece in node.pieces(executor)]
+
+
+def sources(node: PlanNode) -> Iterator[Source]:
+    """Every source a plan reads from."""
+    if isinstance(node, Source):
+        yield node
+    for child in node.inputs:
+        yield from sources(child)
+
+
+def explain(node: PlanNode, *, depth: int = 0) -> str:
+    """The tree of a plan, sources last, one line for each node."""
+    rows = "" if node.num_rows is None else f", {node.num_rows:,} rows"
+    noun = "partition" if node.num_partitions == 1 else "partitions"
+    line = f"{'  ' * depth}{node.describe()}  [{node.num_partitions} {noun}{rows}]"
+    return "\n".join([line, *(explain(child, depth=depth + 1) for child in node.inputs)])
+
+
+def count_rows(node: PlanNode, executor: Executor) -> list[int]:
+    """Rows of every partition, computing what must be."""
+    counted = executor.map(_count, node.pieces(executor))
+    return [next(part.batches()).column(0)[0].as_py() for part in counted]
+
+
+def _count(index: int, batches: Stream) -> Stream:
+    yield pa.record_batch({"rows": [sum(batch.num_rows for batch in batches)]})

@@ -1,0 +1,468 @@
+"""Steps that look at one partition alone: map, flat_map, filter, compute, and the choice of columns."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from trek.data import tensors
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import Readable
+from trek.data.plans.expressions import Expression
+from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
+from trek.data.storing.fingerprint import source_name
+from trek.errors import InputError, TrainingError, TrekError
+
+_MISSING_REMEDY = " Integers with missing ones among them come as floats: have the function give one type, by astype()."
+
+Format = Literal["numpy", "arrow", "rows"]
+"""What a function sees: a dict of arrays, a record batch, or one row as a dict."""
+
+
+class Map(PartitionStep):
+    """A function over batches or rows; rows may become fewer or more when it sees batches."""
+
+    is_by_row = True
+
+    def __init__(self, node: PlanNode, function: Callable[[Any], Any], *, format: Format = "numpy") -> None:  # noqa: A002
+        super().__init__(node)
+        self.function = function
+        self.format = format
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"map {source_name(self.function)}" + ("" if self.format == "numpy" else f" ({self.format})")
+
+    def identity(self) -> Any:
+        """The function and what it sees."""
+        return (self.function, self.format)
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The function's results, held to the columns of the first."""
+        schema = None
+        for batch, rows in numbered(batches, context):
+            result = self._run(batch, rows)
+            schema = schema or result.schema
+            yield conform(result, schema, where=f"{self.describe()}, {rows}")
+
+    def _run(self, batch: pa.RecordBatch, rows: str) -> pa.RecordBatch:
+        with_context = f"{self.describe()}, {rows}"
+        if self.format == "rows":
+            results = [call(self.function, row, where=with_context) for row in rows_of(batch)]
+            return batch_of_rows(results, where=with_context)
+        if self.format == "arrow":
+            return to_batch(call(self.function, batch, where=with_context), where=with_context)
+        return self._run_on_arrays(batch, with_context)
+
+    def _run_on_arrays(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+        """Arrays that the function passes on are the columns they came from: with their type and missing values."""
+        arrays = arrays_of(batch)
+        for array in arrays.values():
+            array.setflags(write=False)  # all of them, not just those over Arrow's memory: what is written is lost
+        columns = {id(arrays[name]): batch.column(name) for name in arrays}
+        result = call(self.function, dict(arrays), where=where)
+        if isinstance(result, Mapping):
+            result = {name: columns.get(id(values), values) for name, values in result.items()}
+        return to_batch(result, where=where)
+
+
+class FlatMap(PartitionStep):
+    """A function that gives any number of rows (dicts) for each row."""
+
+    is_by_row = True
+
+    def __init__(self, node: PlanNode, function: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(node)
+        self.function = function
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"flat_map {source_name(self.function)}"
+
+    def identity(self) -> Any:
+        """The function."""
+        return self.function
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """All rows the function gives, batch after batch."""
+        schema = None
+        for batch, rows in numbered(batches, context):
+            where = f"{self.describe()}, {rows}"
+            results = [new for row in rows_of(batch) for new in call(_listed, self.function, row, where=where)]
+            if results:
+                result = batch_of_rows(results, where=where)
+                schema = schema or result.schema
+                yield conform(result, schema, where=where)
+
+
+class Filter(PartitionStep):
+    """Rows for which a condition holds; a missing answer counts as no."""
+
+    is_by_row = True
+
+    def __init__(self, node: PlanNode, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> None:
+        super().__init__(node)
+        self.condition = condition
+
+    @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """An expression makes of stored rows always the same; what a function does is not known."""
+        return isinstance(self.condition, Expression) and self.inputs[0].is_fixed
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """As it was."""
+        return self.inputs[0].schema
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        is_expression = isinstance(self.condition, Expression)
+        return f"filter {self.condition!r}" if is_expression else f"filter {source_name(self._function)}"
+
+    def identity(self) -> Any:
+        """The condition."""
+        return repr(self.condition) if isinstance(self.condition, Expression) else self.condition
+
+    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
+        """Columns that neither the condition needs nor anybody after it are not read; for expressions alone."""
+        schema = self.inputs[0].schema
+        if not isinstance(self.condition, Expression) or schema is None:
+            return None
+        used = [*names, *sorted(self.condition.columns - set(names))]
+        before = self.inputs[0].narrowed(used) if len(used) < len(schema) else None
+        if before is None:
+            return None
+        return Project(Filter(before, self.condition), {name: name for name in names}, verb="select")
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The rows that pass."""
+        for batch, rows in numbered(batches, context):
+            kept = batch.filter(self._mask(batch, f"{self.describe()}, {rows}"))
+            if kept.num_rows:
+                yield kept
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        assert not isinstance(self.condition, Expression)
+        return self.condition
+
+    def _mask(self, batch: pa.RecordBatch, where: str) -> pa.Array:
+        if isinstance(self.condition, Expression):
+            mask = self.condition.evaluate(batch)
+        else:
+            mask = tensors.to_column(call(self._function, arrays_of(batch), where=where), name="condition")
+        if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
+            raise InputError(
+                f"{where}: a condition gives one true or false for each of {batch.num_rows} rows, "
+                f"got {len(mask)} values of type {mask.type}."
+            )
+        return mask
+
+
+class Project(PartitionStep):
+    """Columns chosen, left out, renamed or computed, by position in the new order."""
+
+    is_by_row = True
+
+    def __init__(self, node: PlanNode, columns: Mapping[str, str | Expression], *, verb: str) -> None:
+        super().__init__(node)
+        self.columns = dict(columns)
+        self.verb = verb
+
+    @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """As before."""
+        return self.inputs[0].is_fixed
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The chosen columns; the types of computed ones are those they have without rows."""
+        before = self.inputs[0].schema if self.inputs else None
+        if before is None:
+            return None
+        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in before], schema=before)
+        return next(self.apply(iter([empty]), Context(0, 1, self.describe()))).schema
+
+    @property
+    def num_rows(self) -> int | None:
+        """As many as before."""
+        return self.inputs[0].num_rows
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"{self.verb} {', '.join(self.columns)}"
+
+    def identity(self) -> Any:
+        """New names and where each comes from."""
+        return [(name, repr(source)) for name, source in self.columns.items()]
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The input is asked for no more columns than are used."""
+        used = list(dict.fromkeys(name for source in self.columns.values() for name in _names_in(source)))
+        node = self.inputs[0].narrowed(used) if used else None
+        if node is None:
+            return super().pieces(executor)
+        if list(self.columns.items()) == [(name, name) for name in used]:
+            return node.pieces(executor)
+        step = copy.copy(self)
+        step.inputs = (node,)
+        return super(Project, step).pieces(executor)
+
+    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
+        """Fewer columns chosen or computed."""
+        return Project(self.inputs[0], {name: self.columns[name] for name in names}, verb=self.verb)
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The same rows with other columns."""
+        for batch in batches:
+            arrays = [
+                s.evaluate(batch) if isinstance(s, Expression) else batch.column(s) for s in self.columns.values()
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+class RequireFinite(PartitionStep):
+    """Passes rows on, and refuses numbers that are missing, NaN or infinite."""
+
+    is_by_row = True
+
+    def __init__(self, node: PlanNode, columns: Sequence[str]) -> None:
+        super().__init__(node)
+        self.columns = list(columns)
+
+    @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """As before."""
+        return self.inputs[0].is_fixed
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """As it was."""
+        return self.inputs[0].schema
+
+    @property
+    def num_rows(self) -> int | None:
+        """As many as before."""
+        return self.inputs[0].num_rows
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"require finite {', '.join(self.columns)}"
+
+    def identity(self) -> Any:
+        """The columns."""
+        return self.columns
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """The rows as they came."""
+        for batch, rows in numbered(batches, context):
+            for name in self.columns:
+                self._check(tensors.to_numpy(batch.column(name)), name, rows)
+            yield batch
+
+    def _check(self, values: np.ndarray, name: str, rows: str) -> None:
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+            raise InputError(
+                f"{rows}: column {name!r} is missing, NaN or infinite in {len(bad)} rows, first at row {bad[0]} of "
+                "these. Fill them with map(), or filter() them out."
+            )
+
+
+class Compute(PartitionStep):
+    """A function over a whole partition: `f(batches, context)`, which yields batches (dicts of arrays)."""
+
+    def __init__(self, node: PlanNode, function: Callable[..., Any], *, side_nodes: Mapping[str, PlanNode]) -> None:
+        super().__init__(node)
+        self.function = function
+        self.side_nodes = dict(side_nodes)
+        self.inputs = (node, *self.side_nodes.values())
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        beside = f" with {', '.join(self.side_nodes)}" if self.side_nodes else ""
+        return f"compute {source_name(self.function)}{beside}"
+
+    def identity(self) -> Any:
+        """The function and the names of what it gets beside."""
+        return (self.function, sorted(self.side_nodes))
+
+    def with_side_input(self, name: str, node: PlanNode) -> Compute:
+        """The same with one more side input."""
+        return Compute(self.inputs[0], self.function, side_nodes={**self.side_nodes, name: node})
+
+    def side_inputs(self, executor: Any) -> Mapping[str, Any]:
+        """Every side input as a dict of arrays, computed once."""
+        return {name: _columns_of(node, executor) for name, node in self.side_nodes.items()}
+
+    def detached(self) -> PartitionStep:
+        """Without the plans of the side inputs either."""
+        step = super().detached()
+        assert isinstance(step, Compute)
+        step.side_nodes = {}
+        return step
+
+    def apply(self, batches: Stream, context: Context) -> Stream:
+        """What the function yields, or returns, for the partition."""
+        where = f"{self.describe()}, partition {context.index}"
+        results = self._run((arrays_of(batch) for batch in batches), context, where)
+        if results is None:
+            return
+        schema = None
+        for result in [results] if isinstance(results, dict) else _guarded(results, where):
+            batch = to_batch(result, where=where)
+            schema = schema or batch.schema
+            yield conform(batch, schema, where=where)
+
+    def _run(self, inputs: Iterator[Any], context: Context, where: str) -> Any:
+        if not _takes_collector(self.function):
+            return call(self.function, inputs, context, where=where)
+        collector = Collector()
+        call(self.function, inputs, collector, context, where=where)
+        return collector.collected
+
+
+class Collector:
+    """Takes what a function of `compute` gives instead of yielding it; held until the partition is done."""
+
+    def __init__(self) -> None:
+        self.collected: list[Any] = []
+
+    def collect(self, batch: Any) -> None:
+        """Add a batch, a dict of arrays."""
+        self.collected.append(batch)
+
+
+def _takes_collector(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters) == 3
+
+
+def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
+    """Call a user's function; its failure names the place, and keeps the user's traceback only."""
+    try:
+        return function(*arguments)
+    except TrekError:
+        raise
+    except Exception as error:
+        raise _failure(error, where) from error
+
+
+def numbered(batches: Stream, context: Context) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """Batches that have rows, with words for where the rows are."""
+    start = 0
+    for batch in batches:
+        if batch.num_rows:
+            yield batch, f"rows {start} to {start + batch.num_rows - 1} of partition {context.index}"
+            start += batch.num_rows
+
+
+def arrays_of(batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+    """Columns as arrays, over the same memory where that can be."""
+    return {name: tensors.to_numpy(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """One dict for each row; tensors as arrays."""
+    columns = {
+        name: tensors.to_numpy(column) if isinstance(column.type, pa.FixedShapeTensorType) else column.to_pylist()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return ({name: column[row] for name, column in columns.items()} for row in range(batch.num_rows))
+
+
+def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
+    """What a user's function gave, as a record batch."""
+    if isinstance(result, pa.RecordBatch):
+        return result
+    if isinstance(result, pa.Table):
+        result = dict(zip(result.column_names, result.columns, strict=True))
+    if not isinstance(result, Mapping):
+        raise InputError(
+            f"{where}: the function gave a {type(result).__name__}; it must give columns, as a dict of arrays."
+        )
+    try:
+        columns = {name: tensors.to_column(values, name=name) for name, values in result.items()}
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if not columns:
+        raise InputError(f"{where}: the function gave no columns; it must give at least one.")
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{where}: the function gave columns of different lengths, {lengths}.")
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def batch_of_rows(rows: list[Any], *, where: str) -> pa.RecordBatch:
+    """Dicts, one for each row, as a record batch; all must have the same keys."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"{where}: the function gave a {type(row).__name__} for a row; it must give a dict.")
+        if row.keys() != rows[0].keys():
+            raise InputError(f"{where}: row {number} has columns {list(row)}, row 0 has {list(rows[0])}.")
+    return to_batch({name: [row[name] for row in rows] for name in rows[0]}, where=where)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
+    """`batch` with exactly the columns of `schema`; columns of nothing but missing values take their type."""
+    if batch.schema.equals(schema):
+        return batch
+    if batch.schema.names != schema.names:
+        raise InputError(f"{where}: columns are {batch.schema.names}, but before they were {schema.names}.")
+    for found, wanted in zip(batch.schema, schema, strict=True):
+        if found.type != wanted.type and not pa.types.is_null(found.type):
+            raise InputError(
+                f"{where}: column {found.name!r} is {found.type}, but before it was {wanted.type}."
+                + (_MISSING_REMEDY if pa.types.is_integer(wanted.type) and pa.types.is_floating(found.type) else "")
+            )
+    arrays = [
+        column if column.type == field.type else pa.nulls(len(column), field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _names_in(source: str | Expression) -> list[str]:
+    return [source] if isinstance(source, str) else sorted(source.columns)
+
+
+def _failure(error: Exception, where: str) -> TrainingError:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__]
+    text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(theirs)])
+    text += "".join(traceback.format_exception_only(error))
+    return TrainingError(f"{where}: {type(error).__name__}: {error}", traceback_text=text)
+
+
+def _listed(function: Callable[[dict[str, Any]], Any], row: dict[str, Any]) -> list[Any]:
+    return list(function(row))
+
+
+def _guarded(results: Any, where: str) -> Iterator[Any]:
+    iterator = iter(results)
+    while True:
+        try:
+            result = next(iterator)
+        except StopIteration:
+            return
+        except TrekError:
+            raise
+        except Exception as error:
+            raise _failure(error, where) from error
+        yield result
+
+
+def _columns_of(node: PlanNode, executor: Any) -> dict[str, np.ndarray]:
+    batches = [batch for piece in node.pieces(executor) for batch in piece.batches()]
+    table = pa.Table.from_batches(batches) if batches else pa.table({})
+    return {name: tensors.to_numpy(table.column(name)) for name in table.column_names}

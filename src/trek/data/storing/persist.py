@@ -1,0 +1,349 @@
+"""Tables on disk: a folder of shards, one for each partition, and a manifest that says what they are.
+
+A folder is written under a temporary name and renamed when it is complete, so what has the name is whole. The manifest
+holds the fingerprint of the plan that made it: asked for again, an equal plan finds its result (verified by checksum),
+another plan replaces it. Parquet (lz4, tensors as fixed-size binary) is small; Arrow is larger, and mapped instead of
+read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+from trek.data import tensors
+from trek.data.execution.base import Executor
+from trek.data.execution.parts import open_mapped
+from trek.data.plans.plan import PlanNode, Source, Stream
+from trek.data.sources.memory import BATCH_ROWS
+from trek.data.storing.storage_errors import storage_errors
+from trek.errors import DataUnavailable, InputError
+
+Storage = Literal["parquet", "arrow"]
+MANIFEST = "manifest.json"
+# What is held until it is written: a row group of Parquet; a batch of Arrow, for which smaller ones are put together.
+_GROUP_BYTES = {"parquet": 16 << 20, "arrow": 4 << 20}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of a persisted table."""
+
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a persisted folder holds."""
+
+    fingerprint: str
+    storage: Storage
+    schema: dict[str, str]
+    shards: tuple[Shard, ...]
+    version: int = 1
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest in `folder`."""
+        try:
+            return cls.parse((folder / MANIFEST).read_text())
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise DataUnavailable(f"{folder / MANIFEST} cannot be read: {error}.") from error
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """The manifest that `write` spelt."""
+        content = json.loads(text)
+        shards = tuple(Shard(**shard) for shard in content.pop("shards"))
+        return cls(**content, shards=shards)
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest into `folder`."""
+        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1))
+
+
+class PersistedSource(Source):
+    """A persisted folder, a partition for each shard."""
+
+    is_fixed = True
+
+    def __init__(self, folder: Path, manifest: Manifest, *, columns: Sequence[str] | None = None) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.columns = columns
+        self._mapped: pa.Table | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mapped": None}
+
+    @classmethod
+    def open(cls, folder: Path, *, verify: bool = False) -> PersistedSource:
+        """The table persisted in `folder`; sizes are checked always, checksums when asked."""
+        manifest = Manifest.read(folder)
+        fault = find_fault(folder, manifest, checksums=verify)
+        if fault is not None:
+            raise DataUnavailable(f"{folder} is not what its manifest says: {fault}. Persist the table again.")
+        return cls(folder, manifest)
+
+    @property
+    def num_partitions(self) -> int:
+        """One for each shard."""
+        return len(self.manifest.shards)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all shards."""
+        return sum(shard.rows for shard in self.manifest.shards)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, read from the first shard."""
+        path = self.folder / self.manifest.shards[0].file
+        if self.manifest.storage == "arrow":
+            return open_mapped(path).schema
+        schema = tensors.unpack_schema(pq.read_schema(path)).remove_metadata()
+        return schema if self.columns is None else pa.schema([schema.field(name) for name in self.columns])
+
+    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
+        """Columns left out are not decoded; those of Arrow files cost nothing anyway."""
+        if self.manifest.storage == "arrow":
+            return None
+        return PersistedSource(self.folder, self.manifest, columns=list(names))
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"read {self.folder} ({self.manifest.storage})"
+
+    def identity(self) -> Any:
+        """Checksums of the shards."""
+        return [shard.sha256 for shard in self.manifest.shards]
+
+    def whole(self) -> pa.Table | None:
+        """All rows, mapped, where the storage is Arrow; memory is used as they are touched."""
+        if self.manifest.storage == "arrow" and self._mapped is None:  # once: a new mapping has all its pages to find
+            shards = [open_mapped(self.folder / shard.file).read_all() for shard in self.manifest.shards]
+            self._mapped = pa.concat_tables(shards)
+        return self._mapped
+
+    def read(self, index: int) -> Stream:
+        """The rows of a shard."""
+        path = self.folder / self.manifest.shards[index].file
+        if self.manifest.storage == "arrow":
+            return iter(open_mapped(path).read_all().to_batches(max_chunksize=BATCH_ROWS))
+        return _read_parquet(path, self.columns)
+
+
+def persist(
+    node: PlanNode,
+    path: Path,
+    executor: Executor,
+    *,
+    storage: Storage = "parquet",
+    overwrite: bool = False,
+    resume: bool = False,
+    checksums: bool = True,
+    on_written: Callable[[Manifest], None] = lambda manifest: None,
+) -> PersistedSource:
+    """Compute `node` into the folder `path`, unless an equal plan's result lies there already.
+
+    With `resume`, shards that an earlier attempt at the same plan finished before it failed or was killed are kept.
+    A result that lies there is verified, by size alone unless `checksums`. `on_written` hears of a new one.
+    """
+    require_storage(storage)
+    print_ = node.fingerprint()
+    with storage_errors(path.parent, remedy="Free some, or persist elsewhere."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.parent / f".{path.name}.lock"):
+            if not overwrite and _is_current(path, print_, storage, checksums=checksums):
+                return PersistedSource.open(path)
+            manifest = _write(node, path, executor, print_, storage, resume=resume)
+            on_written(manifest)
+    return PersistedSource(path, manifest)
+
+
+def require_storage(storage: str) -> None:
+    """Refuse a storage that does not exist."""
+    if storage not in get_args(Storage):
+        raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
+
+
+def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | None:
+    """What does not fit the manifest; None when all does."""
+    for shard in manifest.shards:
+        file = folder / shard.file
+        if not file.is_file():
+            return f"{shard.file} is missing"
+        if file.stat().st_size != shard.bytes:
+            return f"{shard.file} has {file.stat().st_size:,} bytes instead of {shard.bytes:,}"
+        if checksums and _sha256(file) != shard.sha256:
+            return f"the checksum of {shard.file} is wrong"
+    return None
+
+
+def _is_current(path: Path, fingerprint: str, storage: Storage, *, checksums: bool) -> bool:
+    if not path.exists():
+        return False
+    if not (path / MANIFEST).is_file():
+        if any(path.iterdir()) if path.is_dir() else True:
+            raise InputError(f"{path} exists and is no persisted table; it is not overwritten. Choose another path.")
+        return False
+    try:
+        manifest = Manifest.read(path)
+    except DataUnavailable:
+        return False
+    return (manifest.fingerprint, manifest.storage) == (fingerprint, storage) and not find_fault(
+        path, manifest, checksums=checksums
+    )
+
+
+def _write(
+    node: PlanNode, path: Path, executor: Executor, fingerprint: str, storage: Storage, *, resume: bool
+) -> Manifest:
+    temporary = path.with_name(f".{path.name}.{fingerprint[:16]}-{storage}.tmp")
+    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by attempts that were killed: the lock is ours now
+        if not resume or left != temporary:
+            shutil.rmtree(left)
+    temporary.mkdir(exist_ok=True)
+    try:
+        shards, schema = _write_shards(node, temporary, executor, storage)
+        manifest = Manifest(fingerprint, storage, {field.name: str(field.type) for field in schema}, shards)
+        manifest.write(temporary)
+        _replace(path, temporary)
+    except BaseException:
+        if not resume:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return manifest
+
+
+def _write_shards(
+    node: PlanNode, folder: Path, executor: Executor, storage: Storage
+) -> tuple[tuple[Shard, ...], pa.Schema]:
+    task = partial(_write_shard, folder, storage)
+    reports = [executor.get(part).to_pylist()[0] for part in executor.map(task, node.pieces(executor))]
+    for done in folder.glob("*.done"):
+        done.unlink()
+    schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
+    schema = _same_schema(schemas) if schemas else node.schema
+    if schema is None:
+        raise InputError(f"{node.describe()} gave no rows, so there are no columns to persist.")
+    shards = []
+    for report in reports:
+        if report["schema"] is None:  # an empty partition, whose columns only the others know
+            _write_rows(folder / report["file"], storage, schema, iter(()))
+        file = folder / report["file"]
+        shards.append(Shard(report["file"], report["rows"], file.stat().st_size, report["sha256"] or _sha256(file)))
+    return tuple(shards), schema
+
+
+def _same_schema(schemas: list[pa.Schema]) -> pa.Schema:
+    for index, schema in enumerate(schemas):
+        if not schema.equals(schemas[0]):
+            raise InputError(
+                f"partitions differ in their columns: partition {index} has\n{schema}\nand the first has\n{schemas[0]}."
+            )
+    return schemas[0]
+
+
+_REPORT = pa.schema({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string(), "schema": pa.binary()})
+
+
+def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) -> Stream:
+    """Write a shard and report on it; one that an earlier attempt finished is reported without being computed."""
+    name = f"shard-{index:05d}.{storage}"
+    done = folder / f"{name}.done"
+    if done.exists():
+        yield from pa.ipc.open_stream(done.read_bytes())
+        return
+    first = next(batches, None)
+    rows, checksum, schema = 0, None, None
+    if first is not None:
+        schema = first.schema.serialize().to_pybytes()
+        rows = _write_rows(folder / name, storage, first.schema, _chain(first, batches))
+        checksum = _sha256(folder / name)
+    report = {"file": name, "rows": rows, "sha256": checksum, "schema": schema}
+    batch = pa.RecordBatch.from_pylist([report], schema=_REPORT)
+    _write_report(done, batch)
+    yield batch
+
+
+def _write_report(done: Path, batch: pa.RecordBatch) -> None:
+    half = done.with_suffix(".half")
+    with pa.OSFile(str(half), "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    half.rename(done)
+
+
+def _write_rows(path: Path, storage: Storage, schema: pa.Schema, batches: Stream) -> int:
+    rows = 0
+    with path.open("wb") as file:
+        with _writer(file, storage, schema) as writer:
+            for table in _grouped(batches, schema, group_bytes=_GROUP_BYTES[storage]):
+                rows += table.num_rows
+                writer.write_table(tensors.pack(table) if storage == "parquet" else table.combine_chunks())
+                del table  # or it stays while the next one is gathered
+        file.flush()
+        os.fsync(file.fileno())
+    return rows
+
+
+def _writer(file: Any, storage: Storage, schema: pa.Schema) -> Any:
+    if storage == "arrow":
+        return pa.ipc.new_file(file, schema)
+    packed = tensors.pack(schema.empty_table()).schema
+    texts = [f.name for f in packed if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    return pq.ParquetWriter(file, packed, compression="lz4", use_dictionary=texts, write_statistics=False)
+
+
+def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterator[pa.Table]:
+    """Batches put together to groups of a size that reads well."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= group_bytes:
+            yield pa.Table.from_batches(held, schema)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def _replace(path: Path, temporary: Path) -> None:
+    """Give the finished folder its name; between the two renames there is nothing, never something half."""
+    old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+    if path.exists():
+        path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns)):
+            yield tensors.unpack(batch)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _chain(first: pa.RecordBatch, rest: Stream) -> Stream:
+    yield first
+    yield from rest

@@ -1,0 +1,106 @@
+"""Persisted tables behind a URL: computed on this machine, sent shard by shard, the manifest last.
+
+What has no manifest is not there, so nothing half-sent is ever read. Object stores have no lock: of two writers at one
+URL the last one's manifest counts, and shards carry the fingerprint in their names, so that they are never mixed.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from trek.data.execution.base import Executor
+from trek.data.plans.plan import PlanNode
+from trek.data.sources.files import FileInfo, FileSource, file_system, is_there
+from trek.data.sources.formats import READERS
+from trek.data.storing.persist import MANIFEST, Manifest, Storage, persist, require_storage
+from trek.errors import DataUnavailable, StorageError
+
+
+def is_remote(text: str) -> bool:
+    """Whether it is a URL of another file system than this machine's."""
+    return "://" in text and not text.startswith("file://")
+
+
+class RemoteSource(FileSource):
+    """A table persisted at a URL, a partition for each shard."""
+
+    def __init__(self, url: str, manifest: Manifest) -> None:
+        self.url = url
+        self.manifest = manifest
+        files = [FileInfo(f"{url}/{shard.file}", shard.bytes, shard.sha256) for shard in manifest.shards]
+        super().__init__(files, reader=READERS[f".{manifest.storage}"])
+
+    @classmethod
+    def find(cls, url: str) -> RemoteSource | None:
+        """The table persisted at `url`, if there is one; its shards' sizes are checked."""
+        system, root = file_system(url)
+        path = posixpath.join(root, MANIFEST)
+        system.invalidate_cache()
+        if not is_there(system, path, url=url):
+            return None
+        try:
+            manifest = Manifest.parse(system.cat_file(path).decode())
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataUnavailable(f"{url}/{MANIFEST} cannot be read: {error}.") from error
+        for shard in manifest.shards:
+            there = posixpath.join(root, shard.file)
+            if not system.exists(there) or system.size(there) != shard.bytes:
+                raise DataUnavailable(
+                    f"{url} is not what its manifest says: {shard.file} is missing or of another size."
+                )
+        return cls(url.rstrip("/"), manifest)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all shards."""
+        return sum(shard.rows for shard in self.manifest.shards)
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return f"read {self.url} ({self.manifest.storage})"
+
+
+def persist_remotely(
+    node: PlanNode, url: str, executor: Executor, *, storage: Storage, overwrite: bool
+) -> RemoteSource:
+    """Compute `node` to `url`, unless an equal plan's result lies there already."""
+    require_storage(storage)
+    wanted = (node.fingerprint(), storage)
+    found = None if overwrite else _found(url)
+    if found is not None and (found.manifest.fingerprint, found.manifest.storage) == wanted:
+        return found
+    with tempfile.TemporaryDirectory(prefix="trek-persist-") as folder:
+        made = persist(node, Path(folder) / "rows", executor, storage=storage)
+        return RemoteSource(url.rstrip("/"), _send(made.folder, made.manifest, url))
+
+
+def _found(url: str) -> RemoteSource | None:
+    try:
+        return RemoteSource.find(url)
+    except DataUnavailable:  # damaged: it is replaced
+        return None
+
+
+def _send(folder: Path, manifest: Manifest, url: str) -> Manifest:
+    system, root = file_system(url)
+    named = replace(
+        manifest,
+        shards=tuple(replace(shard, file=f"{manifest.fingerprint[:8]}-{shard.file}") for shard in manifest.shards),
+    )
+    try:
+        system.makedirs(root, exist_ok=True)
+        before = [path for path in system.find(root) if path.endswith((".parquet", ".arrow"))]
+        for here, there in zip(manifest.shards, named.shards, strict=True):
+            system.put_file(str(folder / here.file), posixpath.join(root, there.file))
+        system.pipe_file(posixpath.join(root, MANIFEST), json.dumps(asdict(named), indent=1).encode())
+        kept = {shard.file for shard in named.shards}
+        for path in before:
+            if posixpath.basename(path) not in kept:
+                system.rm_file(path)
+    except OSError as error:
+        raise StorageError(f"cannot write to {url}: {error}. Nothing there is read until its manifest is.") from error
+    return named

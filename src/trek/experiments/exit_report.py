@@ -1,0 +1,36 @@
+"""What a program that is run as a trial leaves word of when an error ends it: whose error, in its own frames.
+
+InvalidHP is how a program rejects its hyperparameters, as a Trial does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+
+_is_watching = False
+
+
+def leave_word_of_errors() -> None:
+    """From now on, write down the error that ends this process; what is printed stays as it is."""
+    global _is_watching
+    if _is_watching:
+        return
+    _is_watching = True
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            _write(error)
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _write(error: BaseException) -> None:
+    from trek.train.jobs.rank_outcome import RankOutcome
+
+    rank = int(os.environ.get("RANK", "0"))
+    RankOutcome.of_error(rank, error).write(Path(os.environ["TREK_RUN_DIR"]))

@@ -1,0 +1,87 @@
+"""TrialProcess: the run of a trial that a process belongs to, and how it reaches its control plane. Loads no torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trek.client.client import Address, Client
+from trek.client.embedded import read_address
+from trek.client.models import Assignment, Report
+from trek.errors import InputError, MasterUnreachable
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.reporting import ControlPlaneLogger
+from trek.train.loop.stopping import StopRequest
+
+PATIENCE_S = 120.0
+"""How long a process waits at its start for a control plane that is being restarted."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TrialProcess:
+    """What the supervisor left in the environment of a trial's process."""
+
+    trial_id: int
+    run: int
+    folder: Path
+    address: Address
+    address_file: Path | None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> TrialProcess:
+        """Read what the supervisor left."""
+        try:
+            return cls(
+                trial_id=int(environ["TREK_TRIAL_ID"]),
+                run=int(environ["TREK_RUN"]),
+                folder=Path(environ["TREK_RUN_DIR"]),
+                address=Address(environ["TREK_MASTER"], environ.get("TREK_TOKEN", "")),
+                address_file=Path(environ["TREK_ADDRESS_FILE"]) if environ.get("TREK_ADDRESS_FILE") else None,
+            )
+        except KeyError as error:
+            raise InputError(
+                f"{error.args[0]} is not set: a trial's process is started by Trek, not by hand."
+            ) from None
+
+    @property
+    def code(self) -> Path:
+        """Where the model folder is unpacked."""
+        return self.folder / "code"
+
+    def open_client(self) -> Client:
+        """A client that finds a control plane which was started anew."""
+        return Client(self.address, relocate=self._relocated)
+
+    def assignment(self, client: Client) -> Assignment:
+        """What to train."""
+        return patiently(lambda: client.assignment(self.trial_id, run=self.run))
+
+    def open_logger(self, client: Client, *, config: ExperimentConfig, stop: StopRequest) -> ControlPlaneLogger:
+        """Where the leader reports, and learns when to stop."""
+
+        def send(report: Report) -> Any:
+            return client.report(self.trial_id, report)
+
+        is_search = config.searcher.name != "single"
+        return ControlPlaneLogger(send, run=self.run, folder=self.folder, stop=stop, awaits_decisions=is_search)
+
+    def _relocated(self) -> Address | None:
+        """A control plane that was started anew may listen elsewhere; the trial's own token stays good."""
+        moved = read_address(self.address_file) if self.address_file is not None else None
+        return Address(moved.url, self.address.token) if moved is not None else None
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """What `ask` gives, once the control plane answers."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except MasterUnreachable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

@@ -1,0 +1,98 @@
+"""What every process of a trial runs: `python -m trek.experiments.trial_worker`.
+
+Asks the control plane what to train, unpacks the user's code, trains its Trial or runs its command, and leaves word of
+how it ended. Exit codes: 0 done (stopped included), 1 the user's code failed, 2 a mistake Trek can name, 3 the outside
+failed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from trek.client.client import Client
+from trek.client.models import Assignment
+from trek.experiments.command import run_command
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.package import unpack_once
+from trek.experiments.trial_process import TrialProcess, patiently
+from trek.train.jobs.rank_outcome import RankOutcome
+from trek.train.loop.stopping import StopRequest
+from trek.world import World
+from trek.world.leaving import leave
+
+if TYPE_CHECKING:
+    from trek.train.session import Outcome
+
+
+def main(environ: Mapping[str, str] = os.environ, *, train: Callable[..., Outcome] | None = None) -> int:
+    """Run this process's part of its trial; returns the exit code. `train` stands in for `train_trial`."""
+    place = TrialProcess.from_env(environ)
+    world = World.from_env(environ)
+    outcome = _run(place, world, train=train)
+    outcome.write(place.folder)
+    return outcome.exit_code
+
+
+def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | None) -> RankOutcome:
+    stop = StopRequest()
+    signal.signal(signal.SIGTERM, lambda *_: stop.request("preempted"))
+    try:
+        with place.open_client() as client:
+            assignment = place.assignment(client)
+            unpack_once(patiently(lambda: client.archive(assignment.archive)), place.code)
+            os.chdir(place.code)
+            config = ExperimentConfig.parse(assignment.config)
+            if config.command is not None:
+                return run_command(
+                    config.command, place=place, rank=world.rank, hparams=assignment.hparams, client=client, stop=stop
+                )
+            result = _train(config, assignment, place, world, client=client, stop=stop, train=train)
+    except BaseException as error:  # noqa: BLE001 - SystemExit and the like are the user's too
+        outcome = RankOutcome.of_error(world.rank, error)
+        print(outcome.traceback.rstrip() or f"trek: error: {outcome.message}", file=sys.stderr, flush=True)
+        return outcome
+    return RankOutcome(world.rank, "done", stop_reason=result.stop_reason)
+
+
+def _train(
+    config: ExperimentConfig,
+    assignment: Assignment,
+    place: TrialProcess,
+    world: World,
+    *,
+    client: Client,
+    stop: StopRequest,
+    train: Callable[..., Outcome] | None,
+) -> Outcome:
+    # These load torch, which a command may do without.
+    from trek.experiments.entrypoint import load_entrypoint
+    from trek.experiments.settings import session_settings, start_of
+    from trek.train.session import train_trial
+
+    with ExitStack() as stack:
+        trial_class = load_entrypoint(config.trial_class, place.code)
+        logger = place.open_logger(client, config=config, stop=stop) if world.is_leader else None
+        return (train or train_trial)(
+            trial_class,
+            hparams=assignment.hparams,
+            settings=session_settings(config, assignment),
+            world=world,
+            checkpoint_dir=assignment.checkpoint_dir,
+            data=config.data,
+            experiment_config=assignment.config,
+            experiment_id=assignment.experiment_id,
+            trial_id=assignment.trial_id,
+            loggers=[stack.enter_context(logger)] if logger else [],
+            stop=stop,
+            resume=start_of(assignment),
+            name=assignment.name,
+        )
+
+
+if __name__ == "__main__":
+    leave(main())

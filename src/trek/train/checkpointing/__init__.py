@@ -1,0 +1,1 @@
+"""Checkpoints: their form, writing, storage, keeping and loading."""

@@ -1,0 +1,204 @@
+"""Writes checkpoints in the background: the training thread pays for one copy of the state and goes on.
+
+One checkpoint is written at a time; asking for the next waits for the one before. What went wrong in the background is
+raised from the next call on the training thread, never swallowed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trek._version import __version__
+from trek.errors import CheckpointError
+from trek.train.checkpointing.checkpoint import FORMAT, Checkpoint, RunState, checksum, model_file
+from trek.train.checkpointing.keeping import KeepPolicy, Kept, ranked
+from trek.train.checkpointing.storage import MANIFEST, Storage, storage_error
+from trek.train.checkpointing.tree import encode
+from trek.train.loggers.base import CheckpointRow
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointWriter:
+    """Publishes checkpoints to a Storage and removes those the policy lets go."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        policy: KeepPolicy,
+        trial: Mapping[str, Any] | None = None,
+        on_written: Callable[[CheckpointRow], None] = lambda row: None,
+        on_deleted: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._trial = trial
+        self._on_written = on_written
+        self._on_deleted = on_deleted
+        self._kept: list[Kept] = []
+        self._uuids: dict[str, str] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: Future[CheckpointRow] | None = None
+        storage.prepare()
+        self._adopt_existing()
+
+    def save(self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None) -> str:
+        """Copy `state` now and write it in the background; the checkpoint's uuid. `score`: smaller is better."""
+        self.wait()
+        name = str(uuid.uuid4())
+        snapshot = _Snapshot(state, uuid=name, batches=batches, metrics=dict(metrics), score=score, trial=self._trial)
+        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="trek-checkpoint")
+        self._pending = self._pool.submit(self._write, snapshot)
+        return name
+
+    def wait(self) -> None:
+        """Return when what was saved is on storage; raise what went wrong."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            row = pending.result()
+            self._on_written(row)
+            self._let_go()
+
+    def close(self) -> None:
+        """Finish, and end the background thread."""
+        try:
+            self.wait()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._pool = None
+
+    @property
+    def last(self) -> str | None:
+        """Name of the newest checkpoint on storage."""
+        return self._kept[-1].name if self._kept else None
+
+    @property
+    def best(self) -> str | None:
+        """Name of the best one by metric; the newest when none was measured."""
+        best = ranked(self._kept)
+        return best[0].name if best else self.last
+
+    def _adopt_existing(self) -> None:
+        found: list[Checkpoint] = []
+        for name in self._storage.names():
+            try:
+                found.append(Checkpoint(self._storage.fetch(name, only=MANIFEST)))
+            except CheckpointError as error:
+                logger.warning("leaving a checkpoint alone: %s", error)
+        for one in sorted(found, key=lambda checkpoint: float(checkpoint.manifest["time_s"])):
+            self._remember(one.path.name, one.uuid, one.batches, one.manifest["score"])
+
+    def _remember(self, name: str, identity: str, batches: int, score: float | None) -> None:
+        self._kept.append(Kept(name, batches, score))
+        self._uuids[name] = identity
+
+    def _write(self, snapshot: _Snapshot) -> CheckpointRow:
+        name = f"batch-{snapshot.batches:010d}-{snapshot.uuid[:8]}"
+        try:
+            workspace = self._storage.workspace()
+            try:
+                num_bytes = snapshot.write(workspace)
+                path = self._storage.publish(workspace, name)
+            finally:
+                shutil.rmtree(workspace, ignore_errors=True)  # published, it is there no more
+        except OSError as error:
+            raise storage_error(error, self._storage.address) from error
+        self._remember(name, snapshot.uuid, snapshot.batches, snapshot.score)
+        return CheckpointRow(
+            uuid=snapshot.uuid,
+            batches=snapshot.batches,
+            path=path,
+            num_bytes=num_bytes,
+            metrics=snapshot.metrics,
+            time_s=snapshot.time_s,
+        )
+
+    def _let_go(self) -> None:
+        for name in self._policy.expired(self._kept):
+            self._storage.delete(name)
+            self._kept = [c for c in self._kept if c.name != name]
+            self._on_deleted(self._uuids.pop(name))
+
+
+class _Snapshot:
+    """A copy of a run's state, and how it is laid out in a folder."""
+
+    def __init__(
+        self,
+        state: RunState,
+        *,
+        uuid: str,
+        batches: int,
+        metrics: dict[str, float],
+        score: float | None,
+        trial: Mapping[str, Any] | None,
+    ) -> None:
+        self.uuid = uuid
+        self.batches = batches
+        self.metrics = metrics
+        self.score = score
+        self._trial = trial
+        self.time_s = time.time()
+        self._models = [_copy(model) for model in state.models]
+        self._trees: dict[str, tuple[Any, dict[str, torch.Tensor]]] = {}
+        for stem, value in [("state", state.shared), *((f"rank_{i}", rank) for i, rank in enumerate(state.ranks))]:
+            tree, tensors = encode(value)
+            self._trees[stem] = (tree, _copy(tensors))
+        self._world_size = len(state.ranks)
+
+    def write(self, folder: Path) -> int:
+        """Write every file, the manifest last; the bytes of all."""
+        for index, model in enumerate(self._models):
+            _save(model, folder / model_file(index))
+        for stem, (tree, tensors) in self._trees.items():
+            (folder / f"{stem}.json").write_text(json.dumps(tree))
+            _save(tensors, folder / f"{stem}.safetensors")
+        sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
+        files = {path.name: {"bytes": size, "sha256": checksum(path)} for path, size in sizes.items()}
+        manifest = {
+            "format": FORMAT,
+            "uuid": self.uuid,
+            "batches": self.batches,
+            "metrics": self.metrics,
+            "score": self.score,
+            "time_s": self.time_s,
+            "world_size": self._world_size,
+            "trial": self._trial,
+            "versions": {"trek": __version__, "torch": torch.__version__},
+            "files": files,
+        }
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        return sum(sizes.values())
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Write a file of tensors. What the disk refuses is an OSError, as with every other file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        refused = re.search(r"os error (\d+)", str(error))
+        if refused is None:
+            raise
+        raise OSError(int(refused[1]), os.strerror(int(refused[1]))) from error
+
+
+def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Each tensor on its own on the CPU: weights that share memory do not share it in a file."""
+    return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}

@@ -1,0 +1,69 @@
+"""`python -m trek.train.jobs.job_worker FOLDER`: what each process of a job runs. See `trek.train.jobs.job`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from trek.train.jobs.hang_report import WAITING, HangWatch
+from trek.train.jobs.job import PAYLOAD, RETURNED
+from trek.train.jobs.rank_outcome import RankOutcome
+from trek.world import World
+from trek.world.leaving import leave
+
+
+def main(folder: Path) -> int:
+    """Run the job's function on this rank; the exit code."""
+    world = World.from_env()
+    HangWatch(rank=world.rank, folder=folder)
+    try:
+        returned = _load(folder)(world)
+        if world.is_leader:
+            (folder / RETURNED).write_text(json.dumps(returned))
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raised is reported, and ends this process
+        outcome = RankOutcome.of_error(world.rank, error)
+        outcome.write(folder)
+        print(_shown(outcome), file=sys.stderr, flush=True)
+        return outcome.exit_code or 1
+    return 0
+
+
+def _shown(outcome: RankOutcome) -> str:
+    """What a person should see: of a rank that lost its peers one line, since the news is who they were."""
+    if outcome.where.startswith(WAITING):
+        return f"rank {outcome.rank} failed {outcome.where}: {outcome.message.splitlines()[0]}"
+    return outcome.traceback or outcome.message
+
+
+def _load(folder: Path) -> Any:
+    with (folder / PAYLOAD).open("rb") as file:
+        sys.path[:], sys.argv[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
+        function, origin = pickle.load(file)  # noqa: S301
+    _house(origin)
+    return function
+
+
+def _house(origin: Any) -> None:
+    """Put what travelled by value with `origin` into a module of its own name.
+
+    Whoever pickles one of those objects by its name, as the workers of a DataLoader do, then finds it.
+    """
+    while isinstance(origin, partial):
+        origin = origin.func
+    home = origin if hasattr(origin, "__name__") else type(origin)
+    if home.__module__ != "__main__" and home.__module__ in sys.modules:  # imported by name, as everything in it
+        return
+    module = sys.modules.setdefault(home.__module__, ModuleType(home.__module__))
+    for value in (home, *vars(home).values()):
+        travelled = getattr(value, "__globals__", {})
+        vars(module).update({name: one for name, one in travelled.items() if not name.startswith("__")})
+    vars(module)[home.__name__] = home
+
+
+if __name__ == "__main__":
+    leave(main(Path(sys.argv[1])))

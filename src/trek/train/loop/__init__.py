@@ -1,0 +1,1 @@
+"""The parts of the training loop: batches in, steps out, positions kept."""

@@ -1,0 +1,56 @@
+"""Schedule: at which positions something is due. Pure arithmetic over lengths and the data's size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trek.data.loaders import Loader
+from trek.errors import InputError
+from trek.train.length import Length
+from trek.train.loop.position import Position
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Due after every so many batches, or after every so many epochs; with neither, never."""
+
+    batches: int | None = None
+    epochs: int | None = None
+
+    @classmethod
+    def of(cls, period: Length | None, loader: Loader, *, records_per_epoch: int | None = None) -> Schedule:
+        """`period` for the data of `loader`. With `records_per_epoch`, an epoch is that many records."""
+        if period is None:
+            return cls()
+        if period.unit == "batches":
+            return cls(batches=period.count)
+        if period.unit == "epochs" and not records_per_epoch:
+            return cls(epochs=period.count)
+        if loader.batch_records is None:
+            raise InputError(f"a length of {period} needs data with a known batch size. Give it in batches.")
+        epoch_batches = math.ceil((records_per_epoch or 0) / loader.batch_records)
+        return cls(batches=period.to_batches(batch_records=loader.batch_records, epoch_batches=epoch_batches))
+
+    def is_due(self, position: Position) -> bool:
+        """Whether it is due where the run stands."""
+        if self.batches is not None:
+            return position.batches % self.batches == 0
+        return self.epochs is not None and position.epoch_batch == 0 and position.epoch % self.epochs == 0
+
+    def next_batch(self, position: Position) -> float:
+        """The next number of batches after which it is due in the middle of an epoch; infinity for never."""
+        return math.inf if self.batches is None else (position.batches // self.batches + 1) * self.batches
+
+    def is_reached(self, position: Position) -> bool:
+        """Whether a run of this length is over."""
+        if self.batches is not None:
+            return position.batches >= self.batches
+        return self.epochs is not None and position.epoch >= self.epochs
+
+    def progress(self, position: Position, *, epoch_batches: int | None) -> float:
+        """The share of a run of this length that is done; whole epochs only, where their length is unknown."""
+        if self.batches is not None:
+            return min(1.0, position.batches / self.batches)
+        partial = position.epoch_batch / epoch_batches if epoch_batches else 0.0
+        return min(1.0, (position.epoch + partial) / (self.epochs or 1))

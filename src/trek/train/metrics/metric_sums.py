@@ -1,0 +1,162 @@
+"""Sums of metrics by sample, kept on the device until somebody asks, then reduced over ranks in one message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
+import torch
+
+from trek.errors import InputError
+from trek.strategies import Strategy
+from trek.train.metrics.collectors import collected, give_back, unmoved
+
+Reduction = Literal["avg", "sum", "max", "min"]
+
+
+class MetricSums:
+    """Metric values of many batches, each with the number of samples it stands for.
+
+    Adding a value costs no device sync and no arithmetic: values are kept as they are until `reduce`.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[torch.Tensor | float]] = {}
+        self._weights: dict[str, list[int]] = {}
+        self._objects: dict[str, Any] = {}
+        self._owed: dict[str, list[Any]] = {}
+        """What objects held when the run was saved, until they are seen again."""
+
+    def __bool__(self) -> bool:
+        return bool(self._values or self._objects)
+
+    def add(self, metrics: Mapping[str, Any], *, num_samples: int) -> None:
+        """Take the metrics of one batch. A torchmetrics object stands for itself and is computed at `reduce`."""
+        for name, value in metrics.items():
+            if isinstance(value, torch.Tensor):
+                if value.numel() != 1:
+                    raise InputError(
+                        f"metric {name!r} must be a single number, got a tensor of shape {tuple(value.shape)}. "
+                        "Take its mean or sum, or use a reducer."
+                    )
+                value = value.detach()
+            elif hasattr(value, "compute") and hasattr(value, "reset"):
+                self._objects[name] = value
+                for content in self._owed.pop(name, ()):
+                    give_back(name, value, content)
+                continue
+            elif not isinstance(value, float):
+                value = _as_number(name, value)
+            try:
+                self._values[name].append(value)
+                self._weights[name].append(num_samples)
+            except KeyError:
+                self._values[name] = [value]
+                self._weights[name] = [num_samples]
+
+    @contextmanager
+    def standing_in(self, *, others: Iterable[Any] = ()) -> Iterator[None]:
+        """Put the objects and `others` back after a batch that must not count."""
+        known = list(self._objects.values())
+        with unmoved([*known, *others]):
+            yield
+        for metric in self._objects.values():
+            if all(metric is not one for one in known):  # first seen in this batch, which is all it holds
+                metric.reset()
+
+    def names(self) -> list[str]:
+        """Metrics that hold values."""
+        return list(self._values)
+
+    def reduce(self, strategy: Strategy, *, how: Mapping[str, Reduction] | None = None) -> dict[str, float]:
+        """The metrics over all samples of all ranks, as numbers; afterwards there are none.
+
+        `how` names those that are not averaged by sample. Every rank must hold the same names.
+        """
+        results = {name: float(metric.compute()) for name, metric in self._objects.items()}
+        for metric in self._objects.values():
+            metric.reset()
+        how = how or {}
+        unknown = sorted(set(how.values()) - set(get_args(Reduction)))
+        if unknown:
+            raise InputError(f"metrics are reduced by {', '.join(get_args(Reduction))}, not by {unknown[0]!r}.")
+        averaged = [name for name in self._values if how.get(name, "avg") in ("avg", "sum")]
+        results.update(self._reduce_sums(averaged, strategy, how))
+        for name in self._values:
+            op = how.get(name)
+            if op == "max" or op == "min":
+                results[name] = self._reduce_extreme(name, strategy, op)
+        self.clear()
+        return results
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values.clear()
+        self._weights.clear()
+        self._objects.clear()
+        self._owed.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has been added since the last `reduce`."""
+        return {
+            "values": {name: self._column(name) for name in self._values},
+            "weights": {name: list(weights) for name, weights in self._weights.items()},
+            "objects": {name: collected(metric) for name, metric in self._objects.items()},
+        }
+
+    def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Take over what several holders had; with none of them, know nothing."""
+        self.clear()
+        for state in states:
+            for name, column in state["values"].items():
+                self._values.setdefault(name, []).extend(column.unbind())
+                self._weights.setdefault(name, []).extend(state["weights"][name])
+            for name, content in state["objects"].items():
+                if content is not None:
+                    self._owed.setdefault(name, []).append(content)
+
+    def _column(self, name: str) -> torch.Tensor:
+        """All values of one metric, in float64 on the host."""
+        values = self._values[name]
+        try:
+            stacked = torch.stack(values)  # type: ignore[arg-type]  # the common case: all are tensors
+            return stacked.reshape(-1).to("cpu", torch.float64)
+        except (TypeError, RuntimeError):  # numbers among them, or of other shapes or devices
+            return torch.tensor([float(value) for value in values], dtype=torch.float64)
+
+    def _reduce_sums(self, names: list[str], strategy: Strategy, how: Mapping[str, Reduction]) -> dict[str, float]:
+        if not names:
+            return {}
+        sums = []
+        for name in names:
+            weights = torch.tensor(self._weights[name], dtype=torch.float64)
+            # A stand-in's value counts nothing, not even if it is NaN.
+            values = torch.where(weights > 0, self._column(name), 0.0)
+            if how.get(name) == "sum":
+                sums.append(torch.stack([values.sum(), torch.ones((), dtype=torch.float64)]))
+            else:
+                sums.append(torch.stack([values.dot(weights), weights.sum()]))
+        totals = strategy.reduce(torch.stack(sums)).tolist()
+        return {
+            name: total if how.get(name) == "sum" else (total / weight if weight else math.nan)
+            for name, (total, weight) in zip(names, totals, strict=True)
+        }
+
+    def _reduce_extreme(self, name: str, strategy: Strategy, op: Literal["max", "min"]) -> float:
+        counted = torch.tensor(self._weights[name]) > 0
+        values = self._column(name)[counted]
+        worst = -math.inf if op == "max" else math.inf
+        local = (values.max() if op == "max" else values.min()) if len(values) else torch.tensor(worst).double()
+        return float(strategy.reduce(local, op))
+
+
+def _as_number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"metric {name!r} must be a number, got {type(value).__name__}. Return a scalar tensor, a float, or a "
+            "torchmetrics object."
+        ) from None

@@ -1,0 +1,64 @@
+"""What a trial's process makes of its assignment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trek.client.models import Assignment
+from trek.errors import InputError
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.settings import session_settings
+from trek.experiments.trial_process import TrialProcess
+from trek.train.length import batches, epochs
+
+RAW: dict[str, Any] = {
+    "entrypoint": "a:B",
+    "searcher": {"name": "single", "metric": "error", "max_steps": 2, "smaller_is_better": False},
+}
+
+
+def settings(validation_period: dict[str, int] | None = None, **changes: Any) -> Any:
+    config = ExperimentConfig.parse({**RAW, **changes})
+    assignment = Assignment(
+        trial_id=1,
+        experiment_id=1,
+        run=1,
+        config=config.normal_form(),
+        hparams={},
+        seed=7,
+        length={"batches": 200},
+        validation_period=validation_period,
+        archive="",
+        checkpoint_dir="",
+        name="x",
+    )
+    return session_settings(config, assignment)
+
+
+def test_the_config_becomes_settings() -> None:
+    made = settings(
+        {"batches": 50},
+        resources={"slots_per_trial": 2},
+        optimizations={"aggregation_frequency": 4, "clip_norm": 1.5, "mixed_precision": "O1"},
+        checkpoint_storage={"save_trial_best": 3, "save_trial_latest": 2},
+        scheduling_unit=25,
+    )
+    assert (made.max_length, made.validation_period, made.checkpoint_period) == (batches(200), batches(50), None)
+    assert (made.strategy, made.precision, made.accumulate, made.clip_norm) == ("ddp", "bf16", 4, 1.5)
+    assert (made.metric, made.smaller_is_better, made.seed) == ("error", False, 7)
+    assert (made.keep_best, made.keep_last, made.report_period) == (3, 2, 25)
+
+
+def test_the_policy_all_saves_as_often_as_it_validates() -> None:
+    assert settings({"batches": 50}, checkpoint_policy="all").checkpoint_period == batches(50)
+    assert settings(checkpoint_policy="all").checkpoint_period == epochs(1)
+    assert settings(min_checkpoint_period=10, checkpoint_policy="all").checkpoint_period == batches(1000), (
+        "in steps of 100"
+    )
+
+
+def test_a_process_that_trek_did_not_start_is_told_so() -> None:
+    with pytest.raises(InputError, match="TREK_TRIAL_ID is not set"):
+        TrialProcess.from_env({})
