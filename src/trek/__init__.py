@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from trek.train.finders import find_batch_size, find_learning_rate
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
-    from trek.train.loop.profiling import ProfileSettings
+    from trek.train.loggers.base import Logger
     from trek.train.metrics.reducers import Reducer
     from trek.train.run import run
+    from trek.train.settings import ProfileSettings, TrainSettings
     from trek.train.traveler import Traveler
-    from trek.train.trial import Trial, TrialContext
+    from trek.train.trial import Trial, TrialContext, reset_parameters
     from trek.world import World
 
 # name -> the module that holds it, or that it is
@@ -42,8 +43,10 @@ _HOMES = {
     "EarlyStopping": "trek.train.callbacks.early_stopping",
     "Experiment": "trek.experiments.experiment",
     "Flow": "trek.flow",
-    "ProfileSettings": "trek.train.loop.profiling",
+    "Logger": "trek.train.loggers.base",
+    "ProfileSettings": "trek.train.settings",
     "Reducer": "trek.train.metrics.reducers",
+    "TrainSettings": "trek.train.settings",
     "Traveler": "trek.train.traveler",
     "Trial": "trek.train.trial",
     "TrialContext": "trek.train.trial",
@@ -58,6 +61,7 @@ _HOMES = {
     "fit": "trek.train.fit",
     "hparams": "trek.experiments.hparams",
     "records": "trek.train.length",
+    "reset_parameters": "trek.train.trial",
     "run": "trek.train.run",
     "search": "trek.search",
 }
@@ -71,8 +75,10 @@ __all__ = [
     "Experiment",
     "Flow",
     "InvalidHP",
+    "Logger",
     "ProfileSettings",
     "Reducer",
+    "TrainSettings",
     "Traveler",
     "TrekError",
     "Trial",
@@ -89,6 +95,7 @@ __all__ = [
     "fit",
     "hparams",
     "records",
+    "reset_parameters",
     "run",
     "search",
 ]

@@ -56,6 +56,11 @@ def test_n_processes_equal_one_with_the_same_global_batch(workers: int) -> None:
             assert row == pytest.approx(expected, rel=1e-9)
 
 
+def test_three_processes_share_a_batch_of_16_whole() -> None:
+    hparams = {"global_batch_size": 16, "rows": 50}
+    assert_close(fit(workers=3, hparams=hparams), fit(workers=1, hparams=hparams))
+
+
 def test_accumulation_over_uneven_groups_is_exact_on_two_processes() -> None:
     assert_close(fit(workers=2, accumulate=4), fit(workers=1, accumulate=4))
 

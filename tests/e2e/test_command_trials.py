@@ -70,6 +70,61 @@ def test_a_paused_and_scaled_loop_goes_on_where_it_was(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
+    ("max_length", "batches", "validated"),
+    [({"batches": 11}, 11, [8, 11]), ({"records": 350}, 11, [8, 11]), ({"epochs": 1}, 8, [8])],
+    ids=["batches", "records", "epochs"],
+)
+@pytest.mark.parametrize("program", ["train.py", "fit.py"])
+def test_the_experiment_decides_how_far_a_program_trains(
+    shell: Shell, program: str, max_length: dict[str, int], batches: int, validated: list[int]
+) -> None:
+    hparams = {"lr": 0.05, "global_batch_size": 32}
+    details = create(shell, entrypoint=f"python {program}", max_length=max_length, hyperparameters=hparams)
+    trial = details["trials"][0]
+    assert (details["state"], trial["batches"], trial["progress"]) == ("completed", batches, 1.0)
+    assert shell.json("checkpoint", "describe", trial["checkpoint"])["batches"] == batches
+    if program == "fit.py":  # the Trainer validates the end of every run; a loop of one's own need not
+        points = shell.json("trial", "metrics", str(trial["id"]), "--group", "validation")
+        assert [point["batches"] for point in points] == validated
+
+
+def test_a_fit_in_a_program_that_is_killed_goes_on_from_its_checkpoint(shell: Shell) -> None:
+    hparams = {"deed": "die once", "global_batch_size": 32}
+    details = create(shell, entrypoint="python fit.py", hyperparameters=hparams)
+    trial = details["trials"][0]
+    assert (details["state"], trial["restarts"], trial["batches"]) == ("completed", 1, 24)
+    training = shell.json("trial", "metrics", str(trial["id"]), "--group", "training")
+    assert [point["batches"] for point in training] == [8, 16, 24], "the first epoch was not trained again"
+
+
+def test_a_fit_in_a_program_stops_when_it_is_paused_and_goes_on(shell: Shell) -> None:
+    hparams = {"sleep_s": 0.2, "global_batch_size": 32}
+    created = create(
+        shell, "--no-follow", entrypoint="python fit.py", max_length={"batches": 30}, hyperparameters=hparams
+    )
+    number = str(created["id"])
+    wait_until(lambda: shell.experiment(number)["trials"][0]["batches"] >= 8)
+    assert shell.run("experiment", "pause", number).returncode == 0
+    assert shell.experiment(number)["state"] == "paused"
+    shell.run("experiment", "activate", number)
+    wait_until(lambda: shell.experiment(number)["state"] == "completed")
+    found = shell.experiment(number)["trials"][0]
+    assert (found["run"], found["restarts"], found["batches"]) == (2, 0, 30)
+
+
+def test_what_a_config_says_of_training_takes_the_place_of_the_programs_own(shell: Shell) -> None:
+    training = {"loggers": ["csv"], "accumulate": 2, "profile": {"first": 1, "last": 2}}
+    details = create(shell, entrypoint="python fit.py", hyperparameters={"global_batch_size": 32}, training=training)
+    trial = details["trials"][0]
+    logs = [line["text"] for line in shell.json("trial", "logs", str(trial["id"]))]
+    assert details["state"] == "completed"
+    assert any("the trace of batches 1 to 2 is in" in line for line in logs)
+    assert {path.name for path in (shell.home / "trials").rglob("*") if path.suffix in (".csv", ".json")} >= {
+        "training.csv", "validation.csv", "profile.json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("deed", "failure", "words"),
     [
         ("raise", "user", "ZeroDivisionError: the user's own mistake"),

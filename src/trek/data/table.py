@@ -416,7 +416,7 @@ class Table:
 
     def batches(
         self,
-        batch_size: int,
+        global_batch_size: int,
         *,
         shuffle: bool = False,
         seed: int = 0,
@@ -426,7 +426,7 @@ class Table:
         epoch: int = 0,
         prefetch: int = 0,
     ) -> Batches:
-        """Batches of tensors for training, a tuple of the columns each; `batch_size` is that of all ranks together.
+        """Batches of tensors for training, a tuple of the columns each; `world` shares out each global batch.
 
         Rows are named by global index: every rank has the same number of batches, no row comes twice, none is lost.
         `prefetch` batches are made ahead by a thread. See `Batches` for resuming, and for how long training waited.
@@ -438,7 +438,7 @@ class Table:
         table = self.select(*columns) if columns else self
         return Batches(
             table,
-            batch_size,
+            global_batch_size,
             shuffle=shuffle,
             seed=seed,
             world=world or World(),

@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trek.experiments.config_checks import check_config
 from trek.experiments.config_errors import Problem, translate
 from trek.experiments.config_merging import laid_over
-from trek.experiments.config_spelling import respell_config
+from trek.experiments.config_spelling import respell_config, respell_training
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
-from trek.search.searcher_settings import AnySearcherSettings, LengthSetting
+from trek.search.searcher_settings import AnySearcherSettings
+from trek.train.settings import TrainSettings
 
 
 class Section(BaseModel):
@@ -46,14 +47,14 @@ class CheckpointStorage(Section):
     save_experiment_best: int = Field(default=0, ge=0)
     save_trial_best: int = Field(default=1, ge=0)
     save_trial_latest: int = Field(default=1, ge=0)
+    save_trial_every: int | None = Field(default=None, ge=1)
+    """Also keep each checkpoint whose number of batches is a multiple of this."""
 
 
 class Optimizations(Section):
-    """How gradients are made."""
+    """Accepted so that configs which have it still run; `training` says how gradients are made."""
 
-    aggregation_frequency: int = Field(default=1, ge=1)
     average_aggregated_gradients: bool = True
-    clip_norm: float | None = Field(default=None, gt=0)
     gradient_compression: bool = False
 
 
@@ -112,17 +113,12 @@ class ExperimentConfig(Section):
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     searcher: AnySearcherSettings
     resources: Resources = Resources()
-    strategy: Literal["solo", "ddp", "fsdp", "ps"] | None = None
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    training: TrainSettings = TrainSettings()
+    """How to train: the settings of `trek.fit`."""
     max_restarts: int = Field(default=5, ge=0)
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
-    min_validation_period: LengthSetting | None = None
-    min_checkpoint_period: LengthSetting | None = None
-    scheduling_unit: int = Field(default=100, ge=1)
-    records_per_epoch: int | None = Field(default=None, ge=1)
     optimizations: Optimizations = Optimizations()
-    perform_initial_validation: bool = False
     reproducibility: Reproducibility = Reproducibility()
     profiling: Profiling = Profiling()
     environment: Environment = Environment()
@@ -140,14 +136,12 @@ class ExperimentConfig(Section):
         assert isinstance(self.entrypoint, str)
         return self.entrypoint
 
-    @property
-    def effective_strategy(self) -> str:
-        """The strategy asked for; without one, ddp for several slots and solo for one."""
-        return self.strategy or ("ddp" if self.resources.slots_per_trial > 1 else "solo")
-
     def normal_form(self) -> dict[str, Any]:
         """Plain JSON in today's spelling; reading it gives this config again."""
-        return self.model_dump(mode="json", exclude_none=True)
+        normal = self.model_dump(mode="json", exclude_none=True)
+        # Only what was written: for a command, that is what takes the place of the program's own settings.
+        normal["training"] = self.training.model_dump(mode="json", exclude_unset=True)
+        return normal
 
     def warnings(self) -> list[str]:
         """Settings that are accepted and have no effect."""
@@ -162,24 +156,8 @@ class ExperimentConfig(Section):
             "optimizations.gradient_compression": self.optimizations.gradient_compression,
             "optimizations.average_aggregated_gradients: false": not self.optimizations.average_aggregated_gradients,
             "checkpoint_policy: none": self.checkpoint_policy == "none",
-            **self._ignored_by_commands(),
         }
         return [f"{key} has no effect." for key, is_set in ignored.items() if is_set]
-
-    def _ignored_by_commands(self) -> dict[str, bool]:
-        """What a command's own loop decides."""
-        is_command = self.command is not None
-        return {
-            f"{key} (of a command)": is_command and is_set
-            for key, is_set in {
-                "strategy": self.strategy is not None,
-                "precision": self.precision != "fp32",
-                "optimizations": self.optimizations != Optimizations(),
-                "min_validation_period": self.min_validation_period is not None,
-                "records_per_epoch": self.records_per_epoch is not None,
-                "perform_initial_validation": self.perform_initial_validation,
-            }.items()
-        }
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, name: str = "config") -> Self:
@@ -203,7 +181,7 @@ class ExperimentConfig(Section):
         """From a YAML file, laid over the template `below`, with `key=value` overrides applied."""
         source = read_yaml(path, environ=environ)
         if below is not None:
-            source.data = laid_over(below, source.data)
+            source.data = laid_over(respell_training(below), respell_training(source.data))
         for setting in overrides:
             source.override(setting)
         return cls._from_source(source)

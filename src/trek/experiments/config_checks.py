@@ -10,12 +10,24 @@ from pydantic import ValidationError
 from trek.errors import ConfigError
 from trek.experiments.config_errors import Problem, parameter_problem
 from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
+from trek.strategies.registry import STRATEGIES
+from trek.train.loggers.registry import LOGGERS
 
 if TYPE_CHECKING:
     from trek.experiments.config import ExperimentConfig
 
 _ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MAX_GRID = 100_000
+DECIDED_ELSEWHERE = {
+    "max_length": "searcher.max_length",
+    "seed": "reproducibility.experiment_seed",
+    "metric": "searcher.metric",
+    "smaller_is_better": "searcher.smaller_is_better",
+    "keep_best": "checkpoint_storage.save_trial_best",
+    "keep_last": "checkpoint_storage.save_trial_latest",
+    "keep_every": "checkpoint_storage.save_trial_every",
+}
+"""Settings of training that an experiment has in other sections."""
 
 
 def check_config(config: ExperimentConfig) -> None:
@@ -24,6 +36,7 @@ def check_config(config: ExperimentConfig) -> None:
     _check_space(config)
     _check_batch_size(config)
     _check_resources(config)
+    _check_training(config)
     _check_lengths(config)
     _check_log_policies(config)
     if config.checkpoint_storage.type == "directory" and not config.checkpoint_storage.path:
@@ -94,16 +107,23 @@ def _check_resources(config: ExperimentConfig) -> None:
             ("resources", "max_slots"),
             f"resources.max_slots {most} is below slots_per_trial {slots}, so no trial could ever start. Raise it.",
         )
-    if config.strategy == "solo" and slots > 1:
-        raise Problem(
-            ("strategy",), f"strategy 'solo' is for one process, but slots_per_trial is {slots}. Use strategy 'ddp'."
-        )
-    if config.strategy == "fsdp" and slots < 2:
-        raise Problem(
-            ("strategy",),
-            f"strategy 'fsdp' needs at least 2 processes, got {slots}. "
-            "Set resources.slots_per_trial to 2 or more, or use strategy 'solo'.",
-        )
+
+
+def _check_training(config: ExperimentConfig) -> None:
+    for name, place in DECIDED_ELSEWHERE.items():
+        if name in config.training.model_fields_set:
+            raise Problem(("training", name), f"'training.{name}' is set by {place}. Remove it, and set that instead.")
+    strategy = config.training.strategy
+    if strategy is not None:
+        try:
+            STRATEGIES.load(strategy).check_workers(config.resources.slots_per_trial)
+        except ConfigError as error:
+            raise Problem(("training", "strategy"), str(error)) from None
+    for name in config.training.loggers:
+        try:
+            LOGGERS.check(name)
+        except ConfigError as error:
+            raise Problem(("training", "loggers"), str(error)) from None
 
 
 def _check_lengths(config: ExperimentConfig) -> None:

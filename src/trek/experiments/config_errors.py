@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from trek.errors import ConfigError
-from trek.experiments.config_spelling import OLD_KEYS
+from trek.experiments.config_spelling import OLD_KEYS, written_path
 from trek.experiments.yaml_source import YamlSource
 from trek.search.searcher_settings import OLD_KEYS as OLD_SEARCHER_KEYS
 from trek.search.searcher_settings import OLD_NAMES, SETTINGS
@@ -40,7 +40,7 @@ class Problem(Exception):
 
     def as_error(self, source: YamlSource) -> ConfigError:
         """The error a user sees."""
-        return ConfigError(f"{source.at(self.path)}: {self}")
+        return ConfigError(f"{source.at(written_path(self.path, source.lines))}: {self}")
 
 
 def translate(error: ValidationError, *, source: YamlSource, root: type[BaseModel], at: Loc = ()) -> ConfigError:
@@ -49,10 +49,10 @@ def translate(error: ValidationError, *, source: YamlSource, root: type[BaseMode
         error.errors(include_url=False),
         key=lambda problem: (
             _RANKS.get(problem["type"], 2),
-            source.line((*at, *_without_tags(problem["loc"]))) or math.inf,
+            source.line(written_path((*at, *_without_tags(problem["loc"])), source.lines)) or math.inf,
         ),
     )
-    path = (*at, *_without_tags(first["loc"]))
+    path = written_path((*at, *_without_tags(first["loc"])), source.lines)
     if first["type"] == "union_tag_invalid":
         path = (*path, "name")
     more = f" ({len(others)} more after this one.)" if others else ""

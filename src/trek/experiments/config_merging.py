@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trek.errors import InputError
+from trek.experiments.config_spelling import canonical_path, respell_training
 from trek.search.searcher_settings import OLD_LENGTHS, UNITS
 
 _LENGTHS = {"max_length", *OLD_LENGTHS}
@@ -33,12 +34,12 @@ def _is_choice(key: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> 
 
 
 def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with keys set that are named by dotted paths."""
-    changed = copy.deepcopy(dict(config))
+    """`config` with keys set that are named by dotted paths, in any accepted spelling."""
+    changed = respell_training(config)
     for dotted, value in changes.items():
-        keys = dotted.split(".")
-        if not all(keys):
-            raise InputError(f"{dotted!r} names no key of a config. Write such as searcher.max_trials.")
+        if not all(dotted.split(".")):
+            raise InputError(f"{dotted!r} is not the path of a config key. Write one such as searcher.max_trials.")
+        keys = canonical_path(tuple(dotted.split(".")))
         inner = changed
         for key in keys[:-1]:
             _drop_other_spellings(inner, key)

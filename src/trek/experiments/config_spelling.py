@@ -13,13 +13,29 @@ from trek.search.space import TYPES
 
 # Known by an older name: shown as near matches too.
 OLD_KEYS: dict[tuple[str, ...], set[str]] = {
-    (): {"batches_per_step"},
+    (): {
+        "batches_per_step", "strategy", "precision", "scheduling_unit", "min_validation_period",
+        "min_checkpoint_period", "records_per_epoch", "perform_initial_validation",
+    },
     ("checkpoint_storage",): {"host_path", "storage_path", "container_path", "bucket", "container", "prefix"},
-    ("optimizations",): {"mixed_precision"},
+    ("optimizations",): {"mixed_precision", "aggregation_frequency", "clip_norm"},
+}  # fmt: skip
+TRAINING: dict[tuple[str, ...], str] = {
+    ("strategy",): "strategy",
+    ("precision",): "precision",
+    ("scheduling_unit",): "report_period",
+    ("min_validation_period",): "validation_period",
+    ("min_checkpoint_period",): "checkpoint_period",
+    ("records_per_epoch",): "records_per_epoch",
+    ("perform_initial_validation",): "initial_validation",
+    ("optimizations", "aggregation_frequency"): "accumulate",
+    ("optimizations", "clip_norm"): "clip_norm",
 }
+"""Other places where settings of `training` may be written."""
 _ONE_NAME = re.compile(r"[\w.]*(:\w*)*")
 """Meant as module:Class, whether it is one or not."""
-_PERIODS = ("min_validation_period", "min_checkpoint_period")
+_PERIODS = ("validation_period", "checkpoint_period")
+_PROFILED_BATCHES = 10
 _STORAGE_TYPES = {"shared_fs": "directory", "local": "directory"}
 _CLOUDS = {"s3": "s3", "gcs": "gs", "gs": "gs", "azure": "abfs"}
 """Kinds of storage that are named by a bucket, and the scheme of their URLs."""
@@ -33,14 +49,50 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not new.get("name") and isinstance(new.get("description"), str) and new["description"].strip():
         new["name"] = new["description"].strip()[:200]
     _respell_entrypoint(new)
+    _respell_precision(new)
+    new = respell_training(new)
     _respell_lengths(new)
     _respell_storage(new)
-    _respell_precision(new)
+    _respell_profiling(new)
     _respell_environment(new)
     _respell_policies(new)
     if isinstance(new.get("hyperparameters"), Mapping):
         new["hyperparameters"] = _bare_constants(new["hyperparameters"])
     return new
+
+
+def respell_training(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` with the settings of `training` that are written elsewhere moved there.
+
+    One that is written in both places, differently, stays for validation to refuse.
+    """
+    new = copy.deepcopy(dict(raw))
+    for old, name in TRAINING.items():
+        holder = new
+        for key in old[:-1]:
+            holder = holder.get(key) if isinstance(holder, dict) else None  # type: ignore[assignment]
+        if not isinstance(holder, dict) or old[-1] not in holder:
+            continue
+        training = new.setdefault("training", {})
+        if isinstance(training, dict) and training.get(name, holder[old[-1]]) == holder[old[-1]]:
+            training[name] = holder.pop(old[-1])
+    return new
+
+
+def canonical_path(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Where today's spelling has the key at `path`."""
+    for old, name in TRAINING.items():
+        if path[: len(old)] == old:
+            return ("training", name, *path[len(old) :])
+    return path
+
+
+def written_path(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
+    """Where the file whose keys have `lines` wrote the key that today's spelling has at `path`."""
+    for old, name in TRAINING.items():
+        if path[:2] == ("training", name) and path[:2] not in lines and old in lines:
+            return (*old, *path[2:])
+    return path
 
 
 def _respell_entrypoint(new: dict[str, Any]) -> None:
@@ -54,7 +106,9 @@ def _respell_entrypoint(new: dict[str, Any]) -> None:
 
 
 def _respell_lengths(new: dict[str, Any]) -> None:
-    unit = new.get("scheduling_unit", 100)
+    written = new.get("training")
+    training: dict[str, Any] = written if isinstance(written, dict) else {}
+    unit = training.get("report_period", 100)
     batches_per_step = unit if isinstance(unit, int) and not isinstance(unit, bool) and unit > 0 else 100
     searcher = new.get("searcher")
     counts_steps = False
@@ -62,13 +116,28 @@ def _respell_lengths(new: dict[str, Any]) -> None:
         counts_steps = "max_steps" in searcher or "steps_per_round" in searcher
         new["searcher"] = respell(searcher, batches_per_step=batches_per_step)
     for key in _PERIODS:
-        period = new.get(key)
+        period = training.get(key)
         if isinstance(period, int) and not isinstance(period, bool):
             if period == 0:
-                new.pop(key)
+                training.pop(key)
             else:
                 # A config whose searcher counts steps counts its periods in steps too.
-                new[key] = {"batches": period * (batches_per_step if counts_steps else 1)}
+                training[key] = {"batches": period * (batches_per_step if counts_steps else 1)}
+
+
+def _respell_profiling(new: dict[str, Any]) -> None:
+    """`profiling` of some batches as a trace of them; with no end, of a few."""
+    profiling = new.get("profiling")
+    if not isinstance(profiling, dict) or profiling.get("enabled") is not True:
+        return
+    begin, end = profiling.get("begin_on_batch") or 1, profiling.get("end_after_batch")
+    if not isinstance(begin, int) or not isinstance(end, int | None):
+        return
+    last = end if end is not None else begin + _PROFILED_BATCHES - 1
+    training = new.setdefault("training", {})
+    if isinstance(training, dict):
+        training.setdefault("profile", {"first": begin, "last": last})
+        new.pop("profiling")
 
 
 def _respell_storage(new: dict[str, Any]) -> None:
@@ -110,7 +179,9 @@ def _respell_precision(new: dict[str, Any]) -> None:
     if isinstance(optimizations, dict) and "mixed_precision" in optimizations:
         wanted = optimizations.pop("mixed_precision")
         if wanted not in (None, False, "O0"):
-            new.setdefault("precision", "bf16")
+            training = new.get("training")
+            if "precision" not in new and not (isinstance(training, dict) and "precision" in training):
+                new["precision"] = "bf16"
 
 
 def _respell_environment(new: dict[str, Any]) -> None:

@@ -9,19 +9,17 @@ import atexit
 import os
 import signal
 import threading
+from pathlib import Path
 
 from trek.client.models import Assignment
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.exit_report import leave_word_of_errors
-from trek.experiments.settings import session_settings, start_of
 from trek.experiments.trial_process import TrialProcess
-from trek.train.checkpointing.keeping import KeepPolicy
+from trek.experiments.trial_settings import decided, start_of
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
-from trek.train.loop.schedule import Schedule
 from trek.train.loop.stopping import StopRequest
-from trek.train.metrics.goal import Goal
 from trek.train.trial_host import TrialHost
 from trek.world import World
 
@@ -48,29 +46,25 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
     atexit.register(_leave_word, place, world.rank, stop)
     leave_word_of_errors()
     _stop_on_sigterm(stop)
-    return _host(config, assignment, loggers)
+    return _host(config, assignment, folder=place.folder, loggers=loggers)
 
 
-def _host(config: ExperimentConfig, assignment: Assignment, loggers: list[Logger]) -> TrialHost:
-    settings = session_settings(config, assignment)
+def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, loggers: list[Logger]) -> TrialHost:
+    """What the experiment decides, and what its config says of training in so many words; the rest is the program's.
+
+    A loop of the program's own does not validate through Trek, so its checkpoints come by the epoch.
+    """
+    settings = {name: getattr(config.training, name) for name in config.training.model_fields_set}
+    settings |= decided(config, assignment)
+    if settings["checkpoint_period"] is None:
+        settings["checkpoint_period"] = Length(1, "epochs")
     return TrialHost(
-        length=_schedule(settings.max_length, assignment),
-        seed=settings.seed,
+        settings=settings,
+        folder=folder,
         checkpoint_dir=assignment.checkpoint_dir,
-        checkpoint_period=settings.checkpoint_period or Length(1, "epochs"),
-        keep=KeepPolicy(best=settings.keep_best, last=settings.keep_last),
-        goal=Goal(settings.metric, settings.smaller_is_better),
         resume=start_of(assignment),
         loggers=loggers,
     )
-
-
-def _schedule(length: Length, assignment: Assignment) -> Schedule:
-    """Records are counted in batches of the trial's global_batch_size, which a length in records needs."""
-    if length.unit == "epochs":
-        return Schedule(epochs=length.count)
-    size = int(assignment.hparams.get("global_batch_size", 1))
-    return Schedule(batches=length.to_batches(batch_records=size, epoch_batches=None))
 
 
 def _leave_word(place: TrialProcess, rank: int, stop: StopRequest) -> None:

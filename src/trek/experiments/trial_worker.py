@@ -71,7 +71,7 @@ def _train(
 ) -> Outcome:
     # These load torch, which a command may do without.
     from trek.experiments.entrypoint import load_entrypoint
-    from trek.experiments.settings import session_settings, start_of
+    from trek.experiments.trial_settings import start_of, trial_settings
     from trek.train.session import train_trial
 
     with ExitStack() as stack:
@@ -80,9 +80,10 @@ def _train(
         return (train or train_trial)(
             trial_class,
             hparams=assignment.hparams,
-            settings=session_settings(config, assignment),
+            settings=trial_settings(config, assignment),
             world=world,
             checkpoint_dir=assignment.checkpoint_dir,
+            folder=place.folder,
             data=config.data,
             experiment_config=assignment.config,
             experiment_id=assignment.experiment_id,

@@ -7,16 +7,13 @@ of the global batch, however unevenly ranks share it.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
-from trek.errors import ConfigError
 from trek.strategies.naming import by_name, by_place, parameter_names
 from trek.world import World
 
@@ -29,6 +26,11 @@ class Strategy(ABC):
     name: ClassVar[str]
     saves_held_gradients: ClassVar[bool] = True
     """Whether gradients half way through a group are in the parameters, where a checkpoint finds them."""
+
+    @classmethod
+    def check_workers(cls, num_workers: int) -> None:
+        """Raise `ConfigError` if this strategy cannot work with so many processes."""
+        del num_workers  # most work with any number
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -56,6 +58,10 @@ class Strategy(ABC):
 
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027
         """Make gradients global, where backward itself did not."""
+
+    def step(self, optimizer: torch.optim.Optimizer, apply: Callable[[torch.optim.Optimizer], None]) -> None:
+        """Apply global gradients: `apply` steps the optimizer in this process, which is where most strategies do it."""
+        apply(optimizer)
 
     def sync_buffers(self, model: nn.Module) -> None:  # noqa: B027
         """Give every rank the leader's buffers (running statistics), before they are used or saved."""
@@ -103,23 +109,3 @@ class Strategy(ABC):
         if model is not None:
             state = by_place(state, parameter_names(self.unwrap_model(model), optimizer))
         optimizer.load_state_dict(state)
-
-
-_STRATEGIES = {
-    "solo": "trek.strategies.solo:Solo",
-    "ddp": "trek.strategies.ddp:DDP",
-    "fsdp": "trek.strategies.fsdp:FSDP",
-}
-
-
-def open_strategy(name: str, world: World, **settings: Any) -> Strategy:
-    """The Strategy called `name`, for `world`."""
-    if name not in _STRATEGIES:
-        raise ConfigError(f"strategy {name!r} does not exist. Use one of: {', '.join(sorted(_STRATEGIES))}.")
-    module, _, attribute = _STRATEGIES[name].partition(":")
-    kind: type[Strategy] = getattr(importlib.import_module(module), attribute)
-    unknown = sorted(set(settings) - set(inspect.signature(kind).parameters))
-    if unknown:
-        known = ", ".join(p for p in inspect.signature(kind).parameters if p != "world") or "none"
-        raise ConfigError(f"strategy {name!r} has no option {', '.join(unknown)}. Its options: {known}.")
-    return kind(world, **settings)

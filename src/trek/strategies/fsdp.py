@@ -36,14 +36,18 @@ class FSDP(CollectiveStrategy):
     name = "fsdp"
     saves_held_gradients = False
 
+    @classmethod
+    def check_workers(cls, num_workers: int) -> None:
+        """At least two processes: one has nobody to share with."""
+        if num_workers < 2:
+            raise ConfigError(
+                f"strategy 'fsdp' needs at least 2 processes, got {num_workers}. "
+                "Set resources.slots_per_trial (or workers) to 2 or more, or use strategy 'solo'."
+            )
+
     def __init__(
         self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0, shard_bytes: int = _SHARD_BYTES
     ) -> None:
-        if not world.is_distributed:
-            raise ConfigError(
-                f"strategy 'fsdp' needs at least 2 processes, got {world.size}. "
-                "Set resources.slots_per_trial (or workers) to 2 or more, or use strategy 'solo'."
-            )
         super().__init__(world, backend=backend, timeout_s=timeout_s)
         self._shard_bytes = shard_bytes
 

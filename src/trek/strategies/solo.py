@@ -8,7 +8,6 @@ import torch
 
 from trek.errors import ConfigError
 from trek.strategies.base import ReduceOp, Strategy
-from trek.world import World
 
 
 class Solo(Strategy):
@@ -16,13 +15,13 @@ class Solo(Strategy):
 
     name = "solo"
 
-    def __init__(self, world: World) -> None:
-        if world.is_distributed:
+    @classmethod
+    def check_workers(cls, num_workers: int) -> None:
+        """One process: several would train apart from each other."""
+        if num_workers > 1:
             raise ConfigError(
-                f"strategy 'solo' trains one replica, but this world has {world.size} processes, which would train "
-                "apart from each other. Use strategy 'ddp', or one worker."
+                f"strategy 'solo' trains one replica, got {num_workers} processes. Use strategy 'ddp', or one worker."
             )
-        super().__init__(world)
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
         """The share of this batch among those whose gradients are accumulated."""

@@ -5,17 +5,54 @@ parser = trek.arguments.add_learn_args(ArgumentParser(), {"learning_rate": 1e-3}
 args = parser.parse_args()                                                        # or on the command line: --lr 1e-3
 args.lr = 1e-3                                                                    # or fixed afterwards
 trek.run(train, args, **trek.arguments.settings(args))
+
+Options that are settings of training are made from `TrainSettings`: their type, default and help are written there.
 """
 
 from __future__ import annotations
 
+import types
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from trek.errors import InputError
+from trek.strategies.registry import STRATEGIES
+from trek.train.settings import TrainSettings
 
 _Options = dict[str, dict[str, Any]]
+
+_OWN_NAMES = {"show_progress": "progress"}
+"""Settings whose option has another name."""
+_OF_LEARNING = ("precision", "accumulate", "clip_norm", "clip_value", "ema_decay", "seed")
+_OF_PROCESSES = ("strategy",)
+_OF_RUNS = ("show_progress", "report_period", "compile", "deterministic", "keep_best", "keep_last")
+
+
+def _option(name: str) -> dict[str, Any]:
+    """The option of one setting."""
+    field = TrainSettings.model_fields[name]
+    kind = _plain_type(field.annotation)
+    option: dict[str, Any] = {"default": field.default, "dest": name, "help": str(field.description).rstrip(".")}
+    if name == "strategy":
+        return {**option, "choices": STRATEGIES.names()}
+    if kind is bool:
+        return {**option, "action": BooleanOptionalAction}
+    if get_origin(kind) is Literal:
+        return {**option, "choices": list(get_args(kind))}
+    return {**option, "type": kind}
+
+
+def _plain_type(annotation: Any) -> Any:
+    """`int` of `Annotated[int, …] | None`."""
+    while get_origin(annotation) in (Annotated, Union, types.UnionType):
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _options(names: tuple[str, ...]) -> _Options:
+    return {_OWN_NAMES.get(name, name): _option(name) for name in names}
+
 
 _LEARN: _Options = {
     "epochs": {"type": int, "default": 5, "help": "passes over the training data"},
@@ -24,10 +61,7 @@ _LEARN: _Options = {
     "weight_decay": {"type": float, "default": 0.0, "help": "weight decay"},
     "betas": {"type": float, "nargs": 2, "default": (0.9, 0.999), "help": "Adam's betas"},
     "eps": {"type": float, "default": 1e-8, "help": "Adam's eps"},
-    "precision": {"choices": ["fp32", "bf16", "fp16"], "default": "fp32", "help": "what the forward pass computes in"},
-    "accumulate": {"type": int, "default": 1, "help": "batches whose gradients make one step"},
-    "clip_norm": {"type": float, "default": None, "help": "largest norm of a gradient"},
-    "seed": {"type": int, "default": 0, "help": "seed of everything random"},
+    **_options(_OF_LEARNING),
 }
 _DDP: _Options = {
     "workers": {
@@ -36,21 +70,21 @@ _DDP: _Options = {
         "help": "processes; by default one per GPU, or one",
         "aliases": ["--gpus"],
     },
-    "strategy": {"choices": ["solo", "ddp", "fsdp"], "default": None, "help": "how processes keep together"},
     "num_workers": {"type": int, "default": 0, "help": "processes that load data, for each training process"},
     "find_unused_parameters": {"action": BooleanOptionalAction, "default": False, "help": "allow unused parameters"},
+    **_options(_OF_PROCESSES),
 }
 _RUN: _Options = {
     "name": {"type": str, "default": None, "help": "name of the run, and of its folder"},
     "resume": {"type": str, "default": None, "help": "a checkpoint folder, or 'latest' of the run's name"},
-    "progress": {"action": BooleanOptionalAction, "default": True, "help": "draw a progress bar"},
+    **_options(_OF_RUNS),
 }
-
-_SETTINGS = ("precision", "accumulate", "clip_norm", "seed", "workers", "strategy", "name", "resume")
+_OF_THE_CALL = ("workers", "name", "resume")
+"""Arguments of `trek.run` that are not settings of training."""
 
 
 def add_learn_args(parser: ArgumentParser, defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """Epochs, batch size, optimizer, precision, seed."""
+    """Epochs, batch size, optimizer, precision, accumulation, clipping, seed."""
     return _add(parser, "learning", _LEARN, defaults)
 
 
@@ -60,15 +94,14 @@ def add_ddp_args(parser: ArgumentParser, defaults: Mapping[str, Any] | None = No
 
 
 def add_run_args(parser: ArgumentParser, defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """Name, resume, progress."""
+    """Name, resume, progress, reports, checkpoints to keep."""
     return _add(parser, "run", _RUN, defaults)
 
 
 def settings(args: Namespace) -> dict[str, Any]:
     """What of `args` is a setting of `trek.run` and the Traveler; the rest is for the loop itself."""
-    chosen = {name: getattr(args, name) for name in _SETTINGS if hasattr(args, name)}
-    if hasattr(args, "progress"):
-        chosen["show_progress"] = args.progress
+    names = (*_OF_LEARNING, *_OF_PROCESSES, *_OF_RUNS, *_OF_THE_CALL)
+    chosen = {name: getattr(args, name) for name in names if hasattr(args, name)}
     if getattr(args, "find_unused_parameters", False):
         chosen["strategy_options"] = {"find_unused_parameters": True}
     return chosen

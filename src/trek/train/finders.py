@@ -19,6 +19,7 @@ from trek.errors import ConfigError, InputError
 from trek.train.length import batches
 from trek.train.loggers.base import Logger, MetricRow
 from trek.train.loop.stopping import StopRequest
+from trek.train.settings import TrainSettings
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
@@ -221,11 +222,11 @@ def _thrown_away(
     """A Trainer that reports every batch, saves nothing, and leaves the generators as they were."""
     before = random_state()
     try:
-        with Traveler(
-            world=World(), seed=seed, loggers=[logger], report_period=1, show_progress=False, joins_trial=False
-        ) as traveler:
-            context = TrialContext(traveler, hparams=hparams, data=data)
-            trainer = Trainer(trial_class, context, max_length=_ENDLESS, validation_period=_ENDLESS)
+        settings = TrainSettings.of(
+            max_length=_ENDLESS, validation_period=_ENDLESS, seed=seed, report_period=1, show_progress=False
+        )
+        with Traveler(settings, world=World(), loggers=[logger]) as traveler:
+            trainer = Trainer(trial_class, TrialContext(traveler, hparams=hparams, data=data))
             trainer.callbacks.clear()  # they belong to real runs
             yield trainer
     finally:

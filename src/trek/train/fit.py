@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from trek.errors import ConfigError
 from trek.train.checkpointing.checkpoint import Checkpoint, open_checkpoint
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
 from trek.train.length import Length
+from trek.train.loggers.base import Logger
+from trek.train.loggers.choice import split_loggers
 from trek.train.loggers.jsonl import JSONLLogger, read_rows
+from trek.train.loop.stopping import StopRequest
 from trek.train.metrics.goal import Goal
 from trek.train.result import Result, flat_row
-from trek.train.session import Outcome, SessionSettings, train_trial
+from trek.train.session import Outcome, train_trial
+from trek.train.settings import TrainSettings
 from trek.train.trainer import check_trial_class
 from trek.train.trial import Trial
+from trek.train.trial_host import find_host
+from trek.train.workers import check_workers
 from trek.world import World
 
 
@@ -36,6 +41,7 @@ def fit(
     resume: Checkpoint | Path | str | None = None,
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
+    loggers: Sequence[Logger | str] = (),
     **settings: Any,
 ) -> Result:
     """Train `trial_class` and return its metrics and checkpoints.
@@ -45,22 +51,35 @@ def fit(
     A script that torchrun, mpirun or srun started trains in the processes there are.
 
     `resume` goes on from a checkpoint, or from the "latest" of the last run with the same `name`. `checkpoint_dir` is a
-    folder or URL in place of the run's own. Further `settings` are those of SessionSettings: accumulate, clip_norm, …
+    folder or URL in place of the run's own. `loggers` are told besides the run's own: objects, or names such as
+    "tensorboard". Further `settings` are those of TrainSettings: accumulate, clip_norm, …
     """
     check_trial_class(trial_class)
-    chosen = _settings(
+    named, own_loggers = split_loggers(loggers)
+    chosen = TrainSettings.of(
+        loggers=named,
         max_length=max_length,
         validation_period=validation_period,
         checkpoint_period=checkpoint_period,
-        strategy=_check_strategy(strategy, workers),
+        strategy=strategy,
         seed=seed,
         precision=precision,
         **settings,
     )
+    check_workers(workers, strategy=strategy)
     world = own_world(workers)
     folder = open_run_folder(name or trial_class.__name__.lower(), world=world, is_resumed=resume == "latest")
     place = checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints"
-    job = _Fit(trial_class, dict(hparams or {}), dict(data or {}), chosen, folder, place, _resume(resume))
+    job = _Fit(
+        trial_class,
+        hparams=dict(hparams or {}),
+        data=dict(data or {}),
+        settings=chosen,
+        folder=folder,
+        checkpoint_dir=place,
+        resume=_resume(resume),
+        loggers=own_loggers,
+    )
     if world is not None:
         return _result(job(world), job)
     return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine, folder=folder), job)
@@ -72,12 +91,14 @@ class _Fit:
     def __init__(
         self,
         trial_class: type[Trial],
+        *,
         hparams: dict[str, Any],
         data: dict[str, Any],
-        settings: SessionSettings,
+        settings: TrainSettings,
         folder: Path,
         checkpoint_dir: Path | str,
         resume: Path | Literal["latest"] | None,
+        loggers: Sequence[Logger],
     ) -> None:
         self.trial_class = trial_class
         self.hparams = hparams
@@ -86,12 +107,14 @@ class _Fit:
         self.folder = folder
         self.checkpoint_dir = checkpoint_dir
         self.resume = resume
+        self.loggers = loggers
 
     @property
     def metrics_path(self) -> Path:
         return self.folder / "metrics.jsonl"
 
     def __call__(self, world: World) -> dict[str, Any]:
+        stop = StopRequest()
         outcome = train_trial(
             self.trial_class,
             hparams=self.hparams,
@@ -99,9 +122,12 @@ class _Fit:
             settings=self.settings,
             world=world,
             checkpoint_dir=self.checkpoint_dir,
-            loggers=[JSONLLogger(self.metrics_path)],
+            folder=self.folder,
+            loggers=[JSONLLogger(self.metrics_path), *self.loggers],
+            stop=stop,
             resume=self.resume,
             name=self.folder.name,
+            host=find_host(world, stop=stop),
         )
         return _said(outcome)
 
@@ -128,26 +154,6 @@ def _result(said: Mapping[str, Any], job: _Fit) -> Result:
         best_checkpoint=best,
         goal=Goal(job.settings.metric, job.settings.smaller_is_better),
     )
-
-
-def _settings(**chosen: Any) -> SessionSettings:
-    try:
-        return SessionSettings(**chosen)
-    except TypeError:
-        unknown = sorted(set(chosen) - set(SessionSettings.__dataclass_fields__))
-        known = ", ".join(sorted(SessionSettings.__dataclass_fields__))
-        raise ConfigError(f"fit has no setting {', '.join(unknown)}. Settings are: {known}.") from None
-
-
-def _check_strategy(strategy: str | None, workers: int) -> str | None:
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}.")
-    if strategy == "solo" and workers > 1:
-        raise ConfigError(
-            f"strategy 'solo' trains one replica, but {workers} workers were asked for. "
-            "Use strategy='ddp', or workers=1."
-        )
-    return strategy
 
 
 def _resume(resume: Checkpoint | Path | str | None) -> Path | Literal["latest"] | None:

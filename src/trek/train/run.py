@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trek.engines import open_engine
 from trek.errors import InputError
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
+from trek.train.loggers.base import Logger
+from trek.train.loggers.choice import split_loggers
 from trek.train.loop.stopping import Stopped, StopRequest, stop_on_signals
+from trek.train.settings import TrainSettings
+from trek.train.trial_host import find_host
+from trek.train.workers import check_workers
 from trek.world import World
+
+if TYPE_CHECKING:
+    from trek.train.checkpointing.checkpoint import Checkpoint
 
 
 def run(
@@ -19,25 +28,38 @@ def run(
     workers: int | None = None,
     engine: str = "local",
     name: str | None = None,
+    checkpoint_dir: Path | str | None = None,
+    resume: Checkpoint | Path | str | None = None,
+    loggers: Sequence[Logger | str] = (),
     **settings: Any,
 ) -> Any:
     """Call `train_fn(traveler, *args)` on `workers` processes and return what the leader's call returned.
 
-    Without `workers`, every GPU there is gets a process; without a GPU, one process on the CPU. `settings` are those of
-    the Traveler. What comes back from several processes must be JSON-able; a DataFrame comes back as one.
+    Without `workers`, every GPU there is gets a process; without a GPU, one process on the CPU. `checkpoint_dir`,
+    `resume` and `loggers` are as for `trek.fit`, and `settings` those of TrainSettings: precision, accumulate, …
+    What comes back from several processes must be JSON-able; a DataFrame comes back as one.
     """
     if not callable(train_fn):
         raise InputError(f"run needs a function to call with a Traveler, got {type(train_fn).__name__}.")
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}.")
+    named, own_loggers = split_loggers(loggers)
+    chosen = TrainSettings.of(loggers=named, **settings)
+    if workers is not None:
+        check_workers(workers, strategy=chosen.strategy)
     world = own_world(workers)
     num_workers = workers or (world.size if world else _default_workers())
     if world is None and num_workers == 1:
         world = World.from_env()
     own_name: str = getattr(train_fn, "__name__", "run").strip("<>")
-    folder = open_run_folder(name or own_name, world=world, is_resumed=settings.get("resume") == "latest")
-    settings.setdefault("checkpoint_dir", folder / "checkpoints")
-    job = _Run(train_fn, args, settings)
+    folder = open_run_folder(name or own_name, world=world, is_resumed=resume == "latest")
+    job = _Run(
+        train_fn,
+        args,
+        settings=chosen,
+        folder=folder,
+        checkpoint_dir=checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints",
+        resume=resume,
+        loggers=own_loggers,
+    )
     if world is not None:
         return job.call(world)
     return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine, folder=folder))
@@ -46,10 +68,24 @@ def run(
 class _Run:
     """One loop as a function of the World, so that it can travel to other processes."""
 
-    def __init__(self, train_fn: Callable[..., Any], args: tuple[Any, ...], settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        train_fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        settings: TrainSettings,
+        folder: Path,
+        checkpoint_dir: Path | str,
+        resume: Checkpoint | Path | str | None,
+        loggers: Sequence[Logger],
+    ) -> None:
         self._train_fn = train_fn
         self._args = args
         self._settings = settings
+        self._folder = folder
+        self._checkpoint_dir = checkpoint_dir
+        self._resume = resume
+        self._loggers = loggers
 
     def __call__(self, world: World) -> Any:
         return _packed(self.call(world))
@@ -58,7 +94,17 @@ class _Run:
         from trek.train.traveler import Traveler
 
         stop = StopRequest()
-        with stop_on_signals(stop), Traveler(world=world, stop=stop, **self._settings) as traveler:
+        traveler = Traveler(
+            self._settings,
+            world=world,
+            host=find_host(world, stop=stop),
+            checkpoint_dir=self._checkpoint_dir,
+            folder=self._folder,
+            resume=self._resume,
+            loggers=self._loggers,
+            stop=stop,
+        )
+        with stop_on_signals(stop), traveler:
             try:
                 return self._train_fn(traveler, *self._args)
             except Stopped:

@@ -13,12 +13,9 @@ from torch import nn
 from trek.data.loaders import Loader, as_loader
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks.callback import Callback
-from trek.train.checkpointing.checkpoint import Checkpoint
-from trek.train.length import Length, epochs
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
 from trek.train.loop.feed import to_device
-from trek.train.loop.schedule import Schedule
 from trek.train.loop.stopping import Stopped
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.traveler import Traveler
@@ -27,52 +24,36 @@ from trek.world import World
 
 
 class Trainer:
-    """Trains one Trial to a length, with validations and checkpoints on the way."""
+    """Trains one Trial to the length of its Traveler, which also says when to validate and to save."""
 
-    def __init__(
-        self,
-        trial_class: type[Trial],
-        context: TrialContext,
-        *,
-        max_length: Length,
-        validation_period: Length | None = None,
-        checkpoint_period: Length | None = None,
-        records_per_epoch: int | None = None,
-        initial_validation: bool = False,
-        capture: bool = False,
-    ) -> None:
+    def __init__(self, trial_class: type[Trial], context: TrialContext) -> None:
         check_trial_class(trial_class)
         self.traveler: Traveler = context.traveler
         self.context = context
         self.trial = trial_class(context)
         self.model = self._build_model()
-        self.loader = self._bind(self.trial.build_training_data_loader())
+        self.loader = self.traveler.bind(self.trial.build_training_data_loader())
         self.validation_loader = self.trial.build_validation_data_loader()
         self.callbacks = dict(self.trial.build_callbacks() or {})
-        self._length = self._schedule(max_length, records_per_epoch)
-        self._validations = self._schedule(validation_period or epochs(1), records_per_epoch)
-        self._checkpoints = self._schedule(checkpoint_period, records_per_epoch)
-        self._initial_validation = initial_validation
         self._train_batch = _by_name(self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx"))
-        self._captured = self._make_captured() if capture else None
+        self._captured = self._make_captured() if self.traveler.settings.capture else None
         self._validated_at = -1
         self._best_score: float | None = None
         self._connect_callbacks()
 
-    def fit(self, resume: Checkpoint | None = None) -> None:
-        """Train from the start, or from `resume`, to the end; a stop request ends it earlier with everything saved."""
+    def fit(self) -> None:
+        """Train from where the Traveler starts to the end; a stop request ends it earlier with everything saved."""
         self._extras = _Extras(self.callbacks)
         self.traveler.add_state("extras", self._extras)
         self.traveler.add_state("trainer", self)
-        restored = self.traveler.restore(resume)
+        restored = self.traveler.restore()
         self._call("on_trial_startup", self.traveler.position.batches, restored.uuid if restored else None)
         try:
             self._call("on_training_start")
-            if self._initial_validation and self.traveler.position.batches == 0:
+            if self.traveler.settings.initial_validation and self.traveler.position.batches == 0:
                 self.validate()
-            while not self._length.is_reached(self.traveler.position):
-                self._train_epoch()
-            self._finish()
+            for epoch in self.traveler.epochs():
+                self._train_epoch(epoch)
         except Stopped:
             pass
         finally:
@@ -101,21 +82,14 @@ class Trainer:
 
     # -- the run
 
-    def _train_epoch(self) -> None:
-        traveler, position, num_batches = self.traveler, self.traveler.position, self.loader.num_batches
-        epoch = position.epoch
+    def _train_epoch(self, epoch: int) -> None:
+        position = self.traveler.position
         if position.epoch_batch == 0:
             self._call("on_training_epoch_start", epoch)
-        next_due = self._next_due()
-        for batch in traveler.train(self.loader, until=self._length.batches):
+        for batch in self.traveler.train(self.loader):
             self._train_one(batch)
-            # What is due at the end of an epoch waits until the epoch is counted.
-            if position.batches >= next_due and position.epoch_batch != num_batches:
-                self._do_what_is_due()
-                next_due = self._next_due()
         if position.epoch > epoch:
             self._call("on_training_epoch_end", epoch)
-            self._do_what_is_due()
 
     def _train_one(self, batch: Any) -> None:
         if self.model is None:
@@ -164,40 +138,16 @@ class Trainer:
             settings_key=self.traveler.optimization.learning_rates,
         )
 
-    def _next_due(self) -> float:
-        position = self.traveler.position
-        return min(self._validations.next_batch(position), self._checkpoints.next_batch(position))
-
-    def _do_what_is_due(self) -> None:
-        """Training metrics and progress, validation, checkpoint: in that order."""
-        position = self.traveler.position
-        if self._validations.is_due(position):
-            self.traveler.report()
-            self._validate_and_keep_best()
-        if self._checkpoints.is_due(position) and self.traveler.saved_at != position.batches:
-            self.traveler.save()
-
-    def _finish(self) -> None:
-        """A last validation and checkpoint, unless they were just made."""
-        batches = self.traveler.position.batches
-        self.traveler.report()
-        if self._validated_at != batches:
-            self._validate_and_keep_best()
-        if self.traveler.archive.is_open and self.traveler.saved_at != batches:
-            self.traveler.save()
-        self.traveler.archive.wait()
-
     def _validate_and_keep_best(self) -> None:
+        """Where a validation is due: once at each point of the run, and save what is better than all before."""
+        if self._validated_at == self.traveler.position.batches:
+            return
         score = self.traveler.goal.score(self.validate())
         if score is None or (self._best_score is not None and score >= self._best_score):
             return
         self._best_score = score
         if self.traveler.archive.is_open:
             self.traveler.save()
-
-    def _tell_progress(self) -> None:
-        done = self._length.progress(self.traveler.position, epoch_batches=self.loader.num_batches)
-        self.traveler.journal.tell_progress(done)
 
     # -- validation
 
@@ -231,7 +181,9 @@ class Trainer:
 
     def _bound_validation_loader(self) -> Loader:
         if not isinstance(self.validation_loader, Loader):
-            self.validation_loader = self._bind(self.validation_loader)
+            self.validation_loader = as_loader(
+                self.validation_loader, world=self.traveler.world, seed=self.traveler.seed
+            )
         return cast(Loader, self.validation_loader)
 
     def _reductions(self) -> dict[str, Reduction]:
@@ -261,21 +213,15 @@ class Trainer:
             self.traveler.add_scheduler(scheduler, per="epoch")
         return model
 
-    def _bind(self, data: Any) -> Loader:
-        return as_loader(data, world=self.traveler.world, seed=self.traveler.seed)
-
-    def _schedule(self, period: Length | None, records_per_epoch: int | None) -> Schedule:
-        return Schedule.of(period, self.loader, records_per_epoch=records_per_epoch)
-
     def _connect_callbacks(self) -> None:
         for name, callback in self.callbacks.items():
             self.traveler.add_state(f"callback_{name}", callback)
         self.traveler.journal.on_report = self._on_report
+        self.traveler.on_validation = self._validate_and_keep_best
         if self.traveler.world.is_leader:
             self.traveler.journal.loggers.append(_CheckpointHooks(self))
 
     def _on_report(self, metrics: dict[str, float]) -> None:
-        self._tell_progress()
         self._call("on_training_workload_end", metrics, [])
 
     def _call(self, hook: str, *args: Any) -> None:

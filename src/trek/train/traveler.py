@@ -18,6 +18,7 @@ business, nor is what a Trial looks like.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -29,28 +30,31 @@ from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.data.loaders.base import nothing
-from trek.errors import ConfigError
-from trek.strategies import Strategy, open_strategy
+from trek.errors import InputError
+from trek.strategies.registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint import Checkpoint, RunState
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.jobs.hang_report import HangWatch, note_error
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
+from trek.train.loggers.choice import open_loggers
+from trek.train.loop.agenda import Agenda
 from trek.train.loop.determinism import Determinism
 from trek.train.loop.feed import Feed
 from trek.train.loop.optimization import Optimization, StepUnit
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
-from trek.train.loop.profiling import Profiler, ProfileSettings
+from trek.train.loop.profiling import Profiler
 from trek.train.loop.progress import open_bar, print_beside_bars
 from trek.train.loop.schedule import Schedule
 from trek.train.loop.stopping import Stopped, StopRequest
 from trek.train.metrics.goal import Goal
 from trek.train.metrics.journal import Journal
 from trek.train.metrics.metric_sums import Reduction
-from trek.train.trial_host import find_host
+from trek.train.settings import TrainSettings
+from trek.train.trial_host import TrialHost, find_host
 from trek.world import World
 from trek.world.seeds import seed_everything
 
@@ -65,79 +69,73 @@ _AS_IT_IS = nullcontext()
 
 
 class Traveler:
-    """The handle of one rank's training loop."""
+    """The handle of one rank's training loop.
+
+    Settings come whole or by name: `Traveler(precision="bf16", accumulate=4)`; see `TrainSettings`. A Traveler that is
+    given no World is its program's entry, and finds World and trial in the environment; others are told. What the run
+    writes besides checkpoints (files of loggers, traces) lies in `folder`, or where the program was started.
+    """
 
     def __init__(
         self,
+        settings: TrainSettings | None = None,
         *,
         world: World | None = None,
-        strategy: str | Strategy | None = None,
-        strategy_options: Mapping[str, Any] | None = None,
-        precision: str = "fp32",
-        accumulate: int = 1,
-        clip_norm: float | None = None,
-        clip_value: float | None = None,
-        ema_decay: float | None = None,
-        seed: int = 0,
+        host: TrialHost | None = None,
         checkpoint_dir: Path | str | None = None,
-        checkpoint_period: Length | None = None,
-        keep: KeepPolicy | None = None,
-        goal: Goal | None = None,
-        trial: Mapping[str, Any] | None = None,
         resume: Checkpoint | Path | str | None = None,
+        folder: Path | None = None,
         loggers: Sequence[Logger] = (),
         stop: StopRequest | None = None,
-        report_period: int = 100,
-        show_progress: bool = True,
-        compile: bool | str = False,  # noqa: A002 - torch's own word for it
-        deterministic: bool = False,
-        profile: ProfileSettings | None = None,
-        hang_s: float | None = 600.0,
-        joins_trial: bool = True,
+        trial: Mapping[str, Any] | None = None,
+        **named: Any,
     ) -> None:
-        if accumulate < 1:
-            raise ConfigError(f"accumulate counts the batches of one step and must be at least 1, got {accumulate}.")
-        self.world = world or World.from_env()
         self.stop = stop or StopRequest()
-        self._host = find_host(self.world, stop=self.stop) if joins_trial else None
-        if self._host is not None:
-            seed, goal, keep, resume = self._host.seed, self._host.goal, self._host.keep, self._host.resume
-            checkpoint_dir, checkpoint_period = self._host.checkpoint_dir, self._host.checkpoint_period
-            loggers, show_progress = [*loggers, *self._host.loggers], False
-        self.seed = seed
-        self._length = self._host.length if self._host is not None else None
-        self.strategy = _choose_strategy(strategy, self.world, strategy_options or {})
+        if world is None:
+            world = World.from_env()
+            host = find_host(world, stop=self.stop)
+        own = TrainSettings.of(settings, **named)
+        if host is not None:
+            own, folder, checkpoint_dir, resume = host.over(own), host.folder, host.checkpoint_dir, host.resume
+            loggers = [*loggers, *host.loggers]
+        own = own.within(folder or Path.cwd())
+        if world.is_leader:
+            loggers = [*open_loggers(own.loggers, folder=folder or Path.cwd()), *loggers]
+        self.world = world
+        self.settings = own
+        self.strategy = open_strategy(own.strategy or default_strategy(world.size), world, **own.strategy_options)
         self.strategy.setup()
-        seed_everything(seed)
-        self.precision = open_precision(precision, self.world.device)
+        seed_everything(own.seed)
+        self.precision = open_precision(own.precision, world.device)
         self.optimization = Optimization(
             self.strategy,
             self.precision,
-            clip_norm=clip_norm,
-            clip_value=clip_value,
-            compiled=compile,
-            ema_decay=ema_decay,
+            clip_norm=own.clip_norm,
+            clip_value=own.clip_value,
+            compiled=own.compile,
+            ema_decay=own.ema_decay,
         )
-        self.feed = Feed(self.strategy, accumulate=accumulate)
+        self.feed = Feed(self.strategy, accumulate=own.accumulate)
         self.journal = Journal(self.strategy, loggers=loggers)
+        keep = KeepPolicy(best=own.keep_best, last=own.keep_last, every=own.keep_every)
         self.archive = Archive(checkpoint_dir, strategy=self.strategy, journal=self.journal, policy=keep, trial=trial)
-        self.goal = goal or Goal()
+        self.goal = Goal(own.metric, own.smaller_is_better)
+        self.agenda = Agenda.of(own)
+        self.on_validation: Callable[[], None] | None = None
+        """Called on every rank where a validation is due; without it, the loop validates when it likes."""
+        self.saved_at = -1
+        """Batches trained when the run was last saved."""
         self._resume = resume
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
-        self._num_epochs: int | None = None
-        self._report_period = report_period
-        self._checkpoint_period = checkpoint_period
-        self._checkpoints = Schedule()
-        self.saved_at = -1
-        """Batches trained when the run was last saved."""
-        self._show_progress = show_progress and self.world.is_leader
-        self._determinism = Determinism() if deterministic else None
-        self._profiler = Profiler(profile) if profile is not None and self.world.is_leader else None
-        self._lookout = HangWatch(rank=self.world.rank, hang_s=hang_s) if hang_s and self.world.is_distributed else None
-        self._beat: Callable[[], None] = self._lookout.beat if self._lookout else nothing
+        self._is_in_epochs = False
         self._owes_save = False
-        self._epoch_batches: int | None = None
+        self._show_progress = own.show_progress and world.is_leader
+        self._determinism = Determinism() if own.deterministic else None
+        self._profiler = Profiler(own.profile) if own.profile is not None and world.is_leader else None
+        is_watched = own.hang_s is not None and world.is_distributed
+        self._hang_watch = HangWatch(rank=world.rank, hang_s=own.hang_s) if is_watched else None
+        self._beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else nothing
 
     # -- what the loop is made of
 
@@ -158,8 +156,13 @@ class Traveler:
         return self.optimization.add_scheduler(scheduler, per=per, every=every)
 
     def add_loader(self, data: Any, batch_size: int | None = None, shuffle: bool = False, **loading: Any) -> Loader:
-        """Shard data for this world: a dataset with a `batch_size` per process, or a loader as it is."""
-        source = data if batch_size is None else DataLoader(data, batch_size, shuffle, **loading)
+        """Shard data for this world: a dataset in batches, as `trek.DataLoader` takes it, or a loader as it is.
+
+        `batch_size` counts samples per process; with `global_batch_size` the model learns from the same batches on any
+        number of processes.
+        """
+        is_dataset = batch_size is not None or "global_batch_size" in loading
+        source = DataLoader(data, batch_size or 1, shuffle, **loading) if is_dataset else data
         return as_loader(source, world=self.world, seed=self.seed)
 
     def add_state(self, name: str, holder: Any) -> None:
@@ -168,43 +171,46 @@ class Traveler:
 
     # -- the loop
 
-    def epochs(self, count: int) -> Iterator[int]:
-        """Epoch numbers from where the run stands to `count`; in a trial, to the length that it was given."""
-        self._num_epochs = count
-        length = self._length or Schedule(epochs=count)
-        self.restore()
-        while not length.is_reached(self.position):
-            epoch = self.position.epoch
-            yield epoch
-            if self.position.epoch == epoch and not length.is_reached(self.position):
-                self.position.end_epoch()  # the body trained on data of its own
-            self._save_epoch()
-        if self._host is not None and self.saved_at != self.position.batches:
-            self.save()
+    def epochs(self, count: int | None = None) -> Iterator[int]:
+        """Epoch numbers from where the run stands to its end: the `max_length` of its settings, else `count` epochs.
 
-    def train(self, data: Any, *, until: int | None = None) -> Iterator[Any]:
-        """The batches of the current epoch, from where the run stands, no further than `until` batches in all.
+        A run with a `max_length` ends with a report, a validation where `on_validation` is set, and a checkpoint.
+        """
+        owns_end = self.settings.max_length is not None
+        if not owns_end:
+            if count is None:
+                raise InputError("epochs() needs a number of epochs, or a Traveler with a max_length.")
+            self.settings = TrainSettings.of(self.settings, max_length=Length(count, "epochs"))
+            self.agenda = Agenda.of(self.settings)
+        self._is_in_epochs = True
+        self.restore()
+        while not self.agenda.is_over(self.position):
+            batches, epoch = self.position.batches, self.position.epoch
+            yield epoch
+            if self.position.epoch == epoch and not self.agenda.is_over(self.position):
+                self._end_own_epoch(batches)
+            self._do_what_an_epoch_owes()
+        if owns_end:
+            self._finish()
+
+    def train(self, data: Any) -> Iterator[Any]:
+        """The batches of the current epoch, from where the run stands, no further than the run goes.
 
         A batch counts as trained when it is handed out, so save after the step that used it.
         """
         self.restore()
-        loader = as_loader(data, world=self.world, seed=self.seed)
-        self._checkpoints = Schedule.of(self._checkpoint_period, loader)
+        loader = self.bind(data)
+        if self.agenda.is_over(self.position):
+            return
         self._train_mode()
-        self._epoch_batches = loader.num_batches
-        if self._length is not None and self._length.batches is not None:
-            until = min(until or self._length.batches, self._length.batches)
-            if self.position.batches >= until:
-                return
         if self._profiler:
             self._profiler.advance(self.position.batches)
         self.journal.begin_training()
         if self._is_savable and self.strategy.any(self.stop.is_set):  # asked to between two epochs
             self._stop()
-        position, optimization, stop = self.position, self.optimization, self.stop
+        position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         next_check = self._next_check()
-        label = f"epoch: {position.epoch + 1}" + (f"/{self._num_epochs}" if self._num_epochs else "")
-        with self._bar(label, loader.num_batches, start=position.epoch_batch) as bar:
+        with self._bar(self._epoch_label(), loader.num_batches, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
                 with self._counting(portion):
@@ -219,6 +225,12 @@ class Traveler:
                     break
         if until is None or position.batches < until or position.epoch_batch == loader.num_batches:
             self._end_epoch()
+
+    def bind(self, data: Any) -> Loader:
+        """The Loader of `data` for this world, with the run's lengths and periods counted in its batches."""
+        loader = as_loader(data, world=self.world, seed=self.seed)
+        self.agenda = Agenda.of(self.settings, loader)
+        return loader
 
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
         """One pass over validation data, with models in evaluation mode and without gradients."""
@@ -248,6 +260,11 @@ class Traveler:
         self.journal.log({**metrics, **named} if metrics and named else metrics or named, num_samples=self._num_samples)
 
     # -- state
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        return self.settings.seed
 
     @property
     def position(self) -> Position:
@@ -310,7 +327,7 @@ class Traveler:
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
             stack.callback(self.archive.close)
-            for part in (self._profiler, self._lookout, self._determinism):
+            for part in (self._profiler, self._hang_watch, self._determinism):
                 if part is not None:
                     stack.callback(part.close)
 
@@ -329,8 +346,9 @@ class Traveler:
         """Reduce and tell the training metrics since the last report; every rank together."""
         wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
-        if self._length is not None:
-            self.journal.tell_progress(self._length.progress(self.position, epoch_batches=self._epoch_batches))
+        progress = self.agenda.progress(self.position)
+        if progress is not None:
+            self.journal.tell_progress(progress)
         return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate)
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
@@ -364,18 +382,30 @@ class Traveler:
     # -- inside
 
     def _check(self) -> None:
-        """Between two batches: report, save, and stop if any rank was asked to."""
-        batches = self.position.batches
+        """Between two batches: report, validate, save, and stop if any rank was asked to, in that order.
+
+        What is due at the end of an epoch waits until the epoch is counted, and at the end of the run until the run
+        ends.
+        """
+        position, agenda = self.position, self.agenda
         if self._profiler:
-            self._profiler.advance(batches)
-        if batches % self._report_period == 0:
+            self._profiler.advance(position.batches)
+        if agenda.reports.is_due(position):
             self.report()
-        if self._checkpoints.is_due(self.position) or self._owes_save:
-            self.save()
-        if not self._is_savable or (self.world.is_distributed and batches % _BATCHES_BETWEEN_AGREEMENTS):
+        if position.epoch_batch != agenda.epoch_batches and not agenda.is_over(position):
+            self._do_what_is_due()
+        if not self._is_savable or (self.world.is_distributed and position.batches % _BATCHES_BETWEEN_AGREEMENTS):
             return
         if self.strategy.any(self.stop.is_set):
             self._stop()
+
+    def _do_what_is_due(self) -> None:
+        if self.on_validation is not None and self.agenda.validations.is_due(self.position):
+            self.report()
+            self.on_validation()
+        is_due = self.agenda.checkpoints.is_due(self.position) or self._owes_save
+        if is_due and self.saved_at != self.position.batches:
+            self.save()
 
     @property
     def _is_savable(self) -> bool:
@@ -397,25 +427,50 @@ class Traveler:
 
     def _next_check(self) -> float:
         """The next batch after which there may be something to do besides training."""
-        schedules = [Schedule(batches=self._report_period), self._checkpoints]
+        due = [self.agenda.next_batch(self.position)]
         if self.world.is_distributed:
-            schedules.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS))
-        due = [schedule.next_batch(self.position) for schedule in schedules]
+            due.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS).next_batch(self.position))
         traced = self._profiler.boundaries() if self._profiler else ()
-        return min(*due, *(batch for batch in traced if batch > self.position.batches))
+        return min(*due, math.inf, *(batch for batch in traced if batch > self.position.batches))
 
     def _end_epoch(self) -> None:
         self.report()
         self.position.end_epoch()
         self.optimization.end_epoch(self.position.epoch)
         self.journal.end_epoch(self.position.epoch - 1)
-        if self._num_epochs is None:
-            self._save_epoch()
+        if not self._is_in_epochs:
+            self._do_what_an_epoch_owes()
 
-    def _save_epoch(self) -> None:
-        """Save if an epoch ends that is one to save at. Within `epochs` after its whole body: with its validation."""
-        if self._checkpoints.epochs is not None and self._checkpoints.is_due(self.position):
+    def _end_own_epoch(self, batches_before: int) -> None:
+        """The body of an epoch left it early, or trained on data of its own: count the epoch."""
+        if self.position.batches == batches_before and self.agenda.length.epochs is None:
+            raise InputError(
+                f"the length of this run is {self.settings.max_length}, but the loop took no batch from "
+                "traveler.train(…), so it would never end. Read the training data through traveler.train(…), or give "
+                "the length in epochs."
+            )
+        self.position.end_epoch()
+
+    def _do_what_an_epoch_owes(self) -> None:
+        """Validate and save, if the run stands at the end of an epoch that is one to do so at.
+
+        Within `epochs` this comes after the whole body, so that a checkpoint holds the body's own validation.
+        """
+        if self.position.epoch_batch == 0:
+            self._do_what_is_due()
+
+    def _finish(self) -> None:
+        """The end of a run whose length is known: a last report, validation and checkpoint, unless just made."""
+        self.report()
+        if self.on_validation is not None:
+            self.on_validation()
+        if self.archive.is_open and self.saved_at != self.position.batches:
             self.save()
+        self.archive.wait()
+
+    def _epoch_label(self) -> str:
+        last = self.agenda.length.epochs
+        return f"epoch: {self.position.epoch + 1}" + (f"/{last}" if last else "")
 
     def _counting(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around a batch in the caller's hands: what is logged there counts by its samples, of a stand-in nothing."""
@@ -440,12 +495,6 @@ class Traveler:
         elif self.world.is_leader:
             self.journal.load_rank_states([one["journal"] for one in state.ranks])
             self.optimization.load_gradients(_summed([one["gradients"] for one in state.ranks], scale=size / saved))
-
-
-def _choose_strategy(strategy: str | Strategy | None, world: World, options: Mapping[str, Any]) -> Strategy:
-    if isinstance(strategy, Strategy):
-        return strategy
-    return open_strategy(strategy or ("ddp" if world.is_distributed else "solo"), world, **options)
 
 
 def _summed(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:

@@ -5,13 +5,13 @@ How long, on how many processes, and where it is recorded are settings of whoeve
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from trek.data.loaders.batch_size import PerSlotBatchSize
 from trek.errors import ConfigError
 from trek.train.callbacks.callback import Callback
 from trek.train.loop.optimization import StepUnit
@@ -19,8 +19,6 @@ from trek.train.metrics.reducers import FunctionReducer, NamedReducer, Reducer
 
 if TYPE_CHECKING:
     from trek.train.traveler import Traveler
-
-logger = logging.getLogger(__name__)
 
 
 class TrialContext:
@@ -38,7 +36,6 @@ class TrialContext:
     ) -> None:
         self.traveler = traveler
         self.distributed = DistributedContext(traveler)
-        self._has_warned = False
         self._hparams = dict(hparams)
         self._data = dict(data or {})
         self._config = dict(experiment_config or {})
@@ -81,15 +78,11 @@ class TrialContext:
         return size
 
     def get_per_slot_batch_size(self) -> int:
-        """Records of one batch on this process."""
-        size, world = self.get_global_batch_size(), self.traveler.world
-        if size % world.size and world.is_leader and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "global_batch_size %d is not a multiple of %d processes: batches hold %d records instead.",
-                size, world.size, size // world.size * world.size,
-            )  # fmt: skip
-        return size // world.size
+        """Records of one batch on this process, rounded down.
+
+        A loader that is given it shares out the whole global batch, unevenly where it cannot be even.
+        """
+        return PerSlotBatchSize(self.get_global_batch_size(), num_workers=self.traveler.world.size)
 
     def get_trial_seed(self) -> int:
         """The seed everything was seeded with."""

@@ -1,6 +1,7 @@
-"""TrialHost: what a Traveler takes over from the trial that its program is run for.
+"""TrialHost: what a run takes over from the trial that its program is run for.
 
-Who runs programs as trials names a function in TREK_HOST that gives one; this room does not know who that is.
+Whoever runs programs as trials names a function in TREK_HOST that gives one; this room does not know who that is. The
+outermost entries (`trek.fit`, `trek.run`, a Traveler without a World) look for it and pass it on.
 """
 
 from __future__ import annotations
@@ -10,14 +11,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.length import Length
 from trek.train.loggers.base import Logger
-from trek.train.loop.schedule import Schedule
 from trek.train.loop.stopping import StopRequest
-from trek.train.metrics.goal import Goal
+from trek.train.settings import TrainSettings
 from trek.world import World
 
 VARIABLE = "TREK_HOST"
@@ -26,18 +24,20 @@ VARIABLE = "TREK_HOST"
 
 @dataclass(frozen=True)
 class TrialHost:
-    """Settings of a Traveler that are the trial's to make."""
+    """What is the trial's to decide; it takes the place of what the program says itself."""
 
-    length: Schedule
-    """How far to train; it takes the place of what the program says itself."""
-    seed: int
+    settings: Mapping[str, Any]
+    """Fields of TrainSettings: how far to train, the seed, what to keep."""
+    folder: Path
+    """Where what the run writes lies, but for checkpoints."""
     checkpoint_dir: Path | str
-    checkpoint_period: Length
-    keep: KeepPolicy
-    goal: Goal
     resume: Path | Literal["latest"]
     loggers: Sequence[Logger]
     """Told besides the program's own."""
+
+    def over(self, own: TrainSettings) -> TrainSettings:
+        """The program's settings with the trial's in their place."""
+        return TrainSettings.of(own, **self.settings)
 
 
 def find_host(world: World, *, stop: StopRequest, environ: Mapping[str, str] = os.environ) -> TrialHost | None:

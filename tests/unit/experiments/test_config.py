@@ -60,9 +60,9 @@ def test_steps_count_in_the_scheduling_unit() -> None:
 
 
 def test_a_bare_period_counts_steps_where_the_searcher_does_and_batches_elsewhere() -> None:
-    assert parse(TUTORIAL + "min_validation_period: 2\n").min_validation_period.count == 200  # type: ignore[union-attr]
+    assert parse(TUTORIAL + "min_validation_period: 2\n").training.validation_period.count == 200  # type: ignore[union-attr]
     later = TUTORIAL.replace("max_steps: 20", "max_length: 2000") + "min_validation_period: 2\n"
-    assert parse(later).min_validation_period.count == 2  # type: ignore[union-attr]
+    assert parse(later).training.validation_period.count == 2  # type: ignore[union-attr]
 
 
 def test_a_constant_is_the_same_bare_or_spelt_out() -> None:
@@ -137,11 +137,6 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
 def test_rules_between_keys_are_checked(extra: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         parse(TUTORIAL + extra)
-
-
-def test_several_slots_train_with_ddp_unless_told_otherwise() -> None:
-    assert parse(TUTORIAL).effective_strategy == "solo"
-    assert parse(TUTORIAL + "resources: {slots_per_trial: 2}\n").effective_strategy == "ddp"
 
 
 def test_settings_without_effect_are_warned_of() -> None:

@@ -124,10 +124,6 @@ def test_what_is_neither_is_refused(entrypoint: object) -> None:
         config(entrypoint)
 
 
-def test_what_a_command_decides_itself_is_warned_of() -> None:
-    assert config(["python", "x.py"], precision="bf16").warnings() == ["precision (of a command) has no effect."]
-
-
 def test_a_command_is_looked_for_in_its_folder(folder: Path) -> None:
     check_entrypoint(["python", "my_model.py"], folder)
     check_entrypoint(["python", "-m", "anything"], folder)

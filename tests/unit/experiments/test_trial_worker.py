@@ -9,8 +9,8 @@ import pytest
 from trek.client.models import Assignment
 from trek.errors import InputError
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.settings import session_settings
 from trek.experiments.trial_process import TrialProcess
+from trek.experiments.trial_settings import trial_settings
 from trek.train.length import batches, epochs
 
 RAW: dict[str, Any] = {
@@ -34,7 +34,7 @@ def settings(validation_period: dict[str, int] | None = None, **changes: Any) ->
         checkpoint_dir="",
         name="x",
     )
-    return session_settings(config, assignment)
+    return trial_settings(config, assignment)
 
 
 def test_the_config_becomes_settings() -> None:
@@ -46,7 +46,7 @@ def test_the_config_becomes_settings() -> None:
         scheduling_unit=25,
     )
     assert (made.max_length, made.validation_period, made.checkpoint_period) == (batches(200), batches(50), None)
-    assert (made.strategy, made.precision, made.accumulate, made.clip_norm) == ("ddp", "bf16", 4, 1.5)
+    assert (made.precision, made.accumulate, made.clip_norm) == ("bf16", 4, 1.5)
     assert (made.metric, made.smaller_is_better, made.seed) == ("error", False, 7)
     assert (made.keep_best, made.keep_last, made.report_period) == (3, 2, 25)
 

@@ -90,7 +90,7 @@ def test_optimizer_state_travels_by_name() -> None:
     ("name", "world", "options", "message"),
     [
         ("magic", World(), {}, "strategy 'magic' does not exist. Use one of: ddp, fsdp, solo"),
-        ("solo", TWO, {}, "this world has 2 processes.* Use strategy 'ddp', or one worker"),
+        ("solo", TWO, {}, "trains one replica, got 2 processes.* Use strategy 'ddp', or one worker"),
         ("fsdp", World(), {}, "needs at least 2 processes, got 1"),
         ("ddp", TWO, {"backend": "mpi"}, "without the communication backend 'mpi'. Use gloo"),
         ("ddp", TWO, {"speed": 1}, "has no option speed. Its options: backend, timeout_s, find_unused"),

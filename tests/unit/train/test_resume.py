@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import trek
-from trek.errors import CheckpointError
+from trek.errors import CheckpointError, InputError
 from trek.testing.trials import PointsTrial
 from trek.train.result import Result
 
@@ -131,3 +132,83 @@ def test_other_hyperparameters_than_the_checkpoints_take_effect() -> None:
     changed = fit(name="second", hparams={"lr": 0.025}, resume=str(stopped.checkpoint.path))
     rates = {row["learning_rate"] for row in changed.metrics if row["group"] == "system" and row["batches"] > 4}
     assert rates == {0.025}
+
+
+# -- what a checkpoint in the middle of an epoch holds
+
+
+class Decaying(PointsTrial):
+    """A learning rate that moves with every batch."""
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9), "batch"
+
+
+@pytest.mark.parametrize("at", [3, 5, 8])
+def test_a_checkpoint_by_period_holds_the_schedulers_step_and_the_report_of_its_batch(at: int) -> None:
+    """Checkpoints and reports fall together at 3, a validation that is the best so far at 5, and neither at 8."""
+    settings: dict[str, Any] = {
+        "hparams": HPARAMS,
+        "max_length": trek.epochs(2),
+        "validation_period": trek.batches(5),
+        "report_period": 3,
+        "show_progress": False,
+    }
+    whole = trek.fit(Decaying, name="whole", checkpoint_period=trek.batches(1), keep_last=99, **settings)
+    saved = next(path for path in (whole.path / "checkpoints").iterdir() if path.name.startswith(f"batch-{at:010}"))
+    resumed = trek.fit(Decaying, name="resumed", resume=saved, **settings)
+    after = [row for row in told(whole) if row["batches"] > at]
+    assert [row for row in told(resumed) if row["batches"] > at] == after
+    assert resumed.checkpoint is not None
+    assert whole.checkpoint is not None
+    for name, weights in whole.checkpoint.state_dict().items():
+        assert torch.equal(resumed.checkpoint.state_dict()[name], weights), name
+
+
+# -- another global batch
+
+
+class Remembering(PointsTrial):
+    """Writes down the rows it trains on."""
+
+    rows: list[int]
+
+    def build_training_data_loader(self) -> Any:
+        return trek.DataLoader((torch.arange(48.0)[:, None],), self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self) -> Any:
+        return [torch.ones(1, 1)]
+
+    def build_model(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def train_batch(self, batch: Any, model: nn.Module) -> Any:
+        type(self).rows += batch[0].flatten().int().tolist()
+        return {"loss": model(batch[0]).mean()}
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+        return {"error": model(batch).mean()}
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 8), (8, 16), (16, 8), (8, 4), (16, 32)])
+def test_a_run_that_goes_on_with_another_global_batch_trains_every_row_once(before: int, after: int) -> None:
+    Remembering.rows = []
+    size = {"global_batch_size": before}
+    part = trek.fit(Remembering, hparams=size, max_length=trek.records(32), name="part", show_progress=False)
+    size = {"global_batch_size": after}
+    trek.fit(Remembering, hparams=size, max_length=trek.epochs(1), resume=part.checkpoint, show_progress=False)
+    assert sorted(Remembering.rows) == list(range(48))
+
+
+def test_a_place_that_is_inside_a_batch_of_another_size_is_refused() -> None:
+    Remembering.rows = []
+    size = {"global_batch_size": 8}
+    part = trek.fit(Remembering, hparams=size, max_length=trek.batches(3), show_progress=False)
+    with pytest.raises(InputError, match="stands at record 24 of epoch 1, where no global batch of 16 begins"):
+        trek.fit(
+            Remembering,
+            hparams={"global_batch_size": 16},
+            max_length=trek.epochs(1),
+            resume=part.checkpoint,
+            show_progress=False,
+        )

@@ -15,8 +15,8 @@ from torch import nn
 import trek
 from trek.errors import CheckpointError, ConfigError, InputError
 from trek.testing.trials import make_points
-from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.loop.stopping import Stopped
+from trek.train.settings import TrainSettings
 
 Weights = dict[str, torch.Tensor]
 
@@ -63,7 +63,7 @@ def test_a_loop_that_stopped_goes_on_from_the_latest_as_if_it_never_had(stop_at:
 
 
 def test_a_loop_saves_by_period_and_goes_on_from_any_of_them(home: Path) -> None:
-    whole = run(name="whole", checkpoint_period=trek.batches(5), keep=KeepPolicy(last=9))
+    whole = run(name="whole", checkpoint_period=trek.batches(5), keep_last=9)
     folder = home / "runs" / "whole" / "checkpoints"
     saved = [trek.Checkpoint(path) for path in sorted(folder.iterdir())]
     assert [one.batches for one in saved] == [5, 10]
@@ -241,14 +241,15 @@ def test_data_that_can_be_read_only_once_is_an_error_in_its_second_epoch() -> No
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"workers": 0}, InputError, "workers must be at least 1, got 0"),
-        ({"precision": "fp8"}, ConfigError, "precision 'fp8' does not exist. Use one of: fp32, bf16, fp16"),
+        ({"workers": 0}, InputError, "workers must be a whole number of at least 1, got 0"),
+        ({"precision": "fp8"}, ConfigError, "precision must be 'fp32', 'bf16' or 'fp16', got 'fp8'"),
         ({"strategy": "magic"}, ConfigError, "strategy 'magic' does not exist. Use one of: ddp, fsdp, solo"),
         ({"strategy": "fsdp"}, ConfigError, "needs at least 2 processes, got 1"),
-        ({"accumulate": 0}, ConfigError, "must be at least 1, got 0"),
+        ({"accumulate": 0}, ConfigError, "accumulate must be greater than or equal to 1, got 0"),
         ({"strategy": "ddp", "strategy_options": {"backend": "mpi"}}, ConfigError, "backend 'mpi'. Use gloo"),
         ({"strategy_options": {"speed": 3}}, ConfigError, "strategy 'solo' has no option speed. Its options: none"),
-        ({"seed": -1}, InputError, "seed is a whole number"),
+        ({"seed": -1}, InputError, "seed must be greater than or equal to 0, got -1"),
+        ({"acumulate": 2}, ConfigError, "there is no setting 'acumulate'. Did you mean 'accumulate'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_with_what_can(settings: Any, error: type[Exception], message: str) -> None:
@@ -311,18 +312,12 @@ def test_the_four_ways_to_set_an_argument() -> None:
 
 def test_arguments_become_settings_of_a_run() -> None:
     args = parse("--precision", "bf16", "--gpus", "2", "--no-progress", "--find_unused_parameters", "--name", "x")
-    assert trek.arguments.settings(args) == {
-        "precision": "bf16",
-        "accumulate": 1,
-        "clip_norm": None,
-        "seed": 0,
-        "workers": 2,
-        "strategy": None,
-        "name": "x",
-        "resume": None,
-        "show_progress": False,
-        "strategy_options": {"find_unused_parameters": True},
-    }
+    made = trek.arguments.settings(args)
+    own = {"precision": "bf16", "workers": 2, "name": "x", "show_progress": False}
+    assert made.pop("strategy_options") == {"find_unused_parameters": True}
+    assert {name: made[name] for name in own} == own
+    defaults = TrainSettings()
+    assert all(made[name] == getattr(defaults, name) for name in made.keys() - own.keys() - {"resume"})
     chosen = trek.arguments.settings(parse("--no-progress", "--workers", "1", "--seed", "7"))
     assert trek.run(lambda tr: tr.seed, **chosen) == 7
 

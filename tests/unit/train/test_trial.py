@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -151,13 +150,18 @@ def test_a_context_knows_its_place_and_its_settings() -> None:
     }  # fmt: skip
 
 
-def test_a_batch_that_cannot_be_shared_evenly_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    traveler = SimpleNamespace(world=trek.World(size=3, local_size=3))
-    context = trek.TrialContext(traveler, hparams={"global_batch_size": 64})  # type: ignore[arg-type]
-    with caplog.at_level(logging.WARNING):
-        assert [context.get_per_slot_batch_size() for _ in range(2)] == [21, 21]
-    (warning,) = caplog.messages
-    assert "64 is not a multiple of 3 processes: batches hold 63 records instead" in warning
+def test_a_batch_that_cannot_be_shared_evenly_is_shared_whole() -> None:
+    rows = torch.arange(64 * 2)
+    shares = []
+    for rank in range(3):
+        world = trek.World(rank=rank, size=3, local_rank=rank, local_size=3)
+        context = trek.TrialContext(SimpleNamespace(world=world), hparams={"global_batch_size": 64})  # type: ignore[arg-type]
+        assert context.get_per_slot_batch_size() == 21
+        loader = trek.DataLoader((rows,), context.get_per_slot_batch_size()).bind(world, seed=0)
+        assert loader.batch_records == 64
+        shares.append([batch.data[0].tolist() for batch in loader.batches(0)])
+    assert [[len(share) for share in rank] for rank in shares] == [[22, 22], [21, 21], [21, 21]]
+    assert sorted(row for rank in shares for share in rank for row in share) == rows.tolist()
 
 
 def test_parameters_are_reset_wherever_a_module_can() -> None:
@@ -229,8 +233,8 @@ class Greedy(PointsTrial):
         (PointsTrial, {"hparams": {"global_batch_size": 0}}, ConfigError, "at least one record per process, got 0"),
         (PointsTrial, {"hparams": {"global_batch_size": "8"}}, ConfigError, "whole number .* got '8'"),
         (PointsTrial, {"workers": 0}, ConfigError, "workers must be a whole number of at least 1, got 0"),
-        (PointsTrial, {"workers": 2, "strategy": "solo"}, ConfigError, "'solo' trains one replica, but 2 workers"),
-        (PointsTrial, {"speed": 3}, ConfigError, "fit has no setting speed. Settings are: accumulate"),
+        (PointsTrial, {"workers": 2, "strategy": "solo"}, ConfigError, "'solo' trains one replica, got 2 processes"),
+        (PointsTrial, {"tempo": 3}, ConfigError, "there is no setting 'tempo'. Settings are: accumulate"),
         (PointsTrial, {"metric": "f1"}, ConfigError, "'f1' is not among the validation metrics"),
         (PointsTrial, {"capture": True}, ConfigError, "needs a GPU"),
     ],

@@ -170,10 +170,9 @@ def _series(session: Session, trial_id: int, group: str, *, max_points: int | No
 
 def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:
     """The config's, but never longer than the Searcher's first rung, which has to be judged."""
-    own = config.min_validation_period
+    own = config.training.validation_period
     rung = next(iter(load_searcher(experiment).rung_lengths), None)
     unit = config.searcher.max_length.unit
     if rung is None or (own is not None and own.unit == unit and own.count <= rung):
-        period: dict[str, Any] | None = own.model_dump() if own is not None else None
-        return period
+        return {own.unit: own.count} if own is not None else None
     return {unit: rung}

@@ -20,6 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from trek.data.batching.order import Order, Tail
 from trek.data.loaders.base import Loader
+from trek.data.loaders.batch_size import check_batch_size, global_size, share_size
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
 from trek.data.loaders.table import TableLoader, tensors_of
@@ -35,7 +36,8 @@ class DataLoader:
     """What to load and in which batches; the same arguments as torch's DataLoader where they mean the same.
 
     `dataset` is a torch Dataset, a tuple or dict of tensors, a Table, or any iterable of batches. `batch_size` counts
-    samples per process. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
+    samples per process, as in torch; `global_batch_size`, in its place, counts them over all processes, of which any
+    number shares it out. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
     memory and are there once for all processes. A shuffle depends on the seed and the epoch alone.
     """
 
@@ -45,6 +47,7 @@ class DataLoader:
         batch_size: int = 1,
         shuffle: bool = False,
         *,
+        global_batch_size: int | None = None,
         sampler: Sampler[int] | None = None,
         batch_sampler: BatchSampler | None = None,
         num_workers: int = 0,
@@ -55,13 +58,20 @@ class DataLoader:
         is_sharded: bool = False,
         **reading: Any,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        check_batch_size(batch_size, name="batch_size")
+        if global_batch_size is not None:
+            check_batch_size(global_batch_size, name="global_batch_size")
+            if batch_size != 1:
+                raise InputError(
+                    f"batch_size={batch_size} (per process) and global_batch_size={global_batch_size} (over all "
+                    "processes) are two ways to say one thing. Give one of them."
+                )
         if isinstance(sampler, DistributedSampler):
             # Sharding is ours to do: taking the user's shard as well would train on a share of a share.
             shuffle, sampler = sampler.shuffle, None
         self.dataset = dataset
         self.batch_size = batch_size
+        self.global_batch_size = global_batch_size
         self.shuffle = shuffle
         self.sampler = sampler
         self.batch_sampler = batch_sampler
@@ -93,7 +103,7 @@ class DataLoader:
             order = self._order(len(tensors[0]), world, seed)
             return TensorLoader(tensors, order=order, world=world, assemble=assemble, on_device=_fits(tensors, world))
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
-            return StreamLoader(self._stream(), world=world, is_sharded=self.is_sharded)
+            return StreamLoader(self._stream(world), world=world, is_sharded=self.is_sharded)
         return self._mapped(world, seed)
 
     def _of_table(self, table: Table, world: World, seed: int) -> Loader:
@@ -110,7 +120,7 @@ class DataLoader:
             order = self.batch_sampler
         elif self.sampler is not None:
             order = SamplerOrder(
-                _length(self.sampler), self.batch_size * world.size, seed=seed, tail=self.tail, sampler=self.sampler
+                _length(self.sampler), self._global_size(world), seed=seed, tail=self.tail, sampler=self.sampler
             )
         else:
             order = self._order(_length(self.dataset), world, seed)
@@ -118,12 +128,15 @@ class DataLoader:
         return MappedLoader(self.dataset, order=order, world=world, seed=seed, reading=reading)
 
     def _order(self, num_rows: int, world: World, seed: int) -> Order:
-        return Order(num_rows, self.batch_size * world.size, shuffle=self.shuffle, seed=seed, tail=self.tail)
+        return Order(num_rows, self._global_size(world), shuffle=self.shuffle, seed=seed, tail=self.tail)
 
-    def _stream(self) -> Iterable[Any]:
+    def _global_size(self, world: World) -> int:
+        return global_size(self.batch_size, self.global_batch_size, world)
+
+    def _stream(self, world: World) -> Iterable[Any]:
         if isinstance(self.dataset, IterableDataset):
             reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
-            return TorchDataLoader(self.dataset, batch_size=self.batch_size, **reading)
+            return TorchDataLoader(self.dataset, batch_size=share_size(self._global_size(world), world), **reading)
         stream: Iterable[Any] = self.dataset
         return stream
 

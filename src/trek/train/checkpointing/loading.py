@@ -36,7 +36,7 @@ def load_model(checkpoint: Checkpoint, trial_class: type[Trial] | None = None) -
             "Build the model yourself and load checkpoint.state_dict()."
         )
     chosen = trial_class or _import(about["entrypoint"])
-    with Traveler(world=World(device_name="cpu"), strategy="solo", show_progress=False, joins_trial=False) as traveler:
+    with Traveler(world=World(device_name="cpu"), show_progress=False) as traveler:
         context = TrialContext(traveler, hparams=about["hparams"], data=about["data"])
         trial = chosen(context)
         wraps_itself = type(trial).build_model is Trial.build_model

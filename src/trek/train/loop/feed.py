@@ -68,6 +68,8 @@ class Feed:
 
     def _weighed(self, loader: Loader) -> Iterator[Portion]:
         position = self.position
+        if self._resumed is not None and position.epoch_records:
+            position.find_batch(loader.records(position.epoch))
         self._begin_epoch()
         batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=self._arrive)
         if loader.num_batches is None and self._strategy.world.is_distributed:

@@ -146,7 +146,7 @@ class Optimization:
         norm, value = clip_norm or self._clip_norm, clip_value or self._clip_value
         if norm is not None or value is not None:
             self._clip(optimizer, parameters, norm, value)
-        self._precision.step(optimizer)
+        self._strategy.step(optimizer, self._precision.step)
         optimizer.zero_grad()
         if self._emas:
             self._update_averages({id(p) for p in parameters})

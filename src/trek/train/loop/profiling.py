@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from trek.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class ProfileSettings:
-    """Trace batches `first` to `last`, counted from 1, into `path`."""
-
-    first: int
-    last: int
-    path: Path
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.first <= self.last:
-            raise ConfigError(f"a profile goes from batch 1 or later to a later one, got {self.first} to {self.last}.")
+from trek.train.loop.progress import print_beside_bars
+from trek.train.settings import ProfileSettings
 
 
 class Profiler:
@@ -51,6 +38,10 @@ class Profiler:
         """End the trace, early if the run ends early, and write it."""
         if self._profile is not None:
             self._profile.stop()
-            self._settings.path.parent.mkdir(parents=True, exist_ok=True)
-            self._profile.export_chrome_trace(str(self._settings.path))
+            path = self._settings.path or Path("profile.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._profile.export_chrome_trace(str(path))
+            print_beside_bars(
+                f"trek: the trace of batches {self._settings.first} to {self._settings.last} is in {path}."
+            )
             self._profile = None

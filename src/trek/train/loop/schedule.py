@@ -19,14 +19,19 @@ class Schedule:
     epochs: int | None = None
 
     @classmethod
-    def of(cls, period: Length | None, loader: Loader, *, records_per_epoch: int | None = None) -> Schedule:
-        """`period` for the data of `loader`. With `records_per_epoch`, an epoch is that many records."""
+    def of(cls, period: Length | None, loader: Loader | None, *, records_per_epoch: int | None = None) -> Schedule:
+        """`period` for the data of `loader`. With `records_per_epoch`, an epoch is that many records.
+
+        Without a loader, a period that is counted in records is never due.
+        """
         if period is None:
             return cls()
         if period.unit == "batches":
             return cls(batches=period.count)
         if period.unit == "epochs" and not records_per_epoch:
             return cls(epochs=period.count)
+        if loader is None:
+            return cls()
         if loader.batch_records is None:
             raise InputError(f"a length of {period} needs data with a known batch size. Give it in batches.")
         epoch_batches = math.ceil((records_per_epoch or 0) / loader.batch_records)

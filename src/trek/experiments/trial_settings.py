@@ -1,0 +1,55 @@
+"""How one trial trains: the config's `training` with what the searcher and the other sections decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from trek.client.models import Assignment
+from trek.experiments.checkpoint_address import fetch_checkpoint
+from trek.experiments.config import ExperimentConfig
+from trek.train.checkpointing.storage import open_storage
+from trek.train.length import Length
+from trek.train.settings import TrainSettings
+
+
+def trial_settings(config: ExperimentConfig, assignment: Assignment) -> TrainSettings:
+    """All settings of a trial of `config`."""
+    return TrainSettings.of(config.training, **decided(config, assignment))
+
+
+def decided(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
+    """The settings that are not the trial's own code to choose, in a Trial or in a command."""
+    storage = config.checkpoint_storage
+    return {
+        "max_length": assignment.length,
+        "validation_period": assignment.validation_period,
+        "checkpoint_period": _checkpoint_period(config, assignment.validation_period),
+        "seed": assignment.seed,
+        "metric": config.searcher.metric,
+        "smaller_is_better": config.searcher.smaller_is_better,
+        "keep_best": storage.save_trial_best,
+        "keep_last": max(storage.save_trial_latest, 1),
+        "keep_every": storage.save_trial_every,
+        "show_progress": False,
+    }
+
+
+def start_of(assignment: Assignment) -> Path | Literal["latest"]:
+    """The trial's own newest checkpoint, reported or not; before there is one, the one it was told to start from."""
+    storage = open_storage(assignment.checkpoint_dir)
+    if assignment.resume is None or storage.names():
+        return "latest"
+    return fetch_checkpoint(assignment.resume)
+
+
+def _checkpoint_period(
+    config: ExperimentConfig, validation_period: Mapping[str, int] | None
+) -> Length | Mapping[str, int] | None:
+    """The config's; with the policy `all`, as often as the trial is validated."""
+    if config.training.checkpoint_period is not None:
+        return config.training.checkpoint_period
+    if config.checkpoint_policy == "all":
+        return validation_period or Length(1, "epochs")
+    return None

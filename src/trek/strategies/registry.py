@@ -1,0 +1,41 @@
+"""The strategies by name. Loads no torch, so that a config can be checked without it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from trek.errors import ConfigError
+from trek.registry import Registry
+
+if TYPE_CHECKING:
+    from trek.strategies.base import Strategy
+    from trek.world import World
+
+STRATEGIES: Registry[type[Strategy]] = Registry(
+    "strategies",
+    {
+        "solo": "trek.strategies.solo:Solo",
+        "ddp": "trek.strategies.ddp:DDP",
+        "fsdp": "trek.strategies.fsdp:FSDP",
+    },
+    word="strategy",
+)
+
+
+def default_strategy(num_workers: int) -> str:
+    """What several processes use unless told otherwise, and what one uses."""
+    return "ddp" if num_workers > 1 else "solo"
+
+
+def open_strategy(name: str, world: World, **options: Any) -> Strategy:
+    """The Strategy called `name`, for `world`; refuses a world and options that it cannot work with."""
+    kind = STRATEGIES.load(name)
+    kind.check_workers(world.size)
+    known = [option for option in inspect.signature(kind).parameters if option != "world"]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"strategy {name!r} has no option {', '.join(unknown)}. Its options: {', '.join(known) or 'none'}."
+        )
+    return kind(world, **options)

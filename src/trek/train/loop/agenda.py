@@ -1,0 +1,59 @@
+"""Agenda: how far a run goes, and what is due on its way. Pure arithmetic; doing it is the Traveler's matter.
+
+The only owner of lengths and periods: whoever drives a loop asks here, so no two parts can disagree about the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trek.data.loaders import Loader
+from trek.train.length import Length
+from trek.train.loop.position import Position
+from trek.train.loop.schedule import Schedule
+from trek.train.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """The schedules of one run."""
+
+    length: Schedule
+    reports: Schedule
+    validations: Schedule
+    checkpoints: Schedule
+    epoch_batches: int | None = None
+    """Batches in an epoch, where that is known."""
+
+    @classmethod
+    def of(cls, settings: TrainSettings, loader: Loader | None = None) -> Agenda:
+        """The agenda for the data of `loader`.
+
+        Before the data is known, what is counted in its records is never due and never reached.
+        """
+
+        def schedule(period: Length | None) -> Schedule:
+            return Schedule.of(period, loader, records_per_epoch=settings.records_per_epoch)
+
+        return cls(
+            length=schedule(settings.max_length),
+            reports=Schedule(batches=settings.report_period),
+            validations=schedule(settings.validation_period or Length(1, "epochs")),
+            checkpoints=schedule(settings.checkpoint_period),
+            epoch_batches=loader.num_batches if loader is not None else None,
+        )
+
+    def is_over(self, position: Position) -> bool:
+        """Whether the run has come to its end."""
+        return self.length.is_reached(position)
+
+    def progress(self, position: Position) -> float | None:
+        """The share of the run that is done; None for a run without a known end."""
+        if self.length == Schedule():
+            return None
+        return self.length.progress(position, epoch_batches=self.epoch_batches)
+
+    def next_batch(self, position: Position) -> float:
+        """The next number of batches after which something is due in the middle of an epoch."""
+        schedules = (self.reports, self.validations, self.checkpoints)
+        return min(schedule.next_batch(position) for schedule in schedules)

@@ -1,0 +1,17 @@
+"""How many processes a run is asked to have: checked where it is asked for, before any is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trek.errors import ConfigError
+from trek.strategies.registry import STRATEGIES
+
+
+def check_workers(workers: Any, *, strategy: str | None) -> int:
+    """`workers`, if it is a number of processes that `strategy` can work with."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}.")
+    if strategy is not None and workers > 1:  # one may be asked for where a launcher has started several
+        STRATEGIES.load(strategy).check_workers(workers)
+    return workers
