@@ -56,10 +56,19 @@ def hand_on_device(data: TensorDataset) -> float:
     return time.perf_counter() - start
 
 
-def hand_graph(data: TensorDataset) -> float:
-    """The whole step as a CUDA graph, in bf16, with data on the GPU."""
+def cosine(optimizer: torch.optim.Optimizer, steps: int) -> Any:
+    """A rate that moves with every step."""
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+
+def hand_graph(data: TensorDataset, *, is_scheduled: bool = False) -> float:
+    """The whole step as a CUDA graph, in bf16, with data on the GPU; a rate that moves lies in a tensor."""
     model = make_model("cnn").cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if is_scheduled:
+        optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.01, device="cuda"), fused=True)
+        scheduler = cosine(optimizer, len(data) // BATCH)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images, labels = (t.cuda() for t in data.tensors)
     x, y = images[:BATCH].clone(), labels[:BATCH].clone()
 
@@ -86,8 +95,17 @@ def hand_graph(data: TensorDataset) -> float:
         x.copy_(images[rows])
         y.copy_(labels[rows])
         graph.replay()
+        if is_scheduled:
+            scheduler.step()
     torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+class ScheduledTrial(BenchTrial):
+    """The same with a learning rate that moves every step."""
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        return cosine(optimizer, 2 * self.context.get_hparam("num_batches")), "step"
 
 
 class SyncedClock(Clock):
@@ -102,13 +120,13 @@ class SyncedClock(Clock):
         super().on_training_epoch_end(epoch_idx)
 
 
-def trek_fit(data: Any, **settings: Any) -> float:
+def trek_fit(data: Any, *, trial: type[trek.Trial] = BenchTrial, **settings: Any) -> float:
     """A Trial with its usual reports; the second epoch is timed, as the first records and warms up."""
     clock = SyncedClock()
     loader = data if isinstance(data, DataLoader) else trek.DataLoader(data, BATCH, shuffle=True)
     trek.fit(
-        BenchTrial,
-        hparams={"kind": "cnn"},
+        trial,
+        hparams={"kind": "cnn", "num_batches": len(loader)},
         data={"loader": loader, "clock": clock},
         max_length=trek.epochs(2),
         show_progress=False,
@@ -122,11 +140,17 @@ CONTENDERS: dict[str, Callable[[TensorDataset], float]] = {
     "hand-written, DataLoader, row by row": lambda data: hand_dataloader(RowByRow(data)),
     "hand-written, data on the device": hand_on_device,
     "hand-written CUDA graph, bf16, data on the device": hand_graph,
+    "the same with a rate that moves every step": lambda data: hand_graph(data, is_scheduled=True),
     "Trek, torch DataLoader, row by row": lambda data: trek_fit(
         DataLoader(RowByRow(data), BATCH, shuffle=True, pin_memory=True)
     ),
     "Trek": trek_fit,
     "Trek, capture, bf16": lambda data: trek_fit(data, capture=True, precision="bf16"),
+    "Trek, capture, bf16, a rate that moves every step": lambda data: trek_fit(
+        data, trial=ScheduledTrial, capture=True, precision="bf16"
+    ),
+    "Trek, capture, bf16, 4 batches a step": lambda data: trek_fit(data, capture=True, precision="bf16", accumulate=4),
+    "Trek, bf16, 4 batches a step": lambda data: trek_fit(data, precision="bf16", accumulate=4),
     "Trek, capture, fp32": lambda data: trek_fit(data, capture=True),
 }
 

@@ -41,6 +41,56 @@ def test_a_captured_step_trains_what_an_eager_one_does() -> None:
         torch.testing.assert_close(value, eager[name], rtol=1e-5, atol=1e-6)
 
 
+class MovingRate(PointsTrial):
+    """A learning rate that moves with every step, by the optimizer that is asked for."""
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        kind = getattr(torch.optim, self.context.get_hparam("optimizer"))
+        made: torch.optim.Optimizer = kind(model.parameters(), lr=0.05)
+        return made
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50), "step"
+
+
+class CyclingMomentum(PointsTrial):
+    """A schedule that moves the momentum with every step."""
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=2000), "step"
+
+
+@needs_gpu
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
+def test_a_captured_step_follows_a_rate_that_moves(optimizer: str, accumulate: int) -> None:
+    settings: dict[str, Any] = {"trial": MovingRate, "hparams": {"optimizer": optimizer}, "accumulate": accumulate}
+    captured, eager = weights(capture=True, **settings), weights(**settings)
+    for name, value in captured.items():
+        torch.testing.assert_close(value, eager[name], rtol=2e-4, atol=2e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_captured_run_that_stopped_goes_on_to_the_bit(accumulate: int) -> None:
+    hparams = {**HPARAMS, "optimizer": "AdamW"}
+    settings: dict[str, Any] = {"hparams": hparams, "capture": True, "show_progress": False, "accumulate": accumulate}
+    whole = trek.fit(MovingRate, max_length=trek.epochs(3), name="whole", **settings)
+    trek.fit(MovingRate, max_length=trek.batches(20), name="part", **settings)
+    resumed = trek.fit(MovingRate, max_length=trek.epochs(3), name="part", resume="latest", **settings)
+    assert whole.checkpoint is not None
+    assert resumed.checkpoint is not None
+    expected = whole.checkpoint.state_dict()
+    for name, value in resumed.checkpoint.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+@needs_gpu
+def test_a_schedule_that_moves_what_a_recording_repeats_is_refused_with_a_remedy() -> None:
+    with pytest.raises(InputError, match="cycle_momentum=False"):
+        weights(trial=CyclingMomentum, capture=True, hparams={"rows": 2000})
+
+
 @needs_gpu
 def test_the_gpu_trains_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpu = weights()

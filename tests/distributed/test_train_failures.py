@@ -75,5 +75,5 @@ def test_settings_that_only_the_workers_can_judge_come_back_as_the_mistake_they_
 
 
 def test_a_loop_is_told_that_solo_is_for_one() -> None:
-    with pytest.raises(InputError, match="'solo' trains one replica, but this world has 2 processes"):
+    with pytest.raises(InputError, match="'solo' trains one replica, got 2 processes"):
         trek.run(_join_wrongly, workers=2, strategy="solo")

@@ -15,6 +15,7 @@ from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks.callback import Callback
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
+from trek.train.loop.device_rates import DeviceRates
 from trek.train.loop.feed import to_device
 from trek.train.loop.stopping import Stopped
 from trek.train.metrics.metric_sums import Reduction
@@ -99,9 +100,10 @@ class Trainer:
                 self.traveler.log(_as_metrics(out))
             return
         optimization = self.traveler.optimization
-        if self._captured is not None and optimization.is_whole_step:
+        if self._captured is not None:
             metrics = self._captured(batch)
-            optimization.count_step(optimization.optimizers[0])
+            if optimization.ends_group:
+                optimization.count_step(optimization.optimizers[0])
         else:
             metrics = self._backward(batch)
             optimization.step()
@@ -119,10 +121,11 @@ class Trainer:
         self.traveler.optimization.backward(metrics["loss"])
         return metrics
 
-    def _whole_step(self, batch: Any) -> Mapping[str, Any]:
-        """What a captured step records."""
+    def _device_step(self, batch: Any) -> Mapping[str, Any]:
+        """What a captured step records: all that a batch does on the device."""
         metrics = self._backward(batch)
-        self.traveler.optimization.move(self.traveler.optimization.optimizers[0])
+        if self.traveler.optimization.ends_group:
+            self.traveler.optimization.move(self.traveler.optimization.optimizers[0])
         return metrics
 
     def _make_captured(self) -> CapturedStep:
@@ -132,10 +135,13 @@ class Trainer:
             )
         if self.traveler.world.is_distributed or self.traveler.precision.name == "fp16":
             raise ConfigError("capture works for one process in fp32 or bf16. Leave it out, or change those settings.")
+        optimization, device = self.traveler.optimization, self.context.device
+        optimization.keeps_gradients = self.traveler.settings.accumulate > 1
         return CapturedStep(
-            self._whole_step,
-            device=self.context.device,
-            settings_key=self.traveler.optimization.learning_rates,
+            self._device_step,
+            device=device,
+            part=lambda: optimization.part,
+            make_rates=lambda: DeviceRates(optimization.optimizers, device=device),
         )
 
     def _validate_and_keep_best(self) -> None:

@@ -55,6 +55,8 @@ class Optimization:
     ) -> None:
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
+        self.keeps_gradients = False
+        """Clear gradients to zero in place: recorded steps that accumulate find them where they were."""
         self._num_steps: dict[int, int] = {}
         self._strategy = strategy
         self._precision = precision
@@ -147,7 +149,7 @@ class Optimization:
         if norm is not None or value is not None:
             self._clip(optimizer, parameters, norm, value)
         self._strategy.step(optimizer, self._precision.step)
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         if self._emas:
             self._update_averages({id(p) for p in parameters})
 
@@ -159,9 +161,14 @@ class Optimization:
                 scheduled.advance("step", count)
 
     @property
-    def is_whole_step(self) -> bool:
-        """Whether this batch is a step of its own at full weight, as a captured step is."""
-        return self._ends_group and self._weight == 1.0
+    def ends_group(self) -> bool:
+        """Whether the optimizer steps after this batch."""
+        return self._ends_group
+
+    @property
+    def part(self) -> tuple[bool, float]:
+        """What this batch is in its step: whether it is the last of its group, and what its loss weighs."""
+        return self._ends_group, self._weight
 
     def learning_rates(self) -> tuple[float, ...]:
         """Of every group of every optimizer."""
@@ -230,6 +237,8 @@ class Optimization:
 
     def gradients(self) -> dict[int, torch.Tensor]:
         """Gradients half way through a group, by the parameter's place; empty between steps."""
+        if self.keeps_gradients and self._ends_group:
+            return {}
         places = enumerate(p for model in self.models for p in model.parameters())
         return {place: p.grad for place, p in places if p.grad is not None}
 
