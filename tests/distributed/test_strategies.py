@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,7 +24,7 @@ class TestDDP(StrategyConformance):
 
 class TestDDPOverTheNetwork(StrategyConformance):
     strategy = "ddp"
-    options = {"shared_memory": False}
+    options: ClassVar[dict[str, Any]] = {"shared_memory": False}
 
 
 class TestFSDP(StrategyConformance):
