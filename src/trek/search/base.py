@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from trek.search.searcher_settings import SearcherSettings
 from trek.search.space import Space
 
 Snapshot = dict[str, Any]
@@ -86,10 +87,20 @@ class Trials:
 
 
 class Searcher(ABC):
-    """See the module for the contracts. `report` and `exited` may be called for any trial at any time."""
+    """See the module for the contracts. Every event may arrive for any trial at any time.
 
+    A variant is made by `Variant(settings, space=…, seed=…)`, with settings of its `settings_type`.
+    """
+
+    settings_type: ClassVar[type[SearcherSettings]]
+    """What the searcher block of a config may hold for this searcher."""
     learns: ClassVar[bool] = False
     """Whether what trials reported decides which hyperparameters are tried next."""
+
+    @classmethod
+    def check_space(cls, space: Space) -> None:
+        """Raise `ConfigError` if `space` cannot be searched by this searcher; most take any."""
+        return
 
     def __init__(self, *, space: Space, seed: int) -> None:
         self.space = space

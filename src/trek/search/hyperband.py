@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
-from trek.search.searcher_settings import HyperbandSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
 
 
@@ -61,8 +63,19 @@ def hyperband_brackets(max_length: int, *, divisor: float) -> list[SyncBracket]:
     return brackets
 
 
+class HyperbandSettings(SearcherSettings):
+    """Hyperband: brackets of synchronous successive halving, from the most to the least aggressive."""
+
+    name: Literal["hyperband"]
+    max_length: LengthSetting
+    divisor: float = Field(default=3, gt=1)
+    max_concurrent_trials: int = Field(default=16, ge=0)
+
+
 class HyperbandSearcher(Searcher):
     """Trials of a round wait for each other; brackets do not."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = HyperbandSettings
 
     def __init__(self, settings: HyperbandSettings, *, space: Space, seed: int) -> None:
         super().__init__(space=space, seed=seed)

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from trek.errors import ConfigError, InvalidHP
 from trek.search.base import Action, Create, Extend, Searcher, Stop
-from trek.search.searcher_registry import make_searcher
-from trek.search.searcher_settings import AnySearcherSettings, SearcherSettings, respell
+from trek.search.searcher_registry import AnySearcherSettings, make_searcher
+from trek.search.searcher_settings import SearcherSettings, respell
 
 MetricFunction = Callable[[Mapping[str, Any], int], float]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnySearcherSettings)
@@ -159,7 +159,7 @@ def _read(config: Any) -> tuple[Any, Mapping[str, Any], int]:
         settings = _ADAPTER.validate_python(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("searcher", *first["loc"][1:]))
+        where = ".".join(str(part) for part in ("searcher", *first["loc"]))
         raise ConfigError(f"{where}: {first['msg']}, got {first['input']!r}.") from None
     reproducibility = config.get("reproducibility") or {}
     return settings, config.get("hyperparameters") or {}, int(reproducibility.get("experiment_seed", 0))
