@@ -10,6 +10,7 @@ from trek.data.datasets import dataset_names, find_dataset
 from trek.data.storing.sharing import Handle
 from trek.data.table import Table
 from trek.errors import InputError
+from trek.world.urls import is_remote, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,14 +52,14 @@ def _open_named(name: str, *, split: str) -> Table:
 def _open_path(text: str, types: Mapping[str, str | pa.DataType] | None) -> Table:
     from trek.data.sources.files import open_files
     from trek.data.storing.persist import MANIFEST, PersistedSource
-    from trek.data.storing.remote import RemoteSource, is_remote
+    from trek.data.storing.remote import RemoteSource
 
     if is_remote(text):
         persisted = RemoteSource.find(text)
         if persisted is not None:
             _refuse_types(types, "persisted tables")
         return Table(persisted or open_files(text, types=_parsed(types)))
-    local = Path(text.removeprefix("file://")).expanduser()
+    local = local_path(text).expanduser()
     if (local / MANIFEST).is_file():
         _refuse_types(types, "persisted tables")
         return Table(PersistedSource.open(local))

@@ -27,6 +27,7 @@ from trek.data.plans.plan import Context, PlanNode, Source, Union, count_rows, e
 from trek.data.sources.memory import MemorySource, table_from
 from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.world.urls import is_remote
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -403,7 +404,7 @@ class Table:
         (`s3://…`): shards are computed here and sent there, the manifest last.
         """
         from trek.data.storing.persist import persist
-        from trek.data.storing.remote import is_remote, persist_remotely
+        from trek.data.storing.remote import persist_remotely
 
         executor = current_executor()
         if is_remote(str(path)):

@@ -10,7 +10,7 @@ from trek.client.models import Assignment
 from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
 from trek.search.searcher_settings import LengthSetting
-from trek.train.checkpointing.storage import open_storage
+from trek.train.checkpointing.stores import open_storage
 from trek.train.length import Length
 from trek.train.session import SessionSettings
 

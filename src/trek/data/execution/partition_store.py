@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Segment
 from trek.data.execution.shm import new_folder
-from trek.data.storing.storage_errors import storage_errors
+from trek.world.disk import storage_errors
 
 _log = logging.getLogger("trek.data")
 

@@ -21,8 +21,8 @@ from filelock import FileLock
 from trek.data.datasets import Dataset, RemoteFile
 from trek.data.fetching.download import download
 from trek.data.progress import ProgressBar, progress_bar
-from trek.data.storing.storage_errors import storage_errors
 from trek.errors import DataUnavailable
+from trek.world.disk import storage_errors
 from trek.world.home import trek_home
 
 

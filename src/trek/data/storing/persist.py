@@ -28,8 +28,8 @@ from trek.data.execution.base import Executor
 from trek.data.execution.parts import open_mapped
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.sources.memory import BATCH_ROWS
-from trek.data.storing.storage_errors import storage_errors
 from trek.errors import DataUnavailable, InputError
+from trek.world.disk import storage_errors
 
 Storage = Literal["parquet", "arrow"]
 MANIFEST = "manifest.json"

@@ -21,8 +21,8 @@ import pyarrow as pa
 from trek.data.execution.parts import open_mapped
 from trek.data.execution.shm import new_folder
 from trek.data.plans.plan import Source, Stream
-from trek.data.storing.storage_errors import storage_errors
 from trek.errors import DataUnavailable, InputError
+from trek.world.disk import storage_errors
 
 if TYPE_CHECKING:
     from trek.data.table import Table
