@@ -77,7 +77,12 @@ class PlanNode(ABC):
 
 
 class Source(PlanNode):
-    """Where rows come from; partition i is read by `read(i)`."""
+    """Where rows come from; partition i is read by `read(i)`.
+
+    Contracts: reading a partition again gives the same rows, in batches with the columns of `schema`; different
+    partitions may be read at the same time, by several threads or, unless `is_here_alone`, by other processes, to which
+    the Source is pickled; `identity` is the same for the same content and settings, and another for others.
+    """
 
     is_here_alone = False
     """Whether the rows can be read in this process only."""

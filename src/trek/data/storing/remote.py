@@ -15,7 +15,7 @@ from pathlib import Path
 from trek.data.execution.base import Executor
 from trek.data.plans.plan import PlanNode
 from trek.data.sources.files import FileInfo, FileSource, file_system, is_there
-from trek.data.sources.formats import READERS
+from trek.data.sources.formats import format_of
 from trek.data.storing.persist import MANIFEST, Manifest, Storage, persist, require_storage
 from trek.errors import DataUnavailable, StorageError
 
@@ -27,7 +27,7 @@ class RemoteSource(FileSource):
         self.url = url
         self.manifest = manifest
         files = [FileInfo(f"{url}/{shard.file}", shard.bytes, shard.sha256) for shard in manifest.shards]
-        super().__init__(files, reader=READERS[f".{manifest.storage}"])
+        super().__init__(files, format=format_of(manifest.storage))
 
     @classmethod
     def find(cls, url: str) -> RemoteSource | None:
