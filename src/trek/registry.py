@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
@@ -79,6 +80,14 @@ class Registry(Generic[T]):
                 f"{self._word} {name!r} needs the package {extra}, which is not installed. "
                 f"Run `pip install 'trek[{extra}]'`."
             ) from error
+
+    def check_settings(self, name: str, settings: Mapping[str, Any], *, taken_by: Callable[..., Any]) -> None:
+        """Refuse settings of the variant `name` that are not keywords of `taken_by`, the function they are for."""
+        parameters = inspect.signature(taken_by).parameters.values()
+        known = [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        for setting in settings:
+            if setting not in known:
+                raise ConfigError(f"{self._word} {name!r} has no setting {setting!r}. It has: {', '.join(known)}.")
 
     def refresh(self) -> None:
         """Read the entry points again: a package was installed while this process runs."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Segment
@@ -46,6 +47,11 @@ class Writer(ABC):
 class PartitionStore(ABC):
     """Keeps batches; safe to use from several threads, a Writer from one."""
 
+    @property
+    @abstractmethod
+    def num_spilled_bytes(self) -> int:
+        """Bytes on disk because memory ran short."""
+
     @abstractmethod
     def writer(self) -> Writer:
         """A writer of one Part; in memory until the store's limit is reached, then on disk."""
@@ -71,11 +77,16 @@ class MemoryStore(PartitionStore):
 
     def __init__(self, *, memory_limit_bytes: int, spill_dir: Path | None = None) -> None:
         self.memory_limit_bytes = memory_limit_bytes
-        self.num_spilled_bytes = 0
+        self._num_spilled_bytes = 0
         self._kept_bytes = 0
         self._has_said = False
         self._lock = threading.Lock()
         self._folder = _LazyFolder(spill_dir)
+
+    @property
+    def num_spilled_bytes(self) -> int:
+        """Bytes that went to disk so far."""
+        return self._num_spilled_bytes
 
     def writer(self) -> Writer:
         """A writer of one Part."""
@@ -110,7 +121,7 @@ class MemoryStore(PartitionStore):
     def count_spilled(self, num_bytes: int) -> None:
         """Remember that so many bytes went to disk."""
         with self._lock:
-            self.num_spilled_bytes += num_bytes
+            self._num_spilled_bytes += num_bytes
 
 
 class _MemoryWriter(Writer):
@@ -259,6 +270,11 @@ class _LazyFolder:
     def remove(self) -> None:
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
+
+
+def default_memory_limit() -> int:
+    """Half of what is free now."""
+    return int(psutil.virtual_memory().available // 2)
 
 
 def warn_of_spilling(memory_limit_bytes: int, folder: Path) -> None:

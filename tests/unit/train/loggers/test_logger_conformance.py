@@ -119,12 +119,12 @@ def test_a_logger_of_another_package_is_opened_by_name_with_its_settings(
         logger = open_logger("print", folder=tmp_path, prefix="> ")
         logger.log_metrics(MetricRow("training", 1, 0.0, {"loss": 0.5}, 0.0))
         assert capsys.readouterr().out == "> training {'loss': 0.5}\n"
-        with pytest.raises(ConfigError, match=r"logger 'print' has no setting 'colour'\. It has: prefix\."):
+        with pytest.raises(ConfigError, match=r"logger 'print' has no setting 'colour'\. It has: folder, prefix\."):
             open_logger("print", folder=tmp_path, colour="red")
 
 
 def test_an_unknown_name_and_an_unknown_setting_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"logger 'tensorbord' does not exist\. Did you mean 'tensorboard'"):
         open_logger("tensorbord", folder=tmp_path)
-    with pytest.raises(ConfigError, match=r"logger 'csv' has no setting 'path'\. It has no settings\."):
+    with pytest.raises(ConfigError, match=r"logger 'csv' has no setting 'path'\. It has: folder\."):
         open_logger("csv", folder=tmp_path, path="x")
