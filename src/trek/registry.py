@@ -47,9 +47,9 @@ class Registry(Generic[T]):
         """Every name that can be asked for, in alphabetical order."""
         return sorted({*self._own, *self._plugins})
 
-    def own_names(self) -> list[str]:
-        """The names of Trek's own variants, in the order in which the family lists them."""
-        return list(self._own)
+    def in_order(self) -> list[str]:
+        """Every name: Trek's own in the order in which the family lists them, then those of other packages."""
+        return [*self._own, *self.plugin_names()]
 
     def plugin_names(self) -> list[str]:
         """The names of other packages' variants, in alphabetical order."""

@@ -49,8 +49,7 @@ def make_searcher(settings: SearcherSettings, *, hyperparameters: Mapping[str, A
 
 def settings_types() -> dict[str, type[SearcherSettings]]:
     """The settings class of every searcher, by the searcher's name."""
-    names = [*SEARCHERS.own_names(), *SEARCHERS.plugin_names()]
-    return {name: SEARCHERS.load(name).settings_type for name in names}
+    return {name: SEARCHERS.load(name).settings_type for name in SEARCHERS.in_order()}
 
 
 def read_settings(raw: Any) -> SearcherSettings:

@@ -12,8 +12,6 @@ from trek.flow.artefacts.paths import PathKind
 class CheckpointKind(ArtefactKind):
     """A `trek.Checkpoint`, kept as its folder."""
 
-    name = "checkpoint"
-
     def accepts(self, value: Any) -> bool:
         """Whether it is Trek's Checkpoint."""
         return is_instance(value, "trek", "Checkpoint")

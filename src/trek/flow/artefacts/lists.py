@@ -12,8 +12,6 @@ from trek.flow.artefacts.base import ArtefactKind
 class ListKind(ArtefactKind):
     """A list whose items are stored each for itself; the fact `parts` holds their records."""
 
-    name = "list"
-
     def accepts(self, value: Any) -> bool:
         """No value by itself: only the runner puts parts together."""
         return False

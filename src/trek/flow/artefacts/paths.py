@@ -14,8 +14,6 @@ from trek.flow.artefacts.base import ArtefactKind
 class PathKind(ArtefactKind):
     """A `Path`; a later step gets the `Path` at which the thing then lies."""
 
-    name = "path"
-
     def accepts(self, value: Any) -> bool:
         """Whether it is a path object; a str is just text."""
         return isinstance(value, Path)

@@ -17,8 +17,6 @@ _TUPLE, _DICT = "__tuple__", "__dict__"
 class PlainKind(ArtefactKind):
     """JSON, in the records when it is small."""
 
-    name = "json"
-
     def accepts(self, value: Any) -> bool:
         """Whether `value` holds plain data through and through."""
         if type(value) in (type(None), bool, int, float, str):
