@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any, Literal
 
+from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.rungs import Rung, expected_ends, rung_lengths, survivors
 
 Verdict = tuple[Literal["stop", "extend"], int]
@@ -208,16 +209,15 @@ class PromotionBracket(Bracket):
         return ("extend", key)
 
     def snapshot(self) -> dict[str, Any]:
-        finite = [[key, None if metric == math.inf else metric] for key, metric in self.metrics.items()]
         return {
             **super().snapshot(),
-            "metrics": finite,
+            "metrics": to_pairs(self.metrics),
             "waiting": sorted(self.waiting),
             "num_promoted": list(self.num_promoted),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         super().restore(snapshot)
-        self.metrics = {key: math.inf if metric is None else metric for key, metric in snapshot["metrics"]}
+        self.metrics = from_pairs(snapshot["metrics"])
         self.waiting = set(snapshot["waiting"])
         self.num_promoted = list(snapshot["num_promoted"])

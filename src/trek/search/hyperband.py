@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
+from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
 from trek.search.searcher_settings import LengthSetting, SearcherSettings
@@ -159,22 +160,16 @@ class HyperbandSearcher(Searcher):
 
     def _snapshot(self) -> Snapshot:
         return {
-            "brackets": [{"members": b.members, "metrics": _pairs(b.metrics), "round": b.round} for b in self.brackets],
-            "reported": _pairs(self._reported),
+            "brackets": [
+                {"members": b.members, "metrics": to_pairs(b.metrics), "round": b.round} for b in self.brackets
+            ],
+            "reported": to_pairs(self._reported),
             "num_waiting": self._num_waiting,
         }
 
     def _restore(self, snapshot: Snapshot) -> None:
         for bracket, kept in zip(self.brackets, snapshot["brackets"], strict=True):
             bracket.members, bracket.round = list(kept["members"]), kept["round"]
-            bracket.metrics = _from_pairs(kept["metrics"])
-        self._reported = _from_pairs(snapshot["reported"])
+            bracket.metrics = from_pairs(kept["metrics"])
+        self._reported = from_pairs(snapshot["reported"])
         self._num_waiting = snapshot["num_waiting"]
-
-
-def _pairs(metrics: dict[int, float]) -> list[Any]:
-    return [[key, None if metric == math.inf else metric] for key, metric in metrics.items()]
-
-
-def _from_pairs(pairs: list[Any]) -> dict[int, float]:
-    return {key: math.inf if metric is None else metric for key, metric in pairs}

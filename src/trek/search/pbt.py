@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Snapshot, Stop
+from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
@@ -161,17 +162,13 @@ class PbtSearcher(Searcher):
             "round": self.round,
             "members": list(self.members),
             "hparams": [[key, self.hparams[key]] for key in self.members],
-            "reported": [[key, _finite(metric)] for key, metric in self._reported.items()],
-            "arrived": [[key, _finite(metric)] for key, metric in self._arrived.items()],
+            "reported": to_pairs(self._reported),
+            "arrived": to_pairs(self._arrived),
         }
 
     def _restore(self, snapshot: Snapshot) -> None:
         self.round = snapshot["round"]
         self.members = list(snapshot["members"])
         self.hparams = {key: dict(hparams) for key, hparams in snapshot["hparams"]}
-        self._reported = {key: math.inf if m is None else m for key, m in snapshot["reported"]}
-        self._arrived = {key: math.inf if m is None else m for key, m in snapshot["arrived"]}
-
-
-def _finite(metric: float) -> float | None:
-    return None if metric == math.inf else metric
+        self._reported = from_pairs(snapshot["reported"])
+        self._arrived = from_pairs(snapshot["arrived"])
