@@ -409,7 +409,7 @@ def test_a_command_must_leave_the_outputs_it_promised(tmp_path: Path) -> None:
     made = flow.command("make", ["sh", "-c", 'echo hello > "$1/a.txt"', "sh", OUTPUT_DIR], outputs=["a.txt"])
     assert _run(flow).path(made).read_text() == "hello\n"
     flow.command("forget", ["true"], outputs=["b.txt"])
-    with pytest.raises(TrainingError, match=r"left no 'b\.txt'"):
+    with pytest.raises(TrainingError, match=r"did not write 'b\.txt'"):
         _run(flow)
 
 

@@ -97,7 +97,7 @@ def test_a_port_that_somebody_else_has_is_refused() -> None:
         taken.listen()
         flow = trek.Flow("taken")
         flow.service("web", ["sleep", "600"], ready=taken.getsockname()[1])
-        with pytest.raises(TrainingError, match=r"something answers at tcp://127\.0\.0\.1:\d+ already"):
+        with pytest.raises(TrainingError, match=r"another program already answers at tcp://127\.0\.0\.1:\d+"):
             _run(flow)
 
 

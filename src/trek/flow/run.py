@@ -118,7 +118,7 @@ def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
 def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, StepRow]]:
     row = store.find_run(run)
     if row.is_alive:
-        raise InputError(f"run {run!r} is still going on in process {row.pid}. Wait for it, or end it first.")
+        raise InputError(f"run {run!r} is still running in process {row.pid}. Wait for it, or stop it first.")
     return {**json.loads(row.params), **params}, {step.name: step for step in store.steps(run)}
 
 
@@ -147,6 +147,7 @@ def _to_error(failed: Mapping[Step, Failure], run: str, store: FlowStore) -> Tra
     what = failure.error if failure.error.endswith((".", "?")) else f"{failure.error}."
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
     return TrainingError(
-        f"step {step.name!r} failed: {what}{others} When that is mended: trek flow resume {store.name}. Its log: {log}",
+        f"step {step.name!r} failed: {what}{others} "
+        f"After fixing that, run: trek flow resume {store.name}. Its log: {log}",
         traceback_text=failure.traceback or "\n".join(lines),
     )

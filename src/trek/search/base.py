@@ -4,7 +4,7 @@ Contracts, for every Searcher:
 
 - No clock, no I/O, no threads: the same events in the same order give the same actions.
 - Hyperparameters of the trial with key k depend on the seed and k alone, so timing cannot change what is tried. A
-  Searcher that `learns` from trials that ended lets what it has been told decide too, and nothing else.
+  Searcher that `learns` also uses the results of trials that ended, and nothing else.
 - `snapshot` is plain JSON; `restore` on a fresh Searcher of the same settings continues exactly there.
 - Reports of a trial that was stopped, or of a length already judged, change nothing.
 - Lengths are counted in the unit of the settings; the caller converts.
@@ -112,7 +112,7 @@ class Searcher(ABC):
         """The first actions."""
 
     def report(self, key: int, *, length: float, metric: float) -> list[Action]:
-        """A validation of trial `key` after `length`; smaller metrics are better here, the caller turns the sign."""
+        """A validation of trial `key` after `length`; smaller metrics are better here, the caller changes the sign."""
         return []
 
     @abstractmethod

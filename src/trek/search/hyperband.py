@@ -19,7 +19,7 @@ from trek.search.space import Space
 
 @dataclass
 class SyncBracket:
-    """Sizes and lengths of each round, and who has come to the end of the present one."""
+    """Sizes and lengths of each round, and which trials have finished the present one."""
 
     sizes: list[int]
     lengths: list[int]
@@ -38,7 +38,7 @@ class SyncBracket:
         return self.round == 0 and len(self.members) < self.sizes[0]
 
     def judge(self, failed: set[int]) -> tuple[list[int], list[int]]:
-        """Once all are in: who goes on, and who is done for. Nobody and nobody before."""
+        """Once all have arrived: which trials continue, and which end. None and none before."""
         if self.is_over or self.is_short or len(self.metrics) < len(self.members):
             return [], []
         self.round += 1
@@ -89,7 +89,7 @@ class HyperbandSearcher(Searcher):
         return self._fill()
 
     def report(self, key: int, *, length: float, metric: float) -> list[Action]:
-        """Only the last report before a trial comes to its length counts."""
+        """Only the last report before a trial reaches its length counts."""
         if key not in self.trials.ended:
             self._reported[key] = metric
         return []

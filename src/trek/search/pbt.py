@@ -1,4 +1,4 @@
-"""Population based training: after each round the worst members go on from copies of the best, a little changed."""
+"""Population based training: after each round the worst members are replaced by slightly changed copies of the best."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExploreSettings(BaseModel):
 
 
 class PbtSettings(SearcherSettings):
-    """Population based training: after each round the worst go on from a copy of the best."""
+    """Population based training: after each round the worst continue from a copy of the best."""
 
     name: Literal["pbt"]
     population_size: int = Field(ge=1, le=10_000)
@@ -49,7 +49,7 @@ class PbtSettings(SearcherSettings):
 
 
 class PbtSearcher(Searcher):
-    """A round ends when every member has come to its length; then all of them go on together."""
+    """A round ends when every member has reached its length; then all of them continue together."""
 
     settings_type: ClassVar[type[SearcherSettings]] = PbtSettings
 

@@ -1,4 +1,4 @@
-"""PoolSearcher: makes trials until there have been enough, so many at a time. What the simple searchers share."""
+"""PoolSearcher: makes trials until there are enough, a limited number at a time. What simple searchers share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PoolSearcher(Searcher):
     @property
     @abstractmethod
     def max_trials(self) -> int:
-        """How many trials shall end, rejected ones not counted."""
+        """How many trials there are, rejected ones not counted."""
 
     @property
     def can_replace(self) -> bool:

@@ -33,7 +33,7 @@ class LengthSetting(BaseModel):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1 or self.count is None:
-            raise ValueError("a length is one of {batches: n}, {records: n} and {epochs: n}")
+            raise ValueError("a length must be one of {batches: n}, {records: n} and {epochs: n}")
         return self
 
     @property
@@ -84,7 +84,7 @@ OLD_KEYS = {*OLD_LENGTHS, "time_metric", "steps_per_round"}
 
 
 def respell(raw: Mapping[str, Any], *, batches_per_step: int) -> dict[str, Any]:
-    """The searcher block in today's spelling. What is wrong is left for validation to name."""
+    """The searcher block in today's spelling. Mistakes are left for validation to report."""
     new = dict(raw)
     name = new.get("name")
     if isinstance(name, str):

@@ -1,4 +1,4 @@
-"""Running a searcher without training: how a search would go, or how many trials end where."""
+"""Running a searcher without training: the course of a search, or how many trials end at which length."""
 
 from __future__ import annotations
 

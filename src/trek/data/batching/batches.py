@@ -95,7 +95,7 @@ class Batches:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next iteration begin where `state` was taken, whatever world it was taken in."""
         if missing := {"seed", "epoch", "row", "num_rows"} - state.keys():
-            raise InputError(f"this is no state of batches: it lacks {', '.join(sorted(missing))}.")
+            raise InputError(f"this is not a state of batches: {', '.join(sorted(missing))} missing.")
         order = self.order
         if (state["num_rows"], state["seed"]) != (order.num_rows, order.seed):
             raise InputError(
@@ -106,7 +106,7 @@ class Batches:
             raise InputError(f"the state was taken with shuffle={state['shuffle']}; it does not fit these batches.")
         if state["row"] % self.order.batch_size:
             raise InputError(
-                f"the state stands at row {state['row']}, which begins no batch of {self.order.batch_size}. "
+                f"the state is at row {state['row']}, which is not the start of a batch of {self.order.batch_size}. "
                 "Resume with the batch size it was taken with."
             )
         self.epoch, self._start_batch = state["epoch"], state["row"] // self.order.batch_size

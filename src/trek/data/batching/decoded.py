@@ -43,16 +43,18 @@ def decode_for_all(table: Table) -> pa.Table:
         return few
     _remove_unused(folder)
 
-    def say(manifest: Manifest) -> None:
+    def report(manifest: Manifest) -> None:
         size = sum(shard.bytes for shard in manifest.shards)
         _log.warning("for shuffling, %.0f MB were decoded once for all processes, to %s", size / 1e6, path)
 
     try:
-        source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
+        source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=report)
     except StorageError as error:
-        raise StorageError(f"shuffling needs the rows decoded: {error} TREK_HOME says where that is.") from error
+        raise StorageError(
+            f"shuffling needs a decoded copy of the rows: {error} Set TREK_HOME to choose where it is kept."
+        ) from error
     os.utime(path / MANIFEST)
-    pa.default_memory_pool().release_unused()  # what decoding took would stay with the process for as long as it trains
+    pa.default_memory_pool().release_unused()  # what decoding used would stay with the process while it trains
     return _mapped(source)
 
 

@@ -61,7 +61,7 @@ class Executor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of workers and of everything kept."""
+        """End the workers and remove everything kept."""
 
     def __enter__(self) -> Self:
         return self

@@ -33,7 +33,7 @@ class Writer(ABC):
 
     @abstractmethod
     def append(self, batch: pa.RecordBatch) -> None:
-        """Keep the rows of `batch` behind those kept before."""
+        """Keep the rows of `batch` after those kept before."""
 
     @abstractmethod
     def finish(self) -> Part:
@@ -79,7 +79,7 @@ class MemoryStore(PartitionStore):
         self.memory_limit_bytes = memory_limit_bytes
         self._num_spilled_bytes = 0
         self._kept_bytes = 0
-        self._has_said = False
+        self._has_warned = False
         self._lock = threading.Lock()
         self._folder = _LazyFolder(spill_dir)
 
@@ -97,7 +97,7 @@ class MemoryStore(PartitionStore):
         self._folder.remove()
 
     def reserve(self, num_bytes: int) -> bool:
-        """Whether so many bytes more may be kept; if so they count."""
+        """Whether `num_bytes` more may be kept in memory; if so they count as kept."""
         with self._lock:
             if self._kept_bytes + num_bytes > self.memory_limit_bytes:
                 return False
@@ -105,21 +105,21 @@ class MemoryStore(PartitionStore):
             return True
 
     def release(self, num_bytes: int) -> None:
-        """So many bytes are no longer kept."""
+        """`num_bytes` are no longer kept in memory."""
         with self._lock:
             self._kept_bytes -= num_bytes
 
     def spill_file(self) -> Path:
-        """A new path on disk; the first time, say so."""
+        """A new path on disk; warns the first time."""
         path = self._folder.path / f"{uuid.uuid4().hex}.arrow"
         with self._lock:
-            is_first, self._has_said = not self._has_said, True
+            is_first, self._has_warned = not self._has_warned, True
         if is_first:
             warn_of_spilling(self.memory_limit_bytes, path.parent)
         return path
 
     def count_spilled(self, num_bytes: int) -> None:
-        """Remember that so many bytes went to disk."""
+        """`num_bytes` were written to disk."""
         with self._lock:
             self._num_spilled_bytes += num_bytes
 
@@ -188,7 +188,7 @@ class SharedStore(PartitionStore):
         shutil.rmtree(self.disk_dir, ignore_errors=True)
 
     def has_room(self, num_bytes: int) -> bool:
-        """Whether so many bytes more fit in shared memory."""
+        """Whether `num_bytes` more fit in shared memory."""
         return _bytes_in(self.memory_dir) + num_bytes <= self.memory_limit_bytes
 
 
@@ -236,7 +236,7 @@ class FileWriter:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Write the rows of `batch`."""
-        with storage_errors(self.path.parent, remedy="Free some, or give the executor another spill_dir."):
+        with storage_errors(self.path.parent, remedy="Free some space, or give the executor another spill_dir."):
             if self._writer is None:
                 self._writer = pa.ipc.new_file(self._file, batch.schema)
             self._writer.write_batch(batch)
@@ -278,8 +278,10 @@ def default_memory_limit() -> int:
 
 
 def warn_of_spilling(memory_limit_bytes: int, folder: Path) -> None:
-    """Say once that results no longer fit in memory."""
-    _log.warning("results exceed the memory limit of %.3g MB; the rest goes to %s", memory_limit_bytes / 1e6, folder)
+    """Warn that results no longer fit in memory."""
+    _log.warning(
+        "results exceed the memory limit of %.3g MB; the rest is written to %s", memory_limit_bytes / 1e6, folder
+    )
 
 
 def _bytes_in(folder: Path) -> int:

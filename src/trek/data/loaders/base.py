@@ -26,7 +26,7 @@ class Batch:
     num_samples: int
     """Samples here that count; 0 marks a stand-in."""
     global_samples: int | None
-    """Samples over all ranks; None when only asking the ranks can tell."""
+    """Samples over all ranks; None if no rank knows the others'."""
 
 
 def nothing() -> None:
@@ -41,7 +41,7 @@ class Loader(ABC):
     """
 
     num_batches: int | None
-    """Batches in an epoch; None when only reading can tell."""
+    """Batches in an epoch; None if that is known only by reading."""
     batch_records: int | None
     """Records in a full global batch; None when unknown."""
     is_pure = False
@@ -68,7 +68,7 @@ class Loader(ABC):
         """
 
     def records(self, epoch: int) -> list[int] | None:
-        """Records of each global batch of `epoch`; None when only reading can tell."""
+        """Records of each global batch of `epoch`; None if that is known only by reading."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing

@@ -31,7 +31,7 @@ class FileInfo:
     url: str
     size_bytes: int
     changed: str
-    """Whatever the file system says of when it was changed."""
+    """The time of the last change, as the file system gives it."""
 
 
 class FileSource(Source):
@@ -80,7 +80,7 @@ class FileSource(Source):
         return f"read {names}"
 
     def identity(self) -> Any:
-        """Names, sizes and times of change, and the types that were told."""
+        """Names, sizes and times of change, and the types that were given."""
         files = [(file.url, file.size_bytes, file.changed) for file in self.files]
         types = {name: str(kind) for name, kind in self.asked.types.items()}
         return (files, types) if types else files
@@ -93,7 +93,7 @@ class FileSource(Source):
         return narrow
 
     def read(self, index: int) -> Stream:
-        """The rows of one file, held to the columns of the first."""
+        """The rows of one file, which must have the columns of the first."""
         file, schema = self.files[index], self.schema
         start = 0
         for batch in self._read_file(file):
@@ -116,7 +116,7 @@ class FileSource(Source):
             return batch
         missing = [name for name in self.asked.columns if name not in batch.schema.names]
         if missing:
-            raise InputError(f"{file.url} has no column {missing[0]!r}, as the files before it have.")
+            raise InputError(f"{file.url} has no column {missing[0]!r}, which the files before it have.")
         return batch.select(list(self.asked.columns))
 
     def _count(self, file: FileInfo) -> int:
@@ -126,7 +126,7 @@ class FileSource(Source):
 
 @contextmanager
 def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
-    """The content, unpacked where it is compressed; what is wrong with it becomes an error that names the file."""
+    """The content, unpacked where it is compressed; damage becomes an error that names the file."""
     try:
         with fsspec.open(file.url, "rb", compression="infer") as content:
             yield content
@@ -136,18 +136,20 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
     except ValueError as error:
         if "range requests" not in str(error):
             raise
-        raise DataUnavailable(f"{file.url}: its web server sends whole files only. Fetch it first.") from error
+        raise DataUnavailable(
+            f"{file.url}: its web server does not support range requests. Download it first."
+        ) from error
     except pa.ArrowKeyError as error:
-        raise InputError(f"{file.url}: {error.args[0]}, as the files before it have.") from error
+        raise InputError(f"{file.url}: {error.args[0]}, which the files before it have.") from error
     except FileNotFoundError as error:
-        raise DataUnavailable(f"{file.url} is gone; it was there when the Table was made.") from error
+        raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
 
 
 def open_files(url: str, *, types: Mapping[str, pa.DataType] | None = None) -> FileSource:
     """The file at `url`, or all files of one known format in the folder there."""
     system, root = file_system(url)
     if not is_there(system, root, url=url):
-        raise InputError(f"{url!r} does not exist: neither a data set, nor a file or folder.")
+        raise InputError(f"{url!r} does not exist, neither as a data set nor as a file or folder.")
     paths = [root] if system.isfile(root) else [p for p in sorted(system.find(root)) if _is_visible(p, root)]
     suffixes = {suffix_of(path) for path in paths}
     if len(suffixes) != 1 or not all(suffix in FORMATS for suffix in suffixes):
@@ -195,5 +197,5 @@ def is_there(system: Any, path: str, *, url: str) -> bool:
         return bool(system.exists(path))
     except Exception as error:  # every store has errors of its own kind
         raise DataUnavailable(
-            f"{url!r} cannot be looked at: {str(error).rstrip('.')}. Check the address and the account for its store."
+            f"{url!r} cannot be opened: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
         ) from error

@@ -18,7 +18,7 @@ class PlainKind(ArtefactKind):
     """JSON, in the records when it is small."""
 
     def accepts(self, value: Any) -> bool:
-        """Whether `value` holds plain data through and through."""
+        """Whether `value` holds nothing but plain data."""
         if type(value) in (type(None), bool, int, float, str):
             return True
         if type(value) in (list, tuple):
