@@ -183,7 +183,7 @@ def test_a_timeout_ends_the_step_with_all_it_started(tmp_path: Path) -> None:
 
     flow = trek.Flow("hanging")
     flow.step(hang, str(tmp_path / "pid"), timeout_s=2)
-    with pytest.raises(TrainingError, match="not done after 2 s"):
+    with pytest.raises(TrainingError, match="timed out after 2 s"):
         _run(flow)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
@@ -191,7 +191,7 @@ def test_a_timeout_ends_the_step_with_all_it_started(tmp_path: Path) -> None:
 def test_a_command_that_hangs_is_ended_too() -> None:
     flow = trek.Flow("hanging-command")
     flow.command("hang", ["sleep", "600"], timeout_s=0.5)
-    with pytest.raises(TrainingError, match=r"not done after 0\.5 s"):
+    with pytest.raises(TrainingError, match=r"timed out after 0\.5 s"):
         _run(flow)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from trek.data import tensors
 from trek.data.execution import current_executor
 from trek.data.plans import steps
-from trek.data.plans.aggregates import Words, parse_aggregates
+from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate, reads_stream
 from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
@@ -167,7 +167,9 @@ class Table:
         """All rows in each of the partitions there are."""
         return self.replicate(self.num_partitions)
 
-    def reduce(self, how: Words | Callable[..., Any], *, by: str | Sequence[str] = (), rows: bool = False) -> Table:
+    def reduce(
+        self, how: AggregateSpec | Callable[..., Any], *, by: str | Sequence[str] = (), rows: bool = False
+    ) -> Table:
         """One row in all, or one for each key.
 
         `how` is aggregates, `{"x": "sum", "n": ("*", "count")}`, or a function from a dict of arrays to one of a
@@ -178,15 +180,15 @@ class Table:
         keys = self._require_keys(by)
         if callable(how):
             combine: Any = CombineArrays(how, tuple(keys), rows)
-            return Table(Reduce(self._node, combine, keys=keys, words=source_name(how)))
+            return Table(Reduce(self._node, combine, keys=keys, title=source_name(how)))
         aggregates = parse_aggregates(how, self.schema, keys=keys)
         needed = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
         table = self.select(*needed) if needed else self
         combine = AggregateAll(tuple(aggregates), tuple(keys))
-        words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return Table(Reduce(table._node, combine, keys=keys, words=words))
+        title = ", ".join(f"{a.function}({a.column})" for a in aggregates)
+        return Table(Reduce(table._node, combine, keys=keys, title=title))
 
-    def all_reduce(self, how: Words | Callable[..., Any], *, rows: bool = False) -> Table:
+    def all_reduce(self, how: AggregateSpec | Callable[..., Any], *, rows: bool = False) -> Table:
         """The row of `reduce` in each of the partitions there are."""
         return self.reduce(how, rows=rows).replicate(self.num_partitions)
 

@@ -228,7 +228,7 @@ class FlowStore:
         return counts
 
     def first_errors(self) -> dict[str, str]:
-        """By run, what the first failed step said."""
+        """By run, the error of the first failed step."""
         query = "select run, error from steps where state = 'failed' and error != '' order by position desc"
         return dict(self._db.execute(query).fetchall())
 

@@ -28,7 +28,7 @@ Components = dict[str, str]
 
 
 class Keymaker:
-    """Makes the keys of one run: knows the parameters' values and, as the run goes on, the outputs there are."""
+    """Makes the keys of one run: knows the parameters' values and, as the run continues, the outputs so far."""
 
     def __init__(self, params: Mapping[str, Any], stored: Mapping[Output, Stored]) -> None:
         self._params = params

@@ -47,7 +47,7 @@ def recording(flow: str, run: str, *, home: Path, master: str | None) -> Iterato
 
 
 class _Recorder(threading.Thread):
-    """Sends the run's records until told to finish, and then once more."""
+    """Sends the run's records until it is finished, and then once more."""
 
     def __init__(self, flow: str, run: str, *, home: Path, master: str) -> None:
         super().__init__(name="trek-flow-recorder", daemon=True)

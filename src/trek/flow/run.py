@@ -25,7 +25,7 @@ _LOG_LINES = 10
 
 
 class Run:
-    """What a run gave: `run[output]` is its value, `run.path(output)` where it lies."""
+    """The results of a run: `run[output]` is a value, `run.path(output)` where it is."""
 
     def __init__(self, run: str, *, outputs: Mapping[Output, Stored], steps: list[StepRow], store_folder: Path) -> None:
         self.id = run
@@ -123,7 +123,7 @@ def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[d
 
 
 def _share_threads(plan: RunPlan) -> dict[Step, int]:
-    """Threads of each step; none where the user has said how many there shall be."""
+    """Threads of each step; none if the user has set a number."""
     is_said = "OMP_NUM_THREADS" in os.environ
     return {} if is_said else share_threads(plan, num_cores=len(os.sched_getaffinity(0)))
 

@@ -1,4 +1,4 @@
-"""The loop: decides what runs next, watches it, and takes down what came of it.
+"""The loop: decides what runs next, watches it, and records the results.
 
 One thread decides and writes records; work happens in processes. Nothing is remembered here that a killed run would
 miss: a step counts as done when its outputs are in place and the records say so, in one transaction.

@@ -13,7 +13,7 @@ MAX_REPLACEMENTS = 1000
 
 
 class PoolSearcher(Searcher):
-    """Every trial trains to the full length on its own. `max_concurrent` 0 is no limit."""
+    """Every trial trains to the full length. `max_concurrent` 0 means no limit."""
 
     def __init__(self, *, space: Space, seed: int, length: int, max_concurrent: int) -> None:
         super().__init__(space=space, seed=seed)

@@ -30,7 +30,7 @@ class LoaderConformance:
         raise NotImplementedError
 
     def samples(self, data: Any) -> list[Any]:
-        """Override where a batch is no list or dict of tensors: what tells its samples apart, one value each."""
+        """Override if a batch is not a list or dict of tensors: a value for each sample that identifies it."""
         first = next(iter(data.values())) if isinstance(data, dict) else data[0]
         return [tuple(row.reshape(-1).tolist()) for row in first]
 

@@ -57,7 +57,7 @@ class StoreConformance:
         assert (open_storage(place).fetch(name) / "weights").read_bytes() == b"w"
 
     def test_what_is_being_written_is_not_listed(self, store: Storage, address: str) -> None:
-        """A workspace is no checkpoint, even with a manifest in it."""
+        """A workspace is not a checkpoint, even with a manifest in it."""
         workspace = store.workspace()
         (workspace / MANIFEST).write_bytes(b"{}")
         assert store.names() == []

@@ -117,7 +117,7 @@ def test_parameters_are_typed() -> None:
     assert complete_params(flow, {"lr": 1}) == {"lr": 1.0, "on": False}
     with pytest.raises(InputError, match="'lr' must be of type float, got 'fast'"):
         lr.parse("fast")
-    with pytest.raises(InputError, match="'on' is a bool, got 1"):
+    with pytest.raises(InputError, match="'on' must be of type bool, got 1"):
         complete_params(flow, {"on": 1})
     with pytest.raises(InputError, match="no parameter 'rl'"):
         complete_params(flow, {"rl": 1})

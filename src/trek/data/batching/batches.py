@@ -1,6 +1,6 @@
 """Batches: tuples of tensors by global row order, this rank's share of each; resumable at any row, at any world size.
 
-Shuffled, rows are gathered where they lie, in memory or in mapped files, and no shuffled copy is made. In order, rows
+Shuffled, rows are gathered from memory or mapped files, and no shuffled copy is made. In order, rows
 of a table that is not in memory stream through, so that it may be larger than memory. The order itself is
 `trek.data.batching.order.Order`, the same that training loaders use.
 """
@@ -74,7 +74,7 @@ class Batches:
 
     def shares(self, *, first: int = 0, every: int = 1) -> Iterator[Columns]:
         """This rank's share of the batches `first`, `first + every`, … of the current epoch."""
-        is_stored = self._stored is not None or StoredColumns.lie_ready(self._table)
+        is_stored = self._stored is not None or StoredColumns.are_ready(self._table)
         streams = not self.order.shuffle and not is_stored
         return self._running(first, every) if streams else self._gathered(first, every)
 

@@ -75,7 +75,7 @@ def tensors_of(table: Table) -> list[torch.Tensor] | None:
     from trek.data.batching.columns import StoredColumns
     from trek.data.batching.decoded import few_rows
 
-    if StoredColumns.lie_ready(table):
+    if StoredColumns.are_ready(table):
         whole = table.to_arrow()
         if any(whole.column(name).num_chunks > 1 for name in whole.column_names):
             return None

@@ -28,7 +28,7 @@ _ORDERED = {"first", "last"}
 _OF_NUMBERS = {"sum", "mean", "std", "var"}
 _OF_BOOLEANS = {"any", "all"}
 
-Words = Mapping[str, str | tuple[str, str]]
+AggregateSpec = Mapping[str, str | tuple[str, str]]
 """`{"x": "sum"}`, or with a new name `{"total": ("x", "sum")}`; `("*", "count")` counts rows."""
 
 
@@ -41,13 +41,13 @@ class Aggregate:
     function: str
 
 
-def parse_aggregates(words: Words, schema: pa.Schema, *, keys: Sequence[str] = ()) -> list[Aggregate]:
-    """The aggregates that `words` ask for, checked against the columns."""
-    if not isinstance(words, Mapping) or not words:
+def parse_aggregates(asked: AggregateSpec, schema: pa.Schema, *, keys: Sequence[str] = ()) -> list[Aggregate]:
+    """The aggregates that `asked` describes, checked against the columns."""
+    if not isinstance(asked, Mapping) or not asked:
         raise InputError(
-            f'reduce() needs at least one aggregate, such as {{"x": "sum"}} or {{"n": ("*", "count")}}, got {words!r}.'
+            f'reduce() needs at least one aggregate, such as {{"x": "sum"}} or {{"n": ("*", "count")}}, got {asked!r}.'
         )
-    parsed = [_parse(name, asked) for name, asked in words.items()]
+    parsed = [_parse(name, one) for name, one in asked.items()]
     for aggregate in parsed:
         _check(aggregate, schema)
         if aggregate.name in keys:

@@ -33,11 +33,11 @@ Combine = Callable[[pa.Table], pa.Table]
 class Reduce(Exchange):
     """One row for each key, or one row in all: by aggregates, or by a function."""
 
-    def __init__(self, node: PlanNode, combine: Combine, *, keys: Sequence[str], words: str) -> None:
+    def __init__(self, node: PlanNode, combine: Combine, *, keys: Sequence[str], title: str) -> None:
         super().__init__(node, node.num_partitions if keys else 1)
         self.combine = combine
         self.keys = list(keys)
-        self.words = words
+        self.title = title
 
     @property
     def num_rows(self) -> int | None:
@@ -56,7 +56,7 @@ class Reduce(Exchange):
 
     def describe(self) -> str:
         """One line for `explain`."""
-        return f"reduce {self.words}" + (f" by {', '.join(self.keys)}" if self.keys else "")
+        return f"reduce {self.title}" + (f" by {', '.join(self.keys)}" if self.keys else "")
 
     def identity(self) -> Any:
         """What is computed, and for which keys."""

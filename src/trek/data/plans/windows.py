@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from trek.data.plans.aggregates import Words, parse_aggregates
+from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.keyed import AggregateAll, CombineArrays
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.data.storing.fingerprint import source_name
@@ -46,18 +46,18 @@ class Windows:
             CombineArrays(function, (COLUMN,), by_rows=False, gives_many=True), f"map {source_name(function)}"
         )
 
-    def reduce(self, how: Words) -> Table:
+    def reduce(self, how: AggregateSpec) -> Table:
         """One row for each window: aggregates as for `Table.reduce`."""
         from trek.data.table import Table
 
         aggregates = parse_aggregates(how, Table(self._node).schema, keys=[COLUMN])
-        words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return self._table(AggregateAll(tuple(aggregates), (COLUMN,)), f"reduce {words}")
+        title = "reduce " + ", ".join(f"{a.function}({a.column})" for a in aggregates)
+        return self._table(AggregateAll(tuple(aggregates), (COLUMN,)), title)
 
-    def _table(self, combine: Callable[[pa.Table], pa.Table] | None, words: str) -> Table:
+    def _table(self, combine: Callable[[pa.Table], pa.Table] | None, title: str) -> Table:
         from trek.data.table import Table
 
-        return Table(WindowStep(self._node, self._windowing, combine, words))
+        return Table(WindowStep(self._node, self._windowing, combine, title))
 
 
 class Windowing(ABC):
@@ -76,16 +76,16 @@ class WindowStep(PartitionStep):
     """Cuts a partition's stream into windows and combines each."""
 
     def __init__(
-        self, node: PlanNode, windowing: Windowing, combine: Callable[[pa.Table], pa.Table] | None, words: str
+        self, node: PlanNode, windowing: Windowing, combine: Callable[[pa.Table], pa.Table] | None, title: str
     ) -> None:
         super().__init__(node)
         self.windowing = windowing
         self.combine = combine
-        self.words = words
+        self.title = title
 
     def describe(self) -> str:
         """One line for `explain`."""
-        return f"{self.words} over {self.windowing}"
+        return f"{self.title} over {self.windowing}"
 
     def identity(self) -> Any:
         """The windows and what is computed for each."""

@@ -34,7 +34,7 @@ KINDS: Registry[type[ArtefactKind]] = Registry(
 
 @dataclass(frozen=True)
 class Stored:
-    """One artefact: its kind, facts and contents. `folder` is None when its facts hold it or it lies elsewhere."""
+    """One artefact: its kind, facts and contents. `folder` is None when its facts hold it or it is elsewhere."""
 
     kind: str
     facts: dict[str, Any]
@@ -59,7 +59,7 @@ class Stored:
 
     @property
     def root(self) -> Path | None:
-        """Where its files lie."""
+        """Where its files are."""
         if "external" in self.facts:
             return Path(self.facts["external"])
         return Path(self.folder) if self.folder else None

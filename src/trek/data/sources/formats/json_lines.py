@@ -43,7 +43,7 @@ class JsonLinesFormat(FileFormat):
 
 
 def _blocks_of_lines(content: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about a block of them at a time; a longer line is a block of its own."""
+    """Whole lines, about a block of them at a time; a longer line is a separate block."""
     rest: list[bytes] = []
     while block := content.read(_BLOCK_BYTES):
         whole, newline, after = block.rpartition(b"\n")

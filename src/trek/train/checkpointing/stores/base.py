@@ -50,7 +50,7 @@ class Storage(ABC):
     def fetch(self, name: str, *, only: str | None = None) -> Path:
         """A local folder called `name` with the files of that checkpoint, or at least with the file `only`.
 
-        Raises FileNotFoundError, or gives an empty folder, where there is no such checkpoint.
+        Raises FileNotFoundError, or returns an empty folder, if there is no such checkpoint.
         """
 
     @abstractmethod
