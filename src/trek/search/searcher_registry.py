@@ -57,10 +57,12 @@ def read_settings(raw: Any) -> SearcherSettings:
     if isinstance(raw, SearcherSettings):
         return raw
     if not isinstance(raw, Mapping):
-        raise PydanticCustomError("searcher_block", "should be a mapping, such as {{name: single, metric: loss, …}}")
+        raise PydanticCustomError(
+            "searcher_block", "searcher should be a mapping, such as {{name: single, metric: loss, …}}"
+        )
     name = raw.get("name")
     if name is None:
-        raise PydanticCustomError("searcher_name_missing", "the name is missing")
+        raise PydanticCustomError("searcher_name_missing", "searcher.name is missing")
     try:
         kind = SEARCHERS.load(str(name)).settings_type
     except ConfigError as error:

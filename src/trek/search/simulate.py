@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from trek.errors import ConfigError, InvalidHP
 from trek.search.base import Action, Create, Extend, Searcher, Stop
-from trek.search.searcher_registry import AnySearcherSettings, make_searcher
+from trek.search.searcher_registry import make_searcher, read_settings
 from trek.search.searcher_settings import SearcherSettings, respell
 
 MetricFunction = Callable[[Mapping[str, Any], int], float]
-_ADAPTER: TypeAdapter[Any] = TypeAdapter(AnySearcherSettings)
 
 
 @dataclass
@@ -156,7 +156,9 @@ def _read(config: Any) -> tuple[Any, Mapping[str, Any], int]:
     steps = config.get("scheduling_unit", config.get("batches_per_step", 100))
     raw = {"metric": "metric", **respell(config["searcher"], batches_per_step=steps if isinstance(steps, int) else 100)}
     try:
-        settings = _ADAPTER.validate_python(raw)
+        settings = read_settings(raw)
+    except PydanticCustomError as error:
+        raise ConfigError(error.message()) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in ("searcher", *first["loc"]))

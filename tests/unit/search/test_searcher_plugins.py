@@ -70,6 +70,15 @@ def test_a_config_is_read_written_and_read_again() -> None:
     assert ExperimentConfig.parse(config.normal_form()) == config
 
 
+def test_an_unknown_searcher_cannot_be_previewed() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^searcher 'fewer' does not exist\. Did you mean 'few'\? Use one of: .*single\.$"
+    ):
+        preview({"searcher": {"name": "fewer"}})
+    with pytest.raises(ConfigError, match=r"^searcher\.count: .*, got 6\.$"):
+        preview({"searcher": {**CONFIG["searcher"], "count": 6}})
+
+
 def test_a_search_can_be_previewed() -> None:
     assert preview(CONFIG) == [{"trials": 3, "length": 2, "unit": "epochs"}]
 
