@@ -87,17 +87,12 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher
             return f"{dotted!r} is a setting of other searchers; this one has: {own}."
         return f"{dotted!r} is not a known key.{_suggest(str(path[-1]), known)}"
     if kind in ("missing", "searcher_name_missing"):
-        return f"{dotted!r} is missing. {_remedy(dotted)}"
+        remedy = problem["msg"] if kind == "searcher_name_missing" else _REMEDIES.get(dotted, "Add it.")
+        return f"{dotted!r} is missing. {remedy}"
     if kind == "searcher_name":
-        return str(problem["ctx"]["reason"])
+        return str(problem["msg"])
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return f"{dotted!r} is {_short(problem['input'])}: {message}."
-
-
-def _remedy(dotted: str) -> str:
-    if dotted == "searcher.name":
-        return f"Use one of: {', '.join(SEARCHERS.names())}."
-    return _REMEDIES.get(dotted, "Add it.")
 
 
 def _suggest(word: str, known: Sequence[str]) -> str:

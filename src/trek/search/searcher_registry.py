@@ -57,12 +57,11 @@ def read_settings(raw: Any) -> SearcherSettings:
     if isinstance(raw, SearcherSettings):
         return raw
     if not isinstance(raw, Mapping):
-        raise PydanticCustomError(
-            "searcher_block", "searcher should be a mapping, such as {{name: single, metric: loss, …}}"
-        )
+        raise PydanticCustomError("searcher_block", "it should be a mapping with a name, a metric and a max_length")
     name = raw.get("name")
     if name is None:
-        raise PydanticCustomError("searcher_name_missing", "searcher.name is missing")
+        names = ", ".join(SEARCHERS.names())
+        raise PydanticCustomError("searcher_name_missing", "{reason}", {"reason": f"Use one of: {names}."})
     try:
         kind = SEARCHERS.load(str(name)).settings_type
     except ConfigError as error:

@@ -158,7 +158,8 @@ def _read(config: Any) -> tuple[Any, Mapping[str, Any], int]:
     try:
         settings = read_settings(raw)
     except PydanticCustomError as error:
-        raise ConfigError(error.message()) from None
+        is_missing = error.type == "searcher_name_missing"
+        raise ConfigError(f"'searcher.name' is missing. {error.message()}" if is_missing else error.message()) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in ("searcher", *first["loc"]))
