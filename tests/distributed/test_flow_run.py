@@ -248,7 +248,7 @@ def test_a_kept_output_that_was_truncated_is_made_again() -> None:
     path.write_bytes(path.read_bytes()[:100])
     run = _run(flow)
     assert run.states() == {"make": "done"}
-    assert "100 bytes and not" in str(run.reasons()["make"])
+    assert "100 bytes instead of" in str(run.reasons()["make"])
     assert run[array].sum() == 499500
 
 
@@ -479,7 +479,7 @@ def test_a_map_over_what_is_no_list_fails_while_other_branches_finish(tmp_path: 
     flow = trek.Flow("no-list")
     flow.map(add, flow.step(add, 1), name="each")
     flow.step(one, str(log))
-    with pytest.raises(TrainingError, match=r"step 'each' failed: it maps over a list, and was given a int\."):
+    with pytest.raises(TrainingError, match=r"step 'each' failed: expected a list to map over, got a int\."):
         _run(flow)
     assert _count(log) == 1
 
@@ -531,7 +531,7 @@ def test_a_run_that_goes_on_cannot_be_resumed_or_cleaned(tmp_path: Path) -> None
     store.close()
     flow = trek.Flow("busy")
     flow.step(one, str(tmp_path / "log"))
-    with pytest.raises(InputError, match="still going on"):
+    with pytest.raises(InputError, match="still running"):
         _run(flow, resume=run)
 
 
