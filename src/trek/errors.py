@@ -4,15 +4,15 @@
     ├── InputError (ValueError)       2   the caller's mistake: what, the value, the remedy
     │   ├── ConfigError               2   a configuration file or setting
     │   ├── EntrypointError           2   `module:Class` that cannot be loaded or is not a Trial
-    │   ├── NotFound                  2   an id or name that nothing has
-    │   ├── PortInUse                 2   somebody else listens there
+    │   ├── NotFound                  2   nothing with that id or name exists
+    │   ├── PortInUse                 2   another program listens on the port
     │   └── NotAllowed                2   a login is missing, wrong, or may not do this
     ├── TrainingError                 1   the user's own code failed; carries its traceback
     │   └── RankFailed                1   a process of a gang died or raised
-    └── OutsideError                  3   the world around us failed
-        ├── DataUnavailable           3   a download failed, or what came is not what was promised
+    └── OutsideError                  3   something outside Trek failed
+        ├── DataUnavailable           3   a download failed, or its contents are wrong
         ├── StorageError              3   a disk is full, a folder cannot be written
-        ├── CheckpointError           3   a checkpoint is torn or does not fit
+        ├── CheckpointError           3   a checkpoint is damaged or does not fit
         └── MasterUnreachable         3   no answer from the control plane
 
 `InvalidHP` is not an error: a Trial raises it to reject its hyperparameters.
@@ -28,7 +28,7 @@ class TrekError(Exception):
 
 
 class InputError(TrekError, ValueError):
-    """The caller asked for something that cannot be; the message holds the remedy."""
+    """The caller asked for something impossible; the message holds the remedy."""
 
     exit_code = 2
 
@@ -42,7 +42,7 @@ class EntrypointError(InputError):
 
 
 class NotFound(InputError):
-    """Nothing has the id or name asked for."""
+    """Nothing with the id or name asked for exists."""
 
 
 class PortInUse(InputError):
@@ -73,11 +73,11 @@ class RankFailed(TrainingError):
 
 
 class OutsideError(TrekError):
-    """The world around Trek failed: network, disk, another program."""
+    """Something outside Trek failed: network, disk, another program."""
 
 
 class DataUnavailable(OutsideError):
-    """Data could not be fetched, or what came is not what was promised."""
+    """Data could not be fetched, or its contents are wrong."""
 
 
 class StorageError(OutsideError):
@@ -85,7 +85,7 @@ class StorageError(OutsideError):
 
 
 class CheckpointError(OutsideError):
-    """A checkpoint is torn, altered, or does not fit what loads it."""
+    """A checkpoint is incomplete, was altered, or does not fit what loads it."""
 
 
 class MasterUnreachable(OutsideError):

@@ -64,7 +64,7 @@ def test_a_handle_travels_as_text_and_as_a_pickle() -> None:
 
 
 def test_half_a_handle_is_refused() -> None:
-    with pytest.raises(InputError, match="is no whole handle"):
+    with pytest.raises(InputError, match="is not a complete handle"):
         trek.data.open("trek-handle:{")
 
 
@@ -88,7 +88,7 @@ def test_closing_frees_the_memory_while_open_tables_stay_readable() -> None:
     handle.close()
     assert not files_of_this_process()
     assert int(opened["label"].sum()) == 499500
-    with pytest.raises(DataUnavailable, match="is gone"):
+    with pytest.raises(DataUnavailable, match="no longer exists"):
         handle.open()
 
 

@@ -53,7 +53,7 @@ def test_a_service_is_there_for_steps_after_it_and_ends_with_the_run(port: int) 
     [
         ("raise SystemExit(3)", "exited with code 3"),
         ("pass", "ended before it answered"),
-        ("import time; time.sleep(600)", r"not done after 0\.5 s"),
+        ("import time; time.sleep(600)", r"timed out after 0\.5 s"),
     ],
 )
 def test_a_service_that_does_not_answer_is_a_failure(port: int, code: str, message: str) -> None:
@@ -97,7 +97,7 @@ def test_a_port_that_somebody_else_has_is_refused() -> None:
         taken.listen()
         flow = trek.Flow("taken")
         flow.service("web", ["sleep", "600"], ready=taken.getsockname()[1])
-        with pytest.raises(TrainingError, match=r"something answers at tcp://127\.0\.0\.1:\d+ already"):
+        with pytest.raises(TrainingError, match=r"another program already answers at tcp://127\.0\.0\.1:\d+"):
             _run(flow)
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from trek.strategies.ddp import DDP
-from trek.strategies.registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES
 from trek.testing.strategy_conformance import StrategyConformance, by_hand
 
 

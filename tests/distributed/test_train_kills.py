@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from trek.train.checkpointing.checkpoint import find_latest
-from trek.train.checkpointing.storage import open_storage
+from trek.train.checkpointing.stores import open_storage
 from trek.world import trek_home
 
 SCRIPT = """

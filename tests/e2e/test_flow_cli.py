@@ -126,7 +126,7 @@ def test_help_shows_the_parameters_of_a_file(folder: Path) -> None:
         (["run"], "needs the file"),
         (["run", "flow.py", "--param", "lr"], "not NAME=VALUE"),
         (["run", "flow.py", "--param", "rl=1"], "no parameter 'rl'"),
-        (["run", "flow.py", "--param", "lr=fast"], "'lr' is a float, got 'fast'"),
+        (["run", "flow.py", "--param", "lr=fast"], "'lr' must be of type float, got 'fast'"),
         (["run", "flow.py", "--only", "nothing"], "no step 'nothing'"),
         (["run", "flow.py", "--only", "double"], "must run before --only"),
         (["run", "flow.py", "--parallel", "0"], "at least 1, got 0"),

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trek.data.datasets import dataset_names, find_dataset
+from trek.data.datasets import dataset_names, find_dataset, is_dataset
 from trek.data.storing.sharing import Handle
 from trek.data.table import Table
 from trek.errors import InputError
+from trek.world.urls import is_remote, local_path, scheme_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,7 @@ def open(  # noqa: A001
     lines have the types that their first rows look like; `types={"x": "float64"}` says otherwise.
     """
     text = str(name_or_url)
-    is_named = isinstance(name_or_url, str) and text.lower().replace("_", "-") in dataset_names()
+    is_named = isinstance(name_or_url, str) and is_dataset(text)
     if split is not None and not is_named:
         raise InputError(f"split={split!r} is for named data sets ({', '.join(dataset_names())}), not for {text!r}.")
     if Handle.is_handle(name_or_url):
@@ -50,15 +51,19 @@ def _open_named(name: str, *, split: str) -> Table:
 
 def _open_path(text: str, types: Mapping[str, str | pa.DataType] | None) -> Table:
     from trek.data.sources.files import open_files
+    from trek.data.sources.url_source import SOURCES
     from trek.data.storing.persist import MANIFEST, PersistedSource
-    from trek.data.storing.remote import RemoteSource, is_remote
+    from trek.data.storing.remote import RemoteSource
 
+    if is_remote(text) and scheme_of(text) in SOURCES:
+        _refuse_types(types, "sources with a scheme of their own")
+        return Table(SOURCES.load(scheme_of(text)).open(text))
     if is_remote(text):
         persisted = RemoteSource.find(text)
         if persisted is not None:
             _refuse_types(types, "persisted tables")
         return Table(persisted or open_files(text, types=_parsed(types)))
-    local = Path(text.removeprefix("file://")).expanduser()
+    local = local_path(text).expanduser()
     if (local / MANIFEST).is_file():
         _refuse_types(types, "persisted tables")
         return Table(PersistedSource.open(local))
@@ -76,6 +81,6 @@ def _parsed(types: Mapping[str, str | pa.DataType] | None) -> dict[str, pa.DataT
             parsed[name] = pa.type_for_alias(kind) if isinstance(kind, str) else kind
         except ValueError as error:
             raise InputError(
-                f"types: {kind!r} of column {name!r} is no type, as 'float64' and 'string' are."
+                f"types: {kind!r} of column {name!r} is not a valid type. Use one such as 'float64' or 'string'."
             ) from error
     return parsed

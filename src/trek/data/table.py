@@ -17,7 +17,7 @@ import pyarrow as pa
 from trek.data import tensors
 from trek.data.execution import current_executor
 from trek.data.plans import steps
-from trek.data.plans.aggregates import Words, parse_aggregates
+from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate, reads_stream
 from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
@@ -27,6 +27,7 @@ from trek.data.plans.plan import Context, PlanNode, Source, Union, count_rows, e
 from trek.data.sources.memory import MemorySource, table_from
 from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.world.urls import is_remote
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -76,9 +77,9 @@ class Table:
     # -- operations: lazy ------------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[Any], Any], *, rows: bool = False, arrow: bool = False) -> Table:
-        """New columns for old: `function` gets a batch as a dict of arrays and gives one.
+        """New columns: `function` takes a batch as a dict of arrays and returns one.
 
-        With `rows=True` it gets and gives one row as a dict, with `arrow=True` a record batch.
+        With `rows=True` it takes and returns one row as a dict, with `arrow=True` a record batch.
         """
         if rows and arrow:
             raise InputError("rows=True and arrow=True exclude each other: a function sees either rows or batches.")
@@ -86,12 +87,12 @@ class Table:
         return Table(steps.Map(self._node, function, format="rows" if rows else "arrow" if arrow else "numpy"))
 
     def flat_map(self, function: Callable[[dict[str, Any]], Any]) -> Table:
-        """Any number of rows for each row: `function` gets a row as a dict and gives a list of such."""
+        """Any number of rows for each row: `function` takes a row as a dict and returns a list of rows."""
         _require_callable(function, "flat_map")
         return Table(steps.FlatMap(self._node, function))
 
     def filter(self, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> Table:
-        """Rows for which `trek.col("label") < 10`, or a function over a batch, says true."""
+        """Rows for which `trek.col("label") < 10`, or a function over a batch, is true."""
         if isinstance(condition, Expression):
             self._require_columns(sorted(condition.columns))
         else:
@@ -101,7 +102,7 @@ class Table:
     def compute(self, function: Callable[..., Any], **side_inputs: Table) -> Table:
         """A function over whole partitions: `function(batches, context)` yields batches.
 
-        Or `function(batches, collector, context)`, which gives them to `collector.collect(batch)` instead.
+        Or `function(batches, collector, context)`, which passes them to `collector.collect(batch)` instead.
         `context` has index, parallelism, name and worker_id; `context.inputs[name]` holds a side input's columns.
         """
         _require_callable(function, "compute")
@@ -128,7 +129,7 @@ class Table:
         return Table(steps.Project(self._node, dict(zip(new, self.columns, strict=True)), verb="rename to"))
 
     def with_columns(self, **columns: Expression) -> Table:
-        """Columns added or replaced by what is computed: `with_columns(area=trek.col("w") * trek.col("h"))`."""
+        """Columns added or replaced by computed ones: `with_columns(area=trek.col("w") * trek.col("h"))`."""
         for name, expression in columns.items():
             if not isinstance(expression, Expression):
                 raise InputError(f"with_columns({name}=…) needs an expression of trek.col(…), got {expression!r}.")
@@ -139,7 +140,7 @@ class Table:
     def add_input(self, name: str, other: Table) -> Table:
         """Give the function of a `compute` one more side input, as `context.inputs[name]`."""
         if not isinstance(self._node, steps.Compute):
-            raise InputError(f"add_input() follows compute(); this is: {self._node.describe()}.")
+            raise InputError(f"add_input() must follow compute(), but follows: {self._node.describe()}.")
         return Table(self._node.with_side_input(name, other._node))
 
     def require_finite(self, *names: str) -> Table:
@@ -148,13 +149,13 @@ class Table:
         return Table(steps.RequireFinite(self._node, names or self.columns))
 
     def partition(self, num_partitions: int, *, by: str | Sequence[str] = ()) -> Table:
-        """The same rows in so many partitions: equal ones, in the same order; or with `by`, equal keys together."""
+        """The same rows in `num_partitions` equal partitions, in the same order; or with `by`, equal keys together."""
         _positive(num_partitions, "num_partitions")
         keys = self._require_keys(by)
         return Table(KeyPartition(self._node, num_partitions, keys=keys) if keys else self._evenly(num_partitions))
 
     def replicate(self, num_partitions: int) -> Table:
-        """So many partitions that hold all rows each."""
+        """`num_partitions` partitions, each of which holds all rows."""
         return Table(Replicate(self._node, _positive(num_partitions, "num_partitions")))
 
     def gather(self, *, by: str | Sequence[str] = ()) -> Table:
@@ -163,36 +164,38 @@ class Table:
         return Table(KeyedGather(self._node, keys=keys) if keys else Gather(self._node))
 
     def all_gather(self) -> Table:
-        """As many partitions as there are, and all rows in each of them."""
+        """All rows in each of the partitions there are."""
         return self.replicate(self.num_partitions)
 
-    def reduce(self, how: Words | Callable[..., Any], *, by: str | Sequence[str] = (), rows: bool = False) -> Table:
+    def reduce(
+        self, how: AggregateSpec | Callable[..., Any], *, by: str | Sequence[str] = (), rows: bool = False
+    ) -> Table:
         """One row in all, or one for each key.
 
         `how` is aggregates, `{"x": "sum", "n": ("*", "count")}`, or a function from a dict of arrays to one of a
-        single row; with `rows=True` from two rows to one. Without keys it sees its own results again, so it must be
-        associative and give the columns it takes. Keys stand in front of what it gives, unless it gives them.
-        From no rows comes no row. The order of keys is not promised.
+        single row; with `rows=True` from two rows to one. Without keys it is applied to its own results, so it must be
+        associative and return the columns it takes. Keys precede the columns it returns, unless they are among them.
+        No rows reduce to no row. The order of keys is not specified.
         """
         keys = self._require_keys(by)
         if callable(how):
             combine: Any = CombineArrays(how, tuple(keys), rows)
-            return Table(Reduce(self._node, combine, keys=keys, words=source_name(how)))
+            return Table(Reduce(self._node, combine, keys=keys, title=source_name(how)))
         aggregates = parse_aggregates(how, self.schema, keys=keys)
         needed = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
         table = self.select(*needed) if needed else self
         combine = AggregateAll(tuple(aggregates), tuple(keys))
-        words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return Table(Reduce(table._node, combine, keys=keys, words=words))
+        title = ", ".join(f"{a.function}({a.column})" for a in aggregates)
+        return Table(Reduce(table._node, combine, keys=keys, title=title))
 
-    def all_reduce(self, how: Words | Callable[..., Any], *, rows: bool = False) -> Table:
-        """As many partitions as there are, and the row of `reduce` in each of them."""
+    def all_reduce(self, how: AggregateSpec | Callable[..., Any], *, rows: bool = False) -> Table:
+        """The row of `reduce` in each of the partitions there are."""
         return self.reduce(how, rows=rows).replicate(self.num_partitions)
 
     def join(self, other: Table, *, on: str | Sequence[str], how: How = "inner", suffix: str = "_right") -> Table:
         """Rows of both tables side by side where the columns `on` are equal; a missing key equals nothing.
 
-        Columns of `other` whose names are taken get `suffix`. The order of rows is not promised.
+        Columns of `other` whose names are taken get `suffix`. The order of rows is not specified.
         """
         _require_table(other, "join")
         keys = [on] if isinstance(on, str) else list(on)
@@ -243,7 +246,7 @@ class Table:
     def _evenly(self, num_partitions: int) -> PlanNode:
         return Repartition(self._node, num_partitions)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties -----------------------------------------------------------------------------------------------
 
     @property
     def num_partitions(self) -> int:
@@ -257,7 +260,7 @@ class Table:
         if known is None:
             if reads_stream(self._node):
                 raise InputError(
-                    "how many rows a stream has is known when it was read, and it can be read once. cache() it first."
+                    "a stream must be read to count its rows, and can be read only once. cache() it first."
                 )
             schema = self._schema or self._node.schema  # without one, rows are counted as they are
             narrow = self._node.narrowed(schema.names[:1]) if schema is not None else None
@@ -269,7 +272,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns; behind a function they are known by running it on the first batch."""
+        """Names and types of the columns; after a function they are found by running it on the first batch."""
         if self._schema is None:
             self._schema = self._node.schema or self._first_schema()
             self._node.learn_schema(self._schema)
@@ -281,7 +284,7 @@ class Table:
         return list(self.schema.names)
 
     def explain(self) -> str:
-        """The plan, as text: what is computed from what, sources last."""
+        """The plan as text: what is computed from what, sources last."""
         return explain(self._node)
 
     def fingerprint(self) -> str:
@@ -356,7 +359,7 @@ class Table:
         return describe_batches(self.schema, iter(self))
 
     def for_each(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
-        """Call `function` with every batch, in order, in this process; runs with a stream until that ends."""
+        """Call `function` with every batch, in order, in this process; with a stream, until it ends."""
         _require_callable(function, "for_each")
         for batch, where in steps.numbered(iter(self), Context(0, 1, "for_each")):
             steps.call(function, steps.arrays_of(batch), where=f"for_each {source_name(function)}, {where}")
@@ -381,11 +384,11 @@ class Table:
         batch_size: int = 1024,
         device: str = "cpu",
     ) -> Table:
-        """Add what a model says of each row as columns: `output`, or the names in a dict that the model gives.
+        """Add a model's outputs for each row as columns: `output`, or the names in a dict that the model returns.
 
         `model` is a module or function that takes `columns` (all, unless named) as tensors, a function without
-        arguments that makes one, or a checkpoint with `load_model()`, made anew for each partition. Works on streams;
-        with `persist(path, resume=True)` behind it, a crashed run goes on with the partitions that are missing.
+        arguments that makes one, or a checkpoint with `load_model()`, loaded for each partition. Works on streams; with
+        `persist(path, resume=True)` after it, a crashed run continues with the partitions that are missing.
         """
         from trek.data.plans.predict import Predict
 
@@ -399,11 +402,11 @@ class Table:
         """Compute into a folder of shards, one for each partition, and read from there.
 
         When the folder holds the result of an equal plan, it is verified and used as it is. With `resume`, shards that
-        an attempt finished before it failed or was killed are kept for the next one. `path` may be a URL of fsspec's
-        (`s3://…`): shards are computed here and sent there, the manifest last.
+        an attempt finished before it failed or was killed are kept for the next one. `path` may be a URL that
+        fsspec opens (`s3://…`): shards are computed here and uploaded, the manifest last.
         """
         from trek.data.storing.persist import persist
-        from trek.data.storing.remote import is_remote, persist_remotely
+        from trek.data.storing.remote import persist_remotely
 
         executor = current_executor()
         if is_remote(str(path)):
@@ -448,9 +451,9 @@ class Table:
         )
 
     def _first_schema(self) -> pa.Schema:
-        with ExitStack() as looking:
+        with ExitStack() as peeks:
             for source in sources(self._node):
-                looking.enter_context(source.looking_ahead())
+                peeks.enter_context(source.peeking())
             for batch in self:
                 return batch.schema
         raise InputError(f"the table has no rows, so its columns are not known:\n{self.explain()}")
@@ -486,7 +489,7 @@ def _require_callable(function: Any, verb: str) -> None:
 
 def _require_table(other: Any, verb: str) -> None:
     if not isinstance(other, Table):
-        raise InputError(f"{verb}() needs a Table, got {type(other).__name__}. Make one of it: Table.of(…).")
+        raise InputError(f"{verb}() needs a Table, got {type(other).__name__}. Make one with Table.of(…).")
 
 
 def _positive(number: int, name: str) -> int:

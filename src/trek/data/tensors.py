@@ -49,7 +49,7 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def to_torch(column: pa.Array | pa.ChunkedArray, *, name: str) -> torch.Tensor:
     """The column as a tensor over the same memory where it is numeric and in one chunk: treat it as read-only.
 
-    Numbers that are missing and columns that are no numbers (text, dates) are an error, never a silent NaN.
+    Missing numbers and columns that are not numeric (text, dates) are an error, never a silent NaN.
     """
     import torch
     import torch.utils.dlpack
@@ -62,8 +62,8 @@ def to_torch(column: pa.Array | pa.ChunkedArray, *, name: str) -> torch.Tensor:
         return torch.tensor(values.to_numpy(zero_copy_only=False)).view(shape)
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         raise InputError(
-            f"column {name!r} has type {array.type}, which is no number and cannot become a tensor. "
-            "Drop it, or turn it into numbers with map()."
+            f"column {name!r} has type {array.type}, which cannot become a tensor. "
+            "Drop it, or convert it to numbers with map()."
         )
     if len(array) == 0:
         return torch.from_numpy(np.empty(shape, dtype=values.type.to_pandas_dtype()))
@@ -116,7 +116,7 @@ def _from_numpy(values: np.ndarray, *, name: str) -> pa.Array:
     if values.dtype == object:
         return _from_sequence(values.tolist(), name=name)
     if values.dtype.kind not in _KINDS:
-        raise InputError(f"column {name!r} has type {values.dtype}, which no column can have. Split it into numbers.")
+        raise InputError(f"column {name!r} has type {values.dtype}, which is not supported. Split it into numbers.")
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     if values.ndim == 1:
@@ -150,7 +150,7 @@ def _stack(values: list[Any], *, name: str) -> pa.Array:
 def _tensors(flat: pa.Array, shape: tuple[int, ...], *, num_rows: int) -> pa.Array:
     size = int(np.prod(shape))
     if size == 0:
-        raise InputError(f"tensors of shape {shape} hold nothing; every dimension needs at least one element.")
+        raise InputError(f"tensors of shape {shape} are empty; every dimension must have at least one element.")
     kind = pa.fixed_shape_tensor(flat.type, shape)
     storage = pa.FixedSizeListArray.from_arrays(flat, size)
     assert len(storage) == num_rows

@@ -8,27 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trek.errors import StorageError
-from trek.train.checkpointing.storage import Storage, open_storage
-
-
-def is_remote(address: str) -> bool:
-    """Whether it is reached through fsspec."""
-    return "://" in address and not address.startswith("file://")
+from trek.train.checkpointing.stores import Storage, open_storage
+from trek.world.urls import is_remote, local_path
 
 
 def open_anew(place: str) -> Storage:
-    """The Storage at `place`, as it is now: other processes write there, and fsspec remembers what it once listed."""
-    if is_remote(place):
-        import fsspec
-
-        fsspec.core.url_to_fs(place)[0].invalidate_cache()
-    return open_storage(place)
+    """The Storage at `place`, as it is now: other processes write there too."""
+    storage = open_storage(place)
+    storage.refresh()
+    return storage
 
 
 def fetch_checkpoint(address: str, *, into: Path | None = None) -> Path:
     """A local folder with its files: its own, or a copy, which is `into` or lasts as long as this process."""
     if not is_remote(address):
-        return Path(address.removeprefix("file://"))
+        return local_path(address)
     try:
         storage, name = _parts(address)
         folder = storage.fetch(name)
@@ -55,7 +49,7 @@ def borrowed_checkpoint(address: str) -> Iterator[Path]:
 def remove_checkpoint(address: str) -> None:
     """Remove its files; no error where they are gone already."""
     if not is_remote(address):
-        shutil.rmtree(address.removeprefix("file://"), ignore_errors=True)
+        shutil.rmtree(local_path(address), ignore_errors=True)
         return
     try:
         storage, name = _parts(address)

@@ -17,7 +17,7 @@ from trek.experiments.config_errors import Problem, translate
 from trek.experiments.config_merging import laid_over
 from trek.experiments.config_spelling import respell_config, respell_training
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
-from trek.search.searcher_settings import AnySearcherSettings
+from trek.search.searcher_registry import AnySearcherSettings
 from trek.train.settings import TrainSettings
 
 

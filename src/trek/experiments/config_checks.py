@@ -9,15 +9,15 @@ from pydantic import ValidationError
 
 from trek.errors import ConfigError
 from trek.experiments.config_errors import Problem, parameter_problem
+from trek.search.searcher_registry import SEARCHERS
 from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
-from trek.strategies.registry import STRATEGIES
-from trek.train.loggers.registry import LOGGERS
+from trek.strategies.strategy_registry import STRATEGIES
+from trek.train.loggers.logger_registry import LOGGERS
 
 if TYPE_CHECKING:
     from trek.experiments.config import ExperimentConfig
 
 _ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_MAX_GRID = 100_000
 DECIDED_ELSEWHERE = {
     "max_length": "searcher.max_length",
     "seed": "reproducibility.experiment_seed",
@@ -67,8 +67,7 @@ def _check_space(config: ExperimentConfig) -> None:
             raise parameter_problem(error, path) from None
     try:
         space = Space(config.hyperparameters)
-        if config.searcher.name == "grid" and space.grid_size() > _MAX_GRID:
-            raise ConfigError(f"the grid has {space.grid_size()} points, more than {_MAX_GRID}. Lower some counts.")
+        SEARCHERS.load(config.searcher.name).check_space(space)
     except ConfigError as error:
         raise Problem(("hyperparameters",), str(error)) from None
 

@@ -6,7 +6,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 from trek.errors import ConfigError
 from trek.experiments.config_spelling import OLD_KEYS, written_path
 from trek.experiments.yaml_source import YamlSource
+from trek.search.searcher_registry import SEARCHERS, settings_types
 from trek.search.searcher_settings import OLD_KEYS as OLD_SEARCHER_KEYS
-from trek.search.searcher_settings import OLD_NAMES, SETTINGS
+from trek.search.searcher_settings import OLD_NAMES, SearcherSettings
 from trek.search.space import TYPES
 
 Loc = tuple[str | int, ...]
@@ -25,10 +26,9 @@ _REMEDIES: dict[str, str] = {
     "searcher": "Add 'searcher: {name: single, metric: <validation metric>, max_length: {epochs: 1}}'.",
     "searcher.metric": "Name the validation metric that says which trial is best.",
     "searcher.max_length": "Say how long a trial trains, such as 'max_length: {epochs: 10}'.",
-    "searcher.name": f"Use one of: {', '.join(SETTINGS)}.",
 }
 # A wrong choice explains the wrong keys that follow from it, and a misspelt key the one that seems to be missing.
-_RANKS = {"union_tag_invalid": 0, "union_tag_not_found": 0, "literal_error": 1, "extra_forbidden": 1}
+_RANKS = {"searcher_name": 0, "searcher_name_missing": 0, "literal_error": 1, "extra_forbidden": 1}
 
 
 class Problem(Exception):
@@ -49,40 +49,48 @@ def translate(error: ValidationError, *, source: YamlSource, root: type[BaseMode
         error.errors(include_url=False),
         key=lambda problem: (
             _RANKS.get(problem["type"], 2),
-            source.line(written_path((*at, *_without_tags(problem["loc"])), source.lines)) or math.inf,
+            source.line(written_path((*at, *problem["loc"]), source.lines)) or math.inf,
         ),
     )
-    path = written_path((*at, *_without_tags(first["loc"])), source.lines)
-    if first["type"] == "union_tag_invalid":
+    path = written_path((*at, *first["loc"]), source.lines)
+    if first["type"] in ("searcher_name", "searcher_name_missing"):
         path = (*path, "name")
     more = f" ({len(others)} more after this one.)" if others else ""
-    return ConfigError(f"{source.at(path)}: {_sentence(first, path, root=root)}{more}")
+    sentence = _sentence(first, path, root=root, searcher=_searcher_settings(source))
+    return ConfigError(f"{source.at(path)}: {sentence}{more}")
 
 
 def parameter_problem(error: ValidationError, path: Sequence[str]) -> Problem:
     """What is wrong with one hyperparameter."""
     first = error.errors(include_url=False)[0]
     full = ("hyperparameters", *path, *[part for part in first["loc"] if part not in TYPES])
-    return Problem(full, _sentence(first, full, root=None))
+    return Problem(full, _sentence(first, full, root=None, searcher=None))
 
 
-def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None) -> str:
+def _searcher_settings(source: YamlSource) -> type[SearcherSettings] | None:
+    """What the searcher block of `source` may hold, as far as its name tells."""
+    block = source.data.get("searcher")
+    name = block.get("name") if isinstance(block, Mapping) else None
+    name = OLD_NAMES.get(name, name) if isinstance(name, str) else ""
+    return SEARCHERS.load(name).settings_type if name in SEARCHERS else None
+
+
+def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher: type[SearcherSettings] | None) -> str:
     dotted, kind = ".".join(map(str, path)), problem["type"]
     if kind == "extra_forbidden":
-        known = sorted(_known_keys(root, problem["loc"][:-1])) if root is not None else []
+        known = sorted(_known_keys(root, problem["loc"][:-1], searcher)) if root is not None else []
         if path[-1] in known:
             return f"{dotted!r} does not go with the other keys here: it may be there in a newer spelling. Keep one."
-        if path[:-1] == ("searcher",) and any(path[-1] in settings.model_fields for settings in SETTINGS.values()):
-            name = str(problem["loc"][1])
-            own = ", ".join(SETTINGS[name].model_fields)
-            return f"{dotted!r} is a setting of other searchers; {name!r} has: {own}."
+        if path[:-1] == ("searcher",) and any(path[-1] in kind.model_fields for kind in settings_types().values()):
+            assert searcher is not None
+            own = ", ".join(searcher.model_fields)
+            return f"{dotted!r} is a setting of other searchers; this one has: {own}."
         return f"{dotted!r} is not a known key.{_suggest(str(path[-1]), known)}"
-    if kind in ("missing", "union_tag_not_found"):
-        dotted = f"{dotted}.name" if kind == "union_tag_not_found" else dotted
-        return f"{dotted!r} is missing. {_REMEDIES.get(dotted, 'Add it.')}"
-    if kind == "union_tag_invalid":
-        tag = str(problem["ctx"]["tag"])
-        return f"searcher.name {tag!r} does not exist.{_suggest(tag, [*SETTINGS, *OLD_NAMES])}"
+    if kind in ("missing", "searcher_name_missing"):
+        remedy = problem["msg"] if kind == "searcher_name_missing" else _REMEDIES.get(dotted, "Add it.")
+        return f"{dotted!r} is missing. {remedy}"
+    if kind == "searcher_name":
+        return str(problem["msg"])
     message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return f"{dotted!r} is {_short(problem['input'])}: {message}."
 
@@ -99,21 +107,14 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _without_tags(loc: Loc) -> Loc:
-    """pydantic names the chosen searcher within the path; the file does not."""
-    if len(loc) > 1 and loc[0] == "searcher" and loc[1] in SETTINGS:
-        return (loc[0], *loc[2:])
-    return loc
-
-
-def _known_keys(root: type[BaseModel], loc: Loc) -> set[str]:
+def _known_keys(root: type[BaseModel], loc: Loc, searcher: type[SearcherSettings] | None) -> set[str]:
     model: type[BaseModel] | None = root
     for part in loc:
-        if part in SETTINGS and model is None:
-            model = SETTINGS[str(part)]
+        if part == "searcher" and model is root:
+            model = searcher
         elif model is not None and isinstance(part, str) and part in model.model_fields:
-            model = next(_models_in(model.model_fields[part].annotation), None) if part != "searcher" else None
-    path = tuple(str(part) for part in _without_tags(loc))
+            model = next(_models_in(model.model_fields[part].annotation), None)
+    path = tuple(str(part) for part in loc)
     old = OLD_SEARCHER_KEYS if path == ("searcher",) else OLD_KEYS.get(path, set())
     return set(model.model_fields if model is not None else ()) | old
 

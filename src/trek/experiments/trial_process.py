@@ -66,8 +66,9 @@ class TrialProcess:
         def send(report: Report) -> Any:
             return client.report(self.trial_id, report)
 
-        is_search = config.searcher.name != "single"
-        return ControlPlaneLogger(send, run=self.run, folder=self.folder, stop=stop, awaits_decisions=is_search)
+        return ControlPlaneLogger(
+            send, run=self.run, folder=self.folder, stop=stop, awaits_decisions=config.searcher.is_search
+        )
 
     def _relocated(self) -> Address | None:
         """A control plane that was started anew may listen elsewhere; the trial's own token stays good."""

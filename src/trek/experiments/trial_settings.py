@@ -9,7 +9,7 @@ from typing import Any, Literal
 from trek.client.models import Assignment
 from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
-from trek.train.checkpointing.storage import open_storage
+from trek.train.checkpointing.stores import open_storage
 from trek.train.length import Length
 from trek.train.settings import TrainSettings
 

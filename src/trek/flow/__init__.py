@@ -5,7 +5,7 @@
     flow = trek.Flow("mnist")
     lr = flow.param("lr", 0.1, help="learning rate")
 
-    raw = flow.step(download, retries=3, timeout_s=600)       # a plain function; its result is a value to pass on
+    raw = flow.step(download, retries=3, timeout_s=600)       # a plain function; its result can be passed on
     train, test = flow.step(prepare, raw, outputs=2)          # it returns a tuple of two
     model = flow.step(fit, train, test, lr=lr)                # keyword arguments go to the function
     flow.script("finetune.py", "--model", model.path, workers=2)            # any script as N processes
@@ -20,14 +20,14 @@
 
 A step function is called in another process with the values of its arguments: what an earlier step returned, a
 parameter, or anything written there. It may return plain data (None, numbers, text, lists, dicts, tuples), a `Path` to
-a file or folder, a NumPy array, a torch tensor, a dict of either, an Arrow or Trek `Table`, or a `Checkpoint`. Files
-that it makes belong into `trek.flow.scratch()`, a folder of its own that vanishes with the attempt; a returned `Path`
-in there is moved to where later steps find it, whole or not at all. A `Path` elsewhere stays where it is, and the step
-runs again when what lies there has changed.
+a file or folder, a NumPy array, a torch tensor, a dict of either, an Arrow or Trek `Table`, or a `Checkpoint`. It
+writes files to `trek.flow.scratch()`, a folder that is removed with the attempt; a returned `Path` in it is moved to
+where later steps find it, completely or not at all. A `Path` elsewhere stays where it is, and the step runs again when
+its contents have changed.
 
 A step is not run again while its code, the project functions it calls, its arguments and the contents of its inputs
-are the same and its outputs are still as they were. This package holds no executor of its own beyond the loop: work
-runs in processes of `trek.engines`.
+are the same and its outputs are still as they were. Work runs in processes of
+`trek.engines`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def script_parts(path: Path) -> dict[str, str]:
 
 
 def value_digest(value: Any) -> str:
-    """A digest of a value by content: plain data, containers, arrays, functions, paths by what lies there."""
+    """A digest of a value by content: plain data, containers, arrays, functions, paths by their contents."""
     return digest_text("\n".join(_Reader().spell(value)))
 
 

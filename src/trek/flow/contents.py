@@ -11,7 +11,7 @@ from typing import NamedTuple
 from trek.errors import OutsideError
 
 LEFT_OUT = {".git", ".venv", "__pycache__"}
-"""Folders within folders that are no content: what is in them comes and goes by itself."""
+"""Folders that do not count as contents: tools create and remove what is in them."""
 
 
 class FileFacts(NamedTuple):
@@ -29,21 +29,21 @@ def take_inventory(root: Path) -> list[FileFacts]:
 
 
 def find_change(root: Path, files: Sequence[FileFacts]) -> str | None:
-    """None if the files are as they were taken down, else what changed.
+    """None if the files are as they were recorded, else what changed.
 
     A file of the same size and time counts as the same; one of the same size and another time is read again.
     """
     if not root.exists():
-        return f"{root} is gone"
+        return f"{root} no longer exists"
     present = set(_names(root))
     for file in files:
         if file.name not in present:
-            return f"{root / file.name} is gone"
+            return f"{root / file.name} no longer exists"
         stat = (root / file.name).stat()
         if stat.st_size != file.num_bytes:
-            return f"{root / file.name} has {stat.st_size} bytes and not {file.num_bytes}"
+            return f"{root / file.name} has {stat.st_size} bytes instead of {file.num_bytes}"
         if stat.st_mtime_ns != file.mtime_ns and _facts(root, file.name).sha256 != file.sha256:
-            return f"{root / file.name} has other contents"
+            return f"{root / file.name} has changed"
     extra = present - {file.name for file in files}
     return f"{root / min(extra)} is new" if extra else None
 
@@ -54,7 +54,7 @@ def digest_text(text: str) -> str:
 
 
 def digest_path(path: Path) -> str:
-    """A checksum of a file or folder by its contents and the names inside, not by where it lies."""
+    """A checksum of a file or folder by its contents and the names inside, not by where it is."""
     return digest_text(repr([(file.name, file.sha256) for file in take_inventory(path)]))
 
 

@@ -29,11 +29,11 @@ class Flow:
     """A named graph of steps. Two flows share nothing, even under one name in one process."""
 
     is_being_read = False
-    """Set by `trek.flow.loading` around the reading of a file."""
+    """Set by `trek.flow.loading` while it reads a file."""
 
     def __init__(self, name: str) -> None:
         if not _NAME.fullmatch(name):
-            raise InputError(f"a flow is named with letters, digits, '.', '-' and '_', got {name!r}.")
+            raise InputError(f"a flow's name must consist of letters, digits, '.', '-' and '_', got {name!r}.")
         self.name = name
         self.steps: list[Step] = []
         self.params: dict[str, Param] = {}
@@ -45,7 +45,7 @@ class Flow:
         return f"Flow({self.name!r}, {len(self.steps)} steps)"
 
     def param(self, name: str, default: Any, *, help: str = "") -> Param:  # noqa: A002 - the word users know
-        """A value to be chosen at run time: pass what this gives to steps."""
+        """A value that is chosen when the flow is run: pass the returned Param to steps."""
         if name in self.params:
             raise InputError(f"parameter {name!r} is defined twice. Use the first one again.")
         if type(default) not in (str, int, float, bool):
@@ -71,13 +71,13 @@ class Flow:
         cwd: str | Path | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call `function` with `args` and `kwargs`; gives an Output, or a tuple of them for `outputs` > 1.
+        """Call `function` with `args` and `kwargs`; returns an Output, or a tuple of them for `outputs` > 1.
 
-        With `workers` > 1 that many processes call it, each with its World in the environment, and rank 0's result
-        counts. With `when` an Output, Param or value, the step is skipped if that is false.
+        With `workers` > 1 that many processes call it, each with its World in the environment; rank 0's result is
+        used. If `when`, an Output, Param or value, is false, the step is skipped.
         """
         if outputs < 1:
-            raise InputError(f"a step has at least 1 output, got outputs={outputs}. A function without one gives None.")
+            raise InputError(f"outputs must be at least 1, got {outputs}. A function without a result returns None.")
         options: StepOptions = {
             "after": after, "when": when, "retries": retries, "backoff_s": backoff_s, "timeout_s": timeout_s,
             "env": env, "cwd": cwd,
@@ -89,10 +89,10 @@ class Flow:
     def map(
         self, function: Callable[..., Any], items: Iterable[Any] | Output, *, name: str | None = None, **settings: Any
     ) -> Any:
-        """One step for each of `items`, in parallel; gives what a step may take to have all their results as a list.
+        """One step for each of `items`, in parallel; returns what gives another step the list of their results.
 
-        Over a list that is known now, that is the list of their Outputs. Over an Output, whose list is known once its
-        step is done, it is one Output.
+        For a list, that is the list of their Outputs. For an Output, whose list is known once its step is done, it is
+        one Output.
         """
         chosen = name or _name_of(function)
         if not isinstance(items, Output):
@@ -112,9 +112,9 @@ class Flow:
         cache: bool | None = None,
         **options: Unpack[StepOptions],
     ) -> Any:
-        """Run `argv`, without a shell. A code other than 0 is a failure.
+        """Run `argv`, without a shell. An exit code other than 0 is a failure.
 
-        `outputs` name files that it must leave in the folder `$TREK_OUTPUT_DIR` (`trek.flow.OUTPUT_DIR` in
+        `outputs` name files that it must write to the folder `$TREK_OUTPUT_DIR` (`trek.flow.OUTPUT_DIR` in
         `argv`). A command without outputs is run every time, unless `cache=True` says that its success can be kept.
         """
         return self._add_command(name, argv, options, outputs=outputs, cache=cache)
@@ -139,7 +139,7 @@ class Flow:
             program = ["mpirun", "-n", str(workers), *(["--hostfile", str(hosts)] if hosts else []), *program]
             own = {}
         elif launcher != "trek":
-            raise InputError(f"launcher is 'trek' or 'mpirun', got {launcher!r}.")
+            raise InputError(f"launcher must be 'trek' or 'mpirun', got {launcher!r}.")
         return self._add_command(name or Path(script).stem, program, options, outputs=outputs, cache=cache, **own)
 
     def service(
@@ -153,12 +153,12 @@ class Flow:
     ) -> Any:
         """Start `argv`, wait until `ready`, a port of this machine or a URL, answers, and keep it for later steps.
 
-        Gives the service's address, such as "http://127.0.0.1:8080". The service is started in every run and ends with
-        it. With `detach` it stays after the run: a later run keeps it while nothing about it changed and else puts
-        another in its place; `trek flow stop` ends it. It has `timeout_s` (60) to answer.
+        Returns the service's address, such as "http://127.0.0.1:8080". The service is started in every run and ends
+        with it. With `detach` it outlives the run: a later run keeps it if nothing about it changed and replaces it
+        otherwise; `trek flow stop` ends it. It has `timeout_s` (60) to answer.
         """
         if not isinstance(ready, int | str | Param) or isinstance(ready, bool):
-            raise InputError(f"ready is a port or a URL, got {ready!r}.")
+            raise InputError(f"ready must be a port or a URL, got {ready!r}.")
         options.setdefault("timeout_s", _START_TIMEOUT_S)
         work = ServiceWork(_words(argv), ready=ready, is_detached=detach)
         return self._add(name, work, options, cache=False)
@@ -173,7 +173,7 @@ class Flow:
         cache: bool = True,
         **options: Unpack[StepOptions],
     ) -> Any:
-        """Run a whole experiment, as `trek experiment create CONFIG FOLDER`; gives its best `Checkpoint`.
+        """Run a whole experiment, as `trek experiment create CONFIG FOLDER` does; returns its best `Checkpoint`.
 
         `overrides` set parts of the config by dotted names, and may hold outputs and parameters.
         """
@@ -229,7 +229,7 @@ class Flow:
         **own: Any,
     ) -> Any:
         if isinstance(outputs, str):
-            raise InputError(f"outputs is a list of file names, got {outputs!r}. Write [{outputs!r}].")
+            raise InputError(f"outputs must be a list of file names, got {outputs!r}. Write [{outputs!r}].")
         work = CommandWork(_words(argv), tuple(outputs))
         is_kept = bool(outputs) if cache is None else cache
         return self._add(name, work, options, num_outputs=max(len(outputs), 1), cache=is_kept, **own)
@@ -240,7 +240,7 @@ class Flow:
         step = Step(name, work, settings, num_outputs=num_outputs, after=after, when=options.get("when"))
         for other in step.upstream():
             if other not in self._members:
-                raise InputError(f"step {step.name!r} takes from {other.name!r}, which belongs to another flow.")
+                raise InputError(f"step {step.name!r} uses {other.name!r}, which belongs to another flow.")
         step.name = self._unique(name)
         self.steps.append(step)
         self._members.add(step)
@@ -268,7 +268,7 @@ def _steps(after: Iterable[Output | Step | Sequence[Output]]) -> tuple[Step, ...
 
 def _words(argv: Sequence[Any]) -> tuple[Any, ...]:
     if isinstance(argv, str) or not argv:
-        raise InputError(f"a command is a list of its words, such as ['python', 'evaluate.py'], got {argv!r}.")
+        raise InputError(f"a command must be a list of words, such as ['python', 'evaluate.py'], got {argv!r}.")
     return tuple(argv)
 
 

@@ -1,8 +1,8 @@
-"""What flows leave behind: runs, states of steps, results by key, and the files of artefacts.
+"""The records of flows: runs, states of steps, results by key, and the files of artefacts.
 
     $TREK_HOME/flows/<flow>/flow.db            records, in SQLite: safe for several runs at a time and for kill -9
-    $TREK_HOME/flows/<flow>/objects/ab/abcd…/  artefacts by content; a folder has its name only once it is whole
-    $TREK_HOME/flows/<flow>/runs/<run>/        logs of steps, and the attempts that are under way
+    $TREK_HOME/flows/<flow>/objects/ab/abcd…/  artefacts by content; a folder gets its name once it is complete
+    $TREK_HOME/flows/<flow>/runs/<run>/        logs of steps, and the attempts in progress
     $TREK_HOME/flows/<flow>/services/<step>/   services that outlive their run
 
 Decides nothing: `trek.flow.runner` does.
@@ -68,7 +68,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run. A run whose process is gone without having said so was interrupted."""
+    """One run. A run whose process ended without recording it was interrupted."""
 
     id: str
     state: str
@@ -87,7 +87,7 @@ class RunRow:
 
     @property
     def true_state(self) -> str:
-        """The state, told from whether its process lives."""
+        """The state, given whether its process is alive."""
         return "interrupted" if self.state == "running" and not self.is_alive else self.state
 
 
@@ -99,7 +99,9 @@ class FlowStore:
         self.folder = home / "flows" / name
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
-            with FileLock(self.folder / "flow.lock"):  # SQLite does not wait for another that sets up the same file
+            with FileLock(
+                self.folder / "flow.lock"
+            ):  # SQLite does not wait for another process that sets up the same file
                 self._db = sqlite3.connect(self.folder / "flow.db", timeout=60, isolation_level=None)
                 self._db.execute("pragma journal_mode = wal")
                 self._db.execute("pragma synchronous = normal")
@@ -108,7 +110,7 @@ class FlowStore:
             raise StorageError(f"the records of flow {name!r} cannot be opened in {self.folder}: {error}.") from error
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._db.close()
 
     @contextlib.contextmanager
@@ -138,7 +140,7 @@ class FlowStore:
     def begin_run(
         self, names: Sequence[str], *, params: Mapping[str, Any], source: str | None, graph: Any, resume: str | None
     ) -> str:
-        """Take down a new run, or that `resume` goes on; gives its id."""
+        """Record a new run, or that `resume` continues; returns its id."""
         run = resume or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         pid = os.getpid()
         row = (run, "running", time.time(), None, pid, start_time(pid), json.dumps(params), source, json.dumps(graph))
@@ -156,7 +158,7 @@ class FlowStore:
         return run
 
     def add_steps(self, run: str, names: Sequence[str]) -> None:
-        """Take steps of a run down, after those there are; what is known of them from before stays."""
+        """Record steps of a run, after those there are; what is already known of them stays."""
         (first,) = self._db.execute("select coalesce(max(position) + 1, 0) from steps where run = ?", (run,)).fetchone()
         self._db.executemany(
             "insert into steps (run, position, name, state, attempt) values (?,?,?,'pending',0) "
@@ -226,7 +228,7 @@ class FlowStore:
         return counts
 
     def first_errors(self) -> dict[str, str]:
-        """By run, what the first failed step said."""
+        """By run, the error of the first failed step."""
         query = "select run, error from steps where state = 'failed' and error != '' order by position desc"
         return dict(self._db.execute(query).fetchall())
 
@@ -247,7 +249,7 @@ class FlowStore:
         return folder and os.path.relpath(folder, self.folder)
 
     def adopt(self, stored: Stored, *, objects: Path | None = None) -> Stored:
-        """Move an artefact from its attempt to its place; a place that holds the same already is kept."""
+        """Move an artefact from its attempt to its final folder; a folder that holds the same already is kept."""
         if stored.folder is None:
             return stored
         place = (objects or self.folder / "objects") / stored.digest[:2] / stored.digest
@@ -276,9 +278,9 @@ class FlowStore:
         return stored.path()
 
     def clean(self, *, keep_runs: int) -> tuple[int, int]:
-        """Remove all but the newest runs, and what none of those used; gives how many artefacts and bytes went."""
+        """Remove all but the newest runs, and what those did not use; returns how many artefacts and bytes."""
         if any(run.is_alive for run in self.runs()):
-            raise InputError(f"flow {self.name!r} is running. Clean it when the run has ended.")
+            raise InputError(f"flow {self.name!r} is running. Clean it after the run has ended.")
         kept = {run.id for run in self.runs()[-keep_runs:]} if keep_runs else set()
         with self.transaction():
             for run in self.runs():

@@ -150,7 +150,7 @@ def _by_keeper(failure: Exit | None) -> Exit | None:
 def _collect(task: Task) -> tuple[Stored, ...]:
     work = task.step.work
     if not isinstance(work, CommandWork):
-        raise InputError("it ended without an answer, though its processes ended well. See its log.")
+        raise InputError("its processes ended without an error and without a result. See its log.")
     if not work.output_names:
         return (store_value(None, task.attempt / "output_0"),)
     return tuple(_store_output(task, name, index) for index, name in enumerate(work.output_names))
@@ -159,5 +159,5 @@ def _collect(task: Task) -> tuple[Stored, ...]:
 def _store_output(task: Task, name: str, index: int) -> Stored:
     path = output_folder(task.attempt) / name
     if not path.exists():
-        raise InputError(f"it left no {name!r} in $TREK_OUTPUT_DIR. Write it there, or take it out of outputs=.")
+        raise InputError(f"it did not write {name!r} to $TREK_OUTPUT_DIR. Write it there, or remove it from outputs=.")
     return store_value(path, task.attempt / f"output_{index}")

@@ -26,7 +26,7 @@ class FunctionWork:
 
 @dataclass(frozen=True)
 class CommandWork:
-    """A command line to run, by every worker of the step. Outputs are files that it leaves in its output folder."""
+    """A command line to run, by every worker of the step. Outputs are files that it writes to its output folder."""
 
     argv: tuple[Any, ...]
     output_names: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class CommandWork:
 
 @dataclass(frozen=True)
 class ServiceWork(CommandWork):
-    """A command line that goes on running: it is there once something answers at `ready`, a port or a URL."""
+    """A command line that keeps running: it is ready once something answers at `ready`, a port or a URL."""
 
     ready: Any = None
     is_detached: bool = False
@@ -95,14 +95,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Output:
-    """What a step will give: pass it to another step, or its `path` to a command."""
+    """What a step will return: pass it to another step, or its `path` to a command."""
 
     step: Step
     index: int = 0
 
     @property
     def path(self) -> PathOf:
-        """The file or folder that holds it, once it is there."""
+        """The file or folder that holds it, once it exists."""
         return PathOf(self)
 
     @property
@@ -125,7 +125,7 @@ class PathOf:
 
 
 class OutputFolder:
-    """Stands for the folder in which a command must leave its outputs; also in its variable TREK_OUTPUT_DIR."""
+    """Stands for the folder to which a command must write its outputs; also in its variable TREK_OUTPUT_DIR."""
 
     def __repr__(self) -> str:
         return "OUTPUT_DIR"
@@ -175,7 +175,7 @@ def order(steps: Sequence[Step]) -> TopologicalSorter[Step]:
     try:
         sorter.prepare()
     except CycleError as error:  # only `after` lists that were changed later can do this
-        raise InputError(f"the steps {error.args[1]} wait for each other. Take one out of an after= list.") from error
+        raise InputError(f"the steps {error.args[1]} wait for each other. Remove one from an after= list.") from error
     return sorter
 
 

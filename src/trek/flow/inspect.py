@@ -1,4 +1,4 @@
-"""Looking at flows and their runs: what the command line shows, as plain data. Changes nothing."""
+"""Flows and their runs as plain data, for the command line. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removes a folder of shared memory once the process that holds our stdin is gone, however it went."""
+"""Removes a folder of shared memory once the process that holds our stdin has ended, however it ended."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shutil
 import sys
 import time
 
-GOODBYE = b"goodbye"
+ENDED_WELL = b"done"
 
 
 def main(folder: str) -> None:
     """Wait for the end of stdin, then remove."""
-    said_goodbye = sys.stdin.buffer.read() == GOODBYE
+    ended_well = sys.stdin.buffer.read() == ENDED_WELL
     shutil.rmtree(folder, ignore_errors=True)
-    if not said_goodbye:
+    if not ended_well:
         # The run was killed, and its workers with it; one of them may have been writing a moment longer.
         for _ in range(10):
             time.sleep(0.2)

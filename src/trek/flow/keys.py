@@ -28,7 +28,7 @@ Components = dict[str, str]
 
 
 class Keymaker:
-    """Makes the keys of one run: knows the parameters' values and, as the run goes on, the outputs there are."""
+    """Makes the keys of one run: knows the parameters' values and, as the run continues, the outputs so far."""
 
     def __init__(self, params: Mapping[str, Any], stored: Mapping[Output, Stored]) -> None:
         self._params = params
@@ -54,7 +54,7 @@ class Keymaker:
             parts = {f"code of {name}": digest for name, digest in self._function_parts(work.function).items()}
             named = [*enumerate(work.args), *work.kwargs.items()]
             return parts | {f"argument {name}": self._digest(value) for name, value in named}
-        assert not isinstance(work, MapWork), "its parts have keys, itself it has none"
+        assert not isinstance(work, MapWork), "the parts of a map have keys, not the map"
         return self._command_parts(work, folder=step.settings.cwd or Path())
 
     def _function_parts(self, function: Any) -> dict[str, str]:
@@ -91,7 +91,7 @@ class Keymaker:
 
 
 def make_key(components: Components) -> str:
-    """One digest of all components. The step's name is none of them: renaming a step recomputes nothing."""
+    """One digest of all components. The step's name is not one: renaming a step recomputes nothing."""
     return digest_text(repr(sorted(components.items())))
 
 
@@ -108,7 +108,7 @@ def explain_change(now: Components, before: Components | None) -> str:
 def _describe(name: str, now: Components, before: Components) -> str:
     if name not in before:
         return f"{name} is new"
-    return f"{name} is gone" if name not in now else f"{name} changed"
+    return f"{name} was removed" if name not in now else f"{name} changed"
 
 
 def _list_names(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trek.engines.pickling import never_import_elsewhere
 from trek.errors import InputError, TrainingError, TrekError
 from trek.flow.flow import Flow, FlowDefined
 
@@ -28,8 +29,6 @@ def load_flow(target: str) -> Flow:
 
 def _run_module(path: Path) -> ModuleType:
     """Run the file up to its end or to where it would run its flow."""
-    import cloudpickle
-
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -50,7 +49,7 @@ def _run_module(path: Path) -> ModuleType:
     finally:
         Flow.is_being_read = False
     # Workers get its functions by value: importing it there would run what it does besides defining them.
-    cloudpickle.register_pickle_by_value(module)
+    never_import_elsewhere(module)
     return module
 
 

@@ -19,7 +19,7 @@ class Maps:
         """A step for each item."""
         assert isinstance(step.work, MapWork)
         if not isinstance(items, list | tuple):
-            raise InputError(f"it maps over a list, and was given a {type(items).__name__}.")
+            raise InputError(f"expected a list to map over, got a {type(items).__name__}.")
         self._parts[step] = [
             Step(f"{step.name}[{index}]", FunctionWork(step.work.function, (item,), step.work.kwargs), step.settings)
             for index, item in enumerate(items)

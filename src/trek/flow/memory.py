@@ -1,4 +1,4 @@
-"""Hand-over in memory: outputs that are files in shared memory while the run lasts, mapped by whoever takes them.
+"""Hand-over in memory: outputs that are files in shared memory while the run lasts, mapped by the steps that use them.
 
 The files of a step whose every taker asked for `handover="memory"` go there and not to disk. They are freed when the
 last taker is done. Should this process be killed, a janitor process that holds the other end of a pipe removes them.
@@ -21,7 +21,7 @@ _ROOTS = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - where L
 
 
 class SharedMemory:
-    """The part of one run's outputs that stays in memory. `folder` exists only where some step needs it."""
+    """The outputs of one run that stay in memory. `folder` exists only if some step needs it."""
 
     def __init__(self, steps: Sequence[Step], *, run: str, params: Mapping[str, Any]) -> None:
         takers: dict[Step, list[Step]] = {}
@@ -43,7 +43,7 @@ class SharedMemory:
         return self.folder / "objects" / str(self._numbers[step])
 
     def release_inputs(self, step: Step) -> None:
-        """A taker is done: free what nobody else waits for."""
+        """`step` is done: free the inputs that no other step waits for."""
         for giver in {output.step for output in step.inputs()} & self._takers.keys():
             self._takers[giver].discard(step)
             if not self._takers[giver]:
@@ -51,9 +51,9 @@ class SharedMemory:
                 shutil.rmtree(self.objects(giver), ignore_errors=True)
 
     def close(self) -> None:
-        """Free everything, and let the janitor go."""
+        """Free everything, and end the janitor."""
         if self._janitor is not None:
-            self._janitor.communicate(janitor.GOODBYE)
+            self._janitor.communicate(janitor.ENDED_WELL)
             self._janitor = None
 
 

@@ -11,7 +11,7 @@ from trek.errors import InputError
 
 Handover = Literal["disk", "memory"]
 _SCALARS: dict[type, Callable[[str], Any]] = {str: str, int: int, float: float}
-_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Param:
         """`text` from a command line as a value of the parameter's type."""
         kind = type(self.default)
         if kind is bool:
-            if text.lower() not in _TRUTHS:
-                raise InputError(f"parameter {self.name!r} is true or false, got {text!r}.")
-            return _TRUTHS[text.lower()]
+            if text.lower() not in _BOOLEANS:
+                raise InputError(f"parameter {self.name!r} must be true or false, got {text!r}.")
+            return _BOOLEANS[text.lower()]
         try:
             return _SCALARS[kind](text)
         except ValueError as error:
-            raise InputError(f"parameter {self.name!r} is a {kind.__name__}, got {text!r}.") from error
+            raise InputError(f"parameter {self.name!r} must be of type {kind.__name__}, got {text!r}.") from error
 
     def check(self, value: Any) -> Any:
         """`value` from Python code, if its type fits."""
@@ -40,7 +40,7 @@ class Param:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if type(value) is not kind:
-            raise InputError(f"parameter {self.name!r} is a {kind.__name__}, got {value!r}.")
+            raise InputError(f"parameter {self.name!r} must be of type {kind.__name__}, got {value!r}.")
         return value
 
 
@@ -48,7 +48,7 @@ class StepOptions(TypedDict, total=False):
     """What every kind of step may be given, besides what makes it that kind."""
 
     after: Iterable[Any]
-    """Steps, or outputs of steps, that it waits for though it takes nothing from them."""
+    """Steps, or outputs of steps, that it waits for without using them."""
     when: Any
     """An Output, Param or value; the step is skipped if that is false."""
     retries: int
@@ -71,18 +71,18 @@ class Settings:
     """How its inputs reach it: `memory` keeps them in shared memory while the run lasts."""
     cache: bool = True
     is_apart: bool = False
-    """A function in a process of its own, which is told to end (SIGTERM) before it is ended."""
+    """A function in a separate process, which is asked to end (SIGTERM) before it is killed."""
     env: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path | None = None
     hostfile: Path | None = None
 
     def __post_init__(self) -> None:
         if self.retries < 0:
-            raise InputError(f"retries is a number of further attempts, at least 0, got {self.retries}.")
+            raise InputError(f"retries must be at least 0, got {self.retries}.")
         if self.timeout_s is not None and self.timeout_s <= 0:
-            raise InputError(f"timeout_s is a number of seconds above 0, got {self.timeout_s}. Leave it out for none.")
+            raise InputError(f"timeout_s must be above 0, got {self.timeout_s}. Leave it out for no limit.")
         if self.workers < 1:
-            raise InputError(f"a step needs at least 1 worker, got {self.workers}.")
+            raise InputError(f"workers must be at least 1, got {self.workers}.")
         if not isinstance(self.handover, Param):
             self.resolve_handover({})
 
@@ -90,7 +90,7 @@ class Settings:
         """How inputs reach the step with these values of parameters."""
         chosen = params[self.handover.name] if isinstance(self.handover, Param) else self.handover
         if chosen not in ("disk", "memory"):
-            raise InputError(f"handover is 'disk' or 'memory', got {chosen!r}.")
+            raise InputError(f"handover must be 'disk' or 'memory', got {chosen!r}.")
         return "memory" if chosen == "memory" else "disk"
 
 

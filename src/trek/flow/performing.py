@@ -21,9 +21,11 @@ _attempt: Path | None = None
 
 
 def scratch() -> Path:
-    """A folder of the running step's own, for files it makes. A returned `Path` in it is kept, the rest vanishes."""
+    """A folder for files that the running step makes. A returned `Path` in it is kept, the rest is removed."""
     if _attempt is None:
-        raise InputError("trek.flow.scratch() is for functions that a flow is running. Outside, use tempfile.")
+        raise InputError(
+            "trek.flow.scratch() can only be called in a function that a flow runs. Elsewhere, use tempfile."
+        )
     folder = _attempt / "scratch"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -39,7 +41,7 @@ def perform(
     digest: str | None = None,
     is_keeper: bool = True,
 ) -> dict[str, Any]:
-    """Call the function; gives `{"outputs": […]}` or `{"error": …, "traceback": …}`, as JSON can hold it.
+    """Call the function; returns `{"outputs": […]}` or `{"error": …, "traceback": …}`, as JSON can hold it.
 
     Only the keeper stores outputs: of several ranks that is the first. `digest` names them where they live in memory.
     """
@@ -55,7 +57,7 @@ def perform(
         ]
         return {"outputs": [one.to_json() for one in stored]}
     except SystemExit as exit_:
-        return {"error": f"SystemExit: it left with code {exit_.code}", "traceback": ""}
+        return {"error": f"SystemExit: exited with code {exit_.code}", "traceback": ""}
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its traceback
         return _failure(error)
     finally:
@@ -118,7 +120,7 @@ def output_into(log: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def surroundings(*, env: Mapping[str, str], cwd: str | None) -> Iterator[None]:
-    """Variables and working directory for one step, put back afterwards."""
+    """Variables and working directory for one step, restored afterwards."""
     before, folder = dict(os.environ), Path.cwd()
     os.environ.update(env)
     if cwd is not None:

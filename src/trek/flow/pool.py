@@ -1,6 +1,6 @@
 """The pool: worker processes that perform function steps, kept between steps.
 
-Why processes: a step can be ended with all that it started when its time is over, a crash takes one step and not the
+Why processes: a step can be ended with all that it started when its time is over, a crash fails one step and not the
 run, and steps share no state by accident. Why they are kept: starting Python costs tens of milliseconds, and a step may
 take less than one. Every worker is a gang of one on the engine, so its agent ends it however the runner dies.
 """
@@ -39,8 +39,8 @@ class _Worker:
         self.connection: Connection | None = None
         self.task: Task | None = None
         self.known_functions: set[int] = set()
-        self.has_hung_up = False
-        self.is_doomed = False
+        self.has_disconnected = False
+        self.is_dismissed = False
 
 
 class Pool:
@@ -71,14 +71,14 @@ class Pool:
     def attend(self, ready: list[Any]) -> Iterator[Ended]:
         """Take in new workers and the answers of busy ones."""
         if self._listener in ready:
-            self._welcome()
+            self._accept()
         for worker in self._connected():
-            if worker.connection in ready and (ended := self._hear(worker)) is not None:
+            if worker.connection in ready and (ended := self._receive(worker)) is not None:
                 yield ended
         self._feed()
 
     def cancel(self, task: Task) -> None:
-        """End the task's worker with all it started; nothing more is heard of the task."""
+        """End the task's worker with all it started; the task reports nothing more."""
         if task in self._waiting:
             self._waiting.remove(task)
         for worker in self._workers.values():
@@ -121,15 +121,15 @@ class Pool:
 
     def _lost(self, worker: _Worker, exit_: Exit) -> Ended | None:
         """A worker has ended. Unless it was dismissed, its task failed; one that never came up fails a waiting task."""
-        if worker.is_doomed:
+        if worker.is_dismissed:
             return None
-        never_came = worker.connection is None and not worker.has_hung_up
+        never_came = worker.connection is None and not worker.has_disconnected
         task = worker.task or (self._waiting.popleft() if never_came and self._waiting else None)
         self._dismiss(worker)
         why = str(to_error(exit_, num_workers=1)).partition("(pid")[2].rstrip(".")
         return Ended(task, error=f"its process (pid{why}") if task else None
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         client, _ = self._listener.accept()
         connection = Connection(client.detach())
         worker = self._workers.get(connection.recv_bytes().decode())
@@ -176,14 +176,14 @@ class Pool:
             self._blobs[id(function)] = function, pack_function(function, name)
         return self._blobs[id(function)][1]
 
-    def _hear(self, worker: _Worker) -> Ended | None:
+    def _receive(self, worker: _Worker) -> Ended | None:
         assert worker.connection is not None
         task = worker.task
         try:
             answer = pickle.loads(worker.connection.recv_bytes())  # noqa: S301 - from the worker that we started
-        except (EOFError, OSError):  # it died: `_lost` will hear how
+        except (EOFError, OSError):  # it died: `_lost` is called with how
             worker.connection.close()
-            worker.connection, worker.has_hung_up = None, True
+            worker.connection, worker.has_disconnected = None, True
             return None
         worker.task = None
         assert task is not None
@@ -191,18 +191,20 @@ class Pool:
 
     def _dismiss(self, worker: _Worker) -> None:
         """Let an idle worker leave by itself, which it does when its connection closes; stop any other."""
-        worker.is_doomed = True
+        worker.is_dismissed = True
         self._workers.pop(worker.token, None)
         is_idle = worker.task is None and worker.connection is not None
         if worker.connection is not None:
             worker.connection.close()
         assert worker.gang is not None
-        thread = threading.Thread(target=_see_off, args=(worker.gang, 5.0 if is_idle else 0.0), name="trek-flow-retire")
+        thread = threading.Thread(
+            target=_end_gang, args=(worker.gang, 5.0 if is_idle else 0.0), name="trek-flow-retire"
+        )
         thread.start()
         self._closing.append(thread)
 
 
-def _see_off(gang: Gang, patience_s: float) -> None:
+def _end_gang(gang: Gang, patience_s: float) -> None:
     gang.wait(patience_s)
     gang.stop(grace_s=_GRACE_S)
 

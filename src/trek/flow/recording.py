@@ -1,9 +1,8 @@
-"""Recording a run in the control plane while it goes on: reads what the run wrote down, and sends it anew
-when something changed.
+"""Recording a run in the control plane while it runs: reads the run's records, and sends them when they changed.
 
-The run itself knows nothing of it: a thread looks at the run's records with a connection of its own, so a step costs
-the same with and without a master, and a master that is slow or away delays nothing. What could not be sent is sent
-later; at the end the last state has a few seconds to arrive.
+The run itself knows nothing of it: a thread reads the records with its own connection, so a step costs the same with
+and without a master, and a master that is slow or unreachable delays nothing. What could not be sent is sent later; at
+the end the last state has a few seconds to arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.5
 HEARTBEAT_S = 15.0
-"""How often a run in which nothing happens is told of, so that it is not taken for lost."""
+"""How often a run in which nothing happens is reported, so that it does not count as lost."""
 AWAY_PERIOD_S = 5.0
 LAST_WAIT_S = 5.0
 _TIMEOUT_S = 2.0
@@ -35,7 +34,7 @@ _SHARE = 10
 
 @contextmanager
 def recording(flow: str, run: str, *, home: Path, master: str | None) -> Iterator[None]:
-    """Record what happens inside at `master`; without one nothing is done: the home's own control plane reads here."""
+    """Record what happens in the block at `master`; without one nothing is sent: the local control plane reads here."""
     if not master:
         yield
         return
@@ -48,7 +47,7 @@ def recording(flow: str, run: str, *, home: Path, master: str | None) -> Iterato
 
 
 class _Recorder(threading.Thread):
-    """Sends the run's records until told to finish, and then once more."""
+    """Sends the run's records until it is finished, and then once more."""
 
     def __init__(self, flow: str, run: str, *, home: Path, master: str) -> None:
         super().__init__(name="trek-flow-recorder", daemon=True)
@@ -58,11 +57,11 @@ class _Recorder(threading.Thread):
         self._pause_s = PERIOD_S
 
     def finish(self) -> None:
-        """Let the last state be sent; it is waited for, but not for ever."""
+        """Send the last state, waiting for a limited time."""
         self._is_over.set()
         self.join(LAST_WAIT_S)
         if self.is_alive():
-            self._warn(f"{self._master} takes too long")
+            self._warn(f"{self._master} did not answer in time")
 
     def run(self) -> None:
         """The thread."""
@@ -107,5 +106,7 @@ class _Recorder(threading.Thread):
     def _warn(self, why: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            text = f"trek: warning: this run is not recorded in the control plane: {why.rstrip('.')}. It goes on."
+            text = (
+                f"trek: warning: this run is not recorded in the control plane: {why.rstrip('.')}. The run continues."
+            )
             print(text, file=sys.stderr, flush=True)

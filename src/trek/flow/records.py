@@ -1,4 +1,4 @@
-"""What this home's flows wrote down, in the words of the REST API. Changes nothing."""
+"""The records of this home's flows in the types of the REST API. Changes nothing."""
 
 from __future__ import annotations
 

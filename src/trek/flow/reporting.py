@@ -1,4 +1,4 @@
-"""Telling people how a run goes, while it goes. The null reporter is the base; others add a face to it."""
+"""Reporting the progress of a run to people. The base class reports nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNS = {"done": "✓", "cached": "=", "skipped": "-", "blocked": "!"}
 
 
 class Reporter:
-    """Says nothing."""
+    """Reports nothing."""
 
     period_s: float | None = None
     """How often `tick` wants to be called; None for never."""
@@ -35,7 +35,7 @@ class Reporter:
 
 
 class LineReporter(Reporter):
-    """A line for each step that ended; with very many steps, only what is remarkable and how far it is."""
+    """A line for each step that ended; with very many steps, only failures and how many have ended."""
 
     def __init__(self, num_steps: int, *, stream: TextIO | None = None) -> None:
         self._num_steps = num_steps
@@ -54,7 +54,7 @@ class LineReporter(Reporter):
 
     def failed(self, step: Step, error: str, *, retry_in_s: float | None) -> None:
         """Print it."""
-        then = "" if retry_in_s is None else f"; again in {retry_in_s:.1f} s"
+        then = "" if retry_in_s is None else f"; next attempt in {retry_in_s:.1f} s"
         self._print(f"✗ {step.name}: {error}{then}")
 
     def _print(self, text: str) -> None:
@@ -86,7 +86,7 @@ class LiveReporter(LineReporter):
         super().failed(step, error, retry_in_s=retry_in_s)
 
     def tick(self) -> None:
-        """Draw the last line anew."""
+        """Redraw the last line."""
         now = time.monotonic()
         if now - self._drawn_at < self.period_s:
             return
@@ -96,7 +96,7 @@ class LiveReporter(LineReporter):
         self._stream.flush()
 
     def close(self) -> None:
-        """Take the last line away."""
+        """Remove the last line."""
         self._stream.write("\r\033[K")
         self._stream.flush()
 
@@ -106,7 +106,7 @@ class LiveReporter(LineReporter):
 
 
 def choose_reporter(num_steps: int, *, show: bool) -> Reporter:
-    """A live one on a terminal, lines elsewhere, none when nothing shall be shown."""
+    """A live one on a terminal, lines elsewhere, nothing unless `show`."""
     if not show:
         return Reporter()
     return LiveReporter(num_steps) if sys.stderr.isatty() else LineReporter(num_steps)

@@ -25,7 +25,7 @@ _LOG_LINES = 10
 
 
 class Run:
-    """What a run gave: `run[output]` is its value, `run.path(output)` where it lies."""
+    """The results of a run: `run[output]` is a value, `run.path(output)` where it is."""
 
     def __init__(self, run: str, *, outputs: Mapping[Output, Stored], steps: list[StepRow], store_folder: Path) -> None:
         self.id = run
@@ -118,12 +118,12 @@ def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
 def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, StepRow]]:
     row = store.find_run(run)
     if row.is_alive:
-        raise InputError(f"run {run!r} is still going on in process {row.pid}. Wait for it, or end it first.")
+        raise InputError(f"run {run!r} is still running in process {row.pid}. Wait for it, or stop it first.")
     return {**json.loads(row.params), **params}, {step.name: step for step in store.steps(run)}
 
 
 def _share_threads(plan: RunPlan) -> dict[Step, int]:
-    """Threads of each step; none where the user has said how many there shall be."""
+    """Threads of each step; none if the user has set a number."""
     is_said = "OMP_NUM_THREADS" in os.environ
     return {} if is_said else share_threads(plan, num_cores=len(os.sched_getaffinity(0)))
 
@@ -147,6 +147,7 @@ def _to_error(failed: Mapping[Step, Failure], run: str, store: FlowStore) -> Tra
     what = failure.error if failure.error.endswith((".", "?")) else f"{failure.error}."
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
     return TrainingError(
-        f"step {step.name!r} failed: {what}{others} When that is mended: trek flow resume {store.name}. Its log: {log}",
+        f"step {step.name!r} failed: {what}{others} "
+        f"After fixing that, run: trek flow resume {store.name}. Its log: {log}",
         traceback_text=failure.traceback or "\n".join(lines),
     )

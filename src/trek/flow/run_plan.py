@@ -27,7 +27,7 @@ def make_plan(flow: Flow, *, parallel: int, force: bool, from_step: str | None, 
     if not flow.steps:
         raise InputError(f"flow {flow.name!r} has no steps. Add some with flow.step(function, …).")
     if parallel < 1:
-        raise InputError(f"parallel is the number of slots, at least 1, got {parallel}.")
+        raise InputError(f"parallel must be at least 1, got {parallel}.")
     if from_step is not None and only is not None:
         raise InputError("--from and --only exclude each other. Leave one out.")
     if only is not None:

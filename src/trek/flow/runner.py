@@ -1,4 +1,4 @@
-"""The loop: decides what runs next, watches it, and takes down what came of it.
+"""The loop: decides what runs next, watches it, and records the results.
 
 One thread decides and writes records; work happens in processes. Nothing is remembered here that a killed run would
 miss: a step counts as done when its outputs are in place and the records say so, in one transaction.
@@ -298,7 +298,7 @@ class Runner:
         now = time.monotonic()
         for task in [task for task in self._running if task.deadline is not None and task.deadline <= now]:
             self._executor(task.step).cancel(task)
-            self._take_in(Ended(task, error=f"it was not done after {task.step.settings.timeout_s:g} s"))
+            self._take_in(Ended(task, error=f"it timed out after {task.step.settings.timeout_s:g} s"))
 
     def _take_in(self, ended: Ended) -> None:
         if self._running.pop(ended.task, None) is None:

@@ -106,7 +106,7 @@ class ServiceSteps:
 
     def _start(self, service: _Service, address: str) -> Gang:
         if does_answer(address):
-            raise InputError(f"something answers at {address} already. End it, or choose another port.")
+            raise InputError(f"another program already answers at {address}. Stop it, or choose another port.")
         spec = to_spec(service.task)
         if service.folder is None:
             return start_gang(self._engine, service.task, spec)
@@ -118,7 +118,11 @@ class ServiceSteps:
         while gang is not None and not service.is_unwanted and not does_answer(address):
             if (exits := gang.wait(_POLL_S)) is not None:
                 gang.stop(grace_s=GRACE_S)
-                raise to_error(exits[0], num_workers=1) if exits[0].code else InputError("it ended before it answered.")
+                raise (
+                    to_error(exits[0], num_workers=1)
+                    if exits[0].code
+                    else InputError("it ended before it answered at its address.")
+                )
         if not service.is_unwanted:
             service.is_ready = True
             self._mailbox.put(Ended(service.task, outputs=(_store_url(service.task, address),)))
@@ -159,7 +163,7 @@ def parse_address(ready: Any) -> str:
     except ValueError:  # a port that is no number, or none that exists
         is_address = False
     if not is_address:
-        raise InputError(f"ready is a port or a URL such as http://127.0.0.1:8080/health, got {ready!r}.")
+        raise InputError(f"ready must be a port or a URL such as http://127.0.0.1:8080/health, got {ready!r}.")
     return str(ready)
 
 

@@ -1,7 +1,7 @@
-"""A worker process: takes steps from the runner over a socket, one after the other, until the runner hangs up.
+"""A worker process: takes steps from the runner over a socket, one after the other, until the connection closes.
 
-The socket lies in a folder that only this user may enter, and what comes over it was made by the runner that started
-this process: the only pickles loaded here are our own.
+The socket is in a folder that only this user may enter, and what arrives was sent by the runner that started this
+process: the only pickles loaded here are our own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trek.flow.performing import output_into, perform, surroundings
 
 
 def serve(connection: Connection) -> None:
-    """Perform what is asked until there is nobody to ask."""
+    """Perform requests until the connection closes."""
     functions: dict[int, Any] = {}
     hello = pickle.loads(connection.recv_bytes())  # noqa: S301 - see the module's docstring
     sys.path[:] = hello["sys_path"]

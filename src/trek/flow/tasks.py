@@ -1,4 +1,4 @@
-"""Tasks: attempts at steps, and the way their ends reach the runner's loop from other threads."""
+"""Tasks: attempts at steps, and how their ends reach the runner's loop from other threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Task:
     log: Path
     deadline: float | None = None
     digest: str | None = None
-    """What outputs that live in memory are known by."""
+    """Identifies outputs that are kept in memory."""
 
     num_threads: int | None = None
     """Its share of the cores; None leaves that to the user or, for several workers, to the engine."""
@@ -58,7 +58,7 @@ class Failure:
 
 
 class Mailbox:
-    """Takes news from any thread to the loop's; its descriptor is readable when there is some."""
+    """Passes ends of tasks from any thread to the loop's; its descriptor is readable when there are some."""
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[Callable[[], Ended | None]] = queue.SimpleQueue()
@@ -70,7 +70,7 @@ class Mailbox:
         return self._read
 
     def put(self, ended: Ended) -> None:
-        """Leave an end for the loop."""
+        """Pass an end to the loop."""
         self.call(lambda: ended)
 
     def call(self, function: Callable[[], Ended | None]) -> None:
@@ -79,7 +79,7 @@ class Mailbox:
         os.write(self._write, b"\0")
 
     def take(self) -> Iterator[Ended]:
-        """Every end that has been left."""
+        """Every end that has arrived."""
         try:
             os.read(self._read, 4096)
         except BlockingIOError:

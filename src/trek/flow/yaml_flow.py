@@ -12,7 +12,7 @@
       shards: {python: "steps:convert", map: "${download}"}
 
 A text that is one `${…}` is a reference to an earlier step's output or to a parameter. `map` calls the function for
-every item of a list, or of what an earlier step gave.
+every item of a list, or of the list that an earlier step returned.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def read_yaml_flow(path: Path) -> Flow:
     try:
         content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("steps"), dict):
         raise ConfigError(f"{path} needs a mapping called 'steps'. See the documentation of flows.")
     if unknown := sorted(content.keys() - {"name", "params", "steps"}):
-        raise ConfigError(f"{path}: {unknown[0]!r} is not known. A flow has name, params and steps.")
+        raise ConfigError(f"{path}: {unknown[0]!r} is not a known key. A flow has name, params and steps.")
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -80,8 +80,8 @@ class _Reader:
         settings = {key: self._resolve(value, name) for key, value in step.items() if key != kind}
         if unknown := sorted(settings.keys() - _KINDS[kind]):
             raise ConfigError(
-                f"{self._path}: step {name!r} has {unknown[0]!r}, which a {kind} step does not know. "
-                f"It knows {', '.join(sorted(_KINDS[kind]))}."
+                f"{self._path}: step {name!r} has the unknown key {unknown[0]!r}. "
+                f"A {kind} step has: {', '.join(sorted(_KINDS[kind]))}."
             )
         settings["after"] = [self._named(one, name) for one in settings.get("after", ())]
         try:
@@ -129,7 +129,7 @@ class _Reader:
             return reference
         if reference not in self._made:
             raise ConfigError(
-                f"{self._path}: step {name!r} names {reference!r}, which is no earlier step and no parameter. "
+                f"{self._path}: step {name!r} refers to {reference!r}, which is not an earlier step or a parameter. "
                 f"There are: {', '.join(self._made) or 'none'}."
             )
         return self._made[reference]

@@ -1,1 +1,1 @@
-"""One third party per file, over public names. Nothing here is loaded unless somebody asks for it."""
+"""One third party per file, over public names. Nothing here is loaded unless it is used."""

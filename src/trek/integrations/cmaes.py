@@ -1,4 +1,4 @@
-"""Where a CMA-ES optimizer stands, as plain JSON and back. Sampling with it is `optuna`'s matter.
+"""The state of a CMA-ES optimizer as plain JSON and back. Optuna samples with it.
 
 Optuna keeps the optimizer as a pickle in the attributes of trials. A pickle that comes out of a database can run
 anything, so none goes into a snapshot: Optuna is only ever given pickles that this process made itself.
@@ -17,7 +17,7 @@ _PREFIX = "cma:optimizer"
 
 
 def has_optimizer(attributes: Mapping[str, Any]) -> bool:
-    """Whether a trial carries the optimizer as it stood when the trial was drawn."""
+    """Whether a trial holds the optimizer as it was when the trial was drawn."""
     return any(name.startswith(_PREFIX) for name in attributes)
 
 
@@ -27,7 +27,7 @@ def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def optimizer_as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The optimizer that Optuna, in this process, left in a trial's attributes."""
+    """The optimizer that Optuna stored, in this process, in a trial's attributes."""
     from cmaes import CMA
 
     parts = [attributes[f"{_PREFIX}:{part}"] for part in range(sum(name.startswith(_PREFIX) for name in attributes))]
@@ -36,17 +36,17 @@ def optimizer_as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _as_json(value) for name, value in made.__getstate__().items()}
 
 
-def optimizer_attributes(told: Mapping[str, Any]) -> dict[str, str]:
+def optimizer_attributes(state: Mapping[str, Any]) -> dict[str, str]:
     """The attributes in which Optuna will find the optimizer of `optimizer_as_json`."""
     from cmaes import CMA
 
     made = CMA.__new__(CMA)
-    made.__setstate__({name: _from_json(value) for name, value in told.items()})
+    made.__setstate__({name: _from_json(value) for name, value in state.items()})
     return {f"{_PREFIX}:0": pickle.dumps(made).hex()}
 
 
 def _as_json(value: Any) -> Any:
-    """Arrays and their scalars by their bytes: they may hold what no JSON number can say."""
+    """Arrays and their scalars by their bytes: JSON numbers cannot hold all of their values."""
     if isinstance(value, np.ndarray | np.float64):
         array = np.asarray(value, dtype="<f8")
         return {"shape": list(array.shape), "bytes": base64.b64encode(array.tobytes()).decode()}

@@ -3,7 +3,7 @@
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
 from trek.search.pool import PoolSearcher
 from trek.search.searcher_registry import make_searcher
-from trek.search.searcher_settings import OptunaSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.simulate import SimulatedTrial, Simulation, preview, simulate
 from trek.search.space import Categorical, Const, Double, Int, Log, Parameter, Space
 
@@ -16,11 +16,12 @@ __all__ = [
     "Extend",
     "Finish",
     "Int",
+    "LengthSetting",
     "Log",
-    "OptunaSettings",
     "Parameter",
     "PoolSearcher",
     "Searcher",
+    "SearcherSettings",
     "SimulatedTrial",
     "Simulation",
     "Space",

@@ -4,13 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
 from trek.search.bracket import Bracket, PromotionBracket, StoppingBracket, Verdict
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
-from trek.search.searcher_settings import AdaptiveAshaSettings, AshaSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
+
+
+class AshaSettings(SearcherSettings):
+    """Asynchronous successive halving; with `promote` trials wait at a rung to be promoted, instead of running on."""
+
+    name: Literal["asha"]
+    max_length: LengthSetting
+    max_trials: int = Field(ge=1, le=1_000_000)
+    num_rungs: int = Field(default=5, ge=1, le=32)
+    divisor: float = Field(default=4, gt=1)
+    max_concurrent_trials: int = Field(default=16, ge=0)
+    promote: bool = False
+
+
+class AdaptiveAshaSettings(SearcherSettings):
+    """Several ASHA brackets that stop bad trials more or less early."""
+
+    name: Literal["adaptive_asha"]
+    max_length: LengthSetting
+    max_trials: int = Field(ge=1, le=1_000_000)
+    mode: Literal["aggressive", "standard", "conservative"] = "standard"
+    divisor: float = Field(default=4, gt=1)
+    max_rungs: int = Field(default=5, ge=1, le=32)
+    max_concurrent_trials: int = Field(default=16, ge=0)
+    bracket_rungs: list[Annotated[int, Field(ge=1, le=32)]] = Field(default_factory=list)
+    promote: bool = False
 
 
 class BracketSearcher(Searcher):
@@ -93,6 +122,8 @@ class BracketSearcher(Searcher):
 class AshaSearcher(BracketSearcher):
     """One bracket."""
 
+    settings_type: ClassVar[type[SearcherSettings]] = AshaSettings
+
     def __init__(self, settings: AshaSettings, *, space: Space, seed: int) -> None:
         bracket = (PromotionBracket if settings.promote else StoppingBracket)(
             max_trials=settings.max_trials,
@@ -106,6 +137,8 @@ class AshaSearcher(BracketSearcher):
 
 class AdaptiveAshaSearcher(BracketSearcher):
     """Brackets as the mode asks for, the one with the most rungs first."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = AdaptiveAshaSettings
 
     def __init__(self, settings: AdaptiveAshaSettings, *, space: Space, seed: int) -> None:
         rungs = bracket_rungs(settings)

@@ -4,7 +4,7 @@ Contracts, for every Searcher:
 
 - No clock, no I/O, no threads: the same events in the same order give the same actions.
 - Hyperparameters of the trial with key k depend on the seed and k alone, so timing cannot change what is tried. A
-  Searcher that `learns` from trials that ended lets what it has been told decide too, and nothing else.
+  Searcher that `learns` also uses the results of trials that ended, and nothing else.
 - `snapshot` is plain JSON; `restore` on a fresh Searcher of the same settings continues exactly there.
 - Reports of a trial that was stopped, or of a length already judged, change nothing.
 - Lengths are counted in the unit of the settings; the caller converts.
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from trek.search.searcher_settings import SearcherSettings
 from trek.search.space import Space
 
 Snapshot = dict[str, Any]
@@ -86,10 +87,20 @@ class Trials:
 
 
 class Searcher(ABC):
-    """See the module for the contracts. `report` and `exited` may be called for any trial at any time."""
+    """See the module for the contracts. Every event may arrive for any trial at any time.
 
+    A variant is made by `Variant(settings, space=…, seed=…)`, with settings of its `settings_type`.
+    """
+
+    settings_type: ClassVar[type[SearcherSettings]]
+    """What the searcher block of a config may hold for this searcher."""
     learns: ClassVar[bool] = False
     """Whether what trials reported decides which hyperparameters are tried next."""
+
+    @classmethod
+    def check_space(cls, space: Space) -> None:
+        """Raise `ConfigError` if `space` cannot be searched by this searcher; most take any."""
+        return
 
     def __init__(self, *, space: Space, seed: int) -> None:
         self.space = space
@@ -101,7 +112,7 @@ class Searcher(ABC):
         """The first actions."""
 
     def report(self, key: int, *, length: float, metric: float) -> list[Action]:
-        """A validation of trial `key` after `length`; smaller metrics are better here, the caller turns the sign."""
+        """A validation of trial `key` after `length`; smaller metrics are better here, the caller changes the sign."""
         return []
 
     @abstractmethod

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any, Literal
 
+from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.rungs import Rung, expected_ends, rung_lengths, survivors
 
 Verdict = tuple[Literal["stop", "extend"], int]
@@ -17,7 +18,7 @@ Verdict = tuple[Literal["stop", "extend"], int]
 
 
 class Bracket(ABC):
-    """What both forms share: who was made, who runs, who is done for."""
+    """What both forms share: which trials were made, run, or have ended for good."""
 
     def __init__(
         self, *, max_trials: int, max_concurrent: int, max_length: int, num_rungs: int, divisor: float
@@ -27,7 +28,7 @@ class Bracket(ABC):
         self.divisor = divisor
         self.rungs = [Rung(length) for length in rung_lengths(max_length, num_rungs=num_rungs, divisor=divisor)]
         self.next_rung: dict[int, int] = {}
-        """Which rung each trial comes to next; trials that are done for are not in it."""
+        """Which rung each trial reaches next; trials that have ended for good are not in it."""
         self.num_made = 0
         self.num_closed = 0
 
@@ -43,7 +44,7 @@ class Bracket(ABC):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of this bracket can go on."""
+        """Whether no trial of this bracket can continue."""
         return self.num_closed == self.max_trials
 
     @property
@@ -64,7 +65,7 @@ class Bracket(ABC):
         """A trial trained to its length and ended."""
 
     def failed(self, key: int) -> list[Verdict]:
-        """A trial failed: it counts as the worst, on the rung it did not come to."""
+        """A trial failed: it counts as the worst on the rung that it did not reach."""
         if key in self.next_rung:
             self.rungs[self.next_rung[key]].insert(key, math.inf)
             self._close(key)
@@ -132,7 +133,7 @@ class StoppingBracket(Bracket):
 
 
 class PromotionBracket(Bracket):
-    """Trials wait at a rung, and the best of those that wait go on, one for every `divisor` that came."""
+    """Trials wait at a rung, and the best of those that wait continue, one for every `divisor` that arrived."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -186,7 +187,7 @@ class PromotionBracket(Bracket):
         return verdicts
 
     def _finish_up(self) -> list[Verdict]:
-        """Nothing runs and nothing will be made: every rung sends at least one on, then those who wait are done for."""
+        """Nothing runs and nothing will be made: every rung promotes at least one, then those that wait end."""
         for index in range(len(self.rungs) - 1):
             key = self._best_waiting(index)
             if self.num_promoted[index] == 0 and key is not None:
@@ -208,16 +209,15 @@ class PromotionBracket(Bracket):
         return ("extend", key)
 
     def snapshot(self) -> dict[str, Any]:
-        finite = [[key, None if metric == math.inf else metric] for key, metric in self.metrics.items()]
         return {
             **super().snapshot(),
-            "metrics": finite,
+            "metrics": to_pairs(self.metrics),
             "waiting": sorted(self.waiting),
             "num_promoted": list(self.num_promoted),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         super().restore(snapshot)
-        self.metrics = {key: math.inf if metric is None else metric for key, metric in snapshot["metrics"]}
+        self.metrics = from_pairs(snapshot["metrics"])
         self.waiting = set(snapshot["waiting"])
         self.num_promoted = list(snapshot["num_promoted"])

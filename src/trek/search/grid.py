@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
+from trek.errors import ConfigError
 from trek.search.pool import PoolSearcher
-from trek.search.searcher_settings import GridSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
+
+MAX_POINTS = 100_000
+
+
+class GridSettings(SearcherSettings):
+    """Every point of the grid."""
+
+    name: Literal["grid"]
+    max_length: LengthSetting
+    max_concurrent_trials: int = Field(default=16, ge=0)
 
 
 class GridSearcher(PoolSearcher):
     """One trial for each point; a point that is rejected has no substitute."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = GridSettings
+
+    @classmethod
+    def check_space(cls, space: Space) -> None:
+        if space.grid_size() > MAX_POINTS:
+            raise ConfigError(f"the grid has {space.grid_size()} points, more than {MAX_POINTS}. Lower some counts.")
 
     def __init__(self, settings: GridSettings, *, space: Space, seed: int) -> None:
         super().__init__(

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
+from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
-from trek.search.searcher_settings import HyperbandSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
 
 
 @dataclass
 class SyncBracket:
-    """Sizes and lengths of each round, and who has come to the end of the present one."""
+    """Sizes and lengths of each round, and which trials have finished the present one."""
 
     sizes: list[int]
     lengths: list[int]
@@ -35,7 +38,7 @@ class SyncBracket:
         return self.round == 0 and len(self.members) < self.sizes[0]
 
     def judge(self, failed: set[int]) -> tuple[list[int], list[int]]:
-        """Once all are in: who goes on, and who is done for. Nobody and nobody before."""
+        """Once all have arrived: which trials continue, and which end. None and none before."""
         if self.is_over or self.is_short or len(self.metrics) < len(self.members):
             return [], []
         self.round += 1
@@ -61,8 +64,19 @@ def hyperband_brackets(max_length: int, *, divisor: float) -> list[SyncBracket]:
     return brackets
 
 
+class HyperbandSettings(SearcherSettings):
+    """Hyperband: brackets of synchronous successive halving, from the most to the least aggressive."""
+
+    name: Literal["hyperband"]
+    max_length: LengthSetting
+    divisor: float = Field(default=3, gt=1)
+    max_concurrent_trials: int = Field(default=16, ge=0)
+
+
 class HyperbandSearcher(Searcher):
     """Trials of a round wait for each other; brackets do not."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = HyperbandSettings
 
     def __init__(self, settings: HyperbandSettings, *, space: Space, seed: int) -> None:
         super().__init__(space=space, seed=seed)
@@ -75,7 +89,7 @@ class HyperbandSearcher(Searcher):
         return self._fill()
 
     def report(self, key: int, *, length: float, metric: float) -> list[Action]:
-        """Only the last report before a trial comes to its length counts."""
+        """Only the last report before a trial reaches its length counts."""
         if key not in self.trials.ended:
             self._reported[key] = metric
         return []
@@ -146,22 +160,16 @@ class HyperbandSearcher(Searcher):
 
     def _snapshot(self) -> Snapshot:
         return {
-            "brackets": [{"members": b.members, "metrics": _pairs(b.metrics), "round": b.round} for b in self.brackets],
-            "reported": _pairs(self._reported),
+            "brackets": [
+                {"members": b.members, "metrics": to_pairs(b.metrics), "round": b.round} for b in self.brackets
+            ],
+            "reported": to_pairs(self._reported),
             "num_waiting": self._num_waiting,
         }
 
     def _restore(self, snapshot: Snapshot) -> None:
         for bracket, kept in zip(self.brackets, snapshot["brackets"], strict=True):
             bracket.members, bracket.round = list(kept["members"]), kept["round"]
-            bracket.metrics = _from_pairs(kept["metrics"])
-        self._reported = _from_pairs(snapshot["reported"])
+            bracket.metrics = from_pairs(kept["metrics"])
+        self._reported = from_pairs(snapshot["reported"])
         self._num_waiting = snapshot["num_waiting"]
-
-
-def _pairs(metrics: dict[int, float]) -> list[Any]:
-    return [[key, None if metric == math.inf else metric] for key, metric in metrics.items()]
-
-
-def _from_pairs(pairs: list[Any]) -> dict[int, float]:
-    return {key: math.inf if metric is None else metric for key, metric in pairs}

@@ -1,19 +1,57 @@
-"""Population based training: after each round the worst members go on from copies of the best, a little changed."""
+"""Population based training: after each round the worst members are replaced by slightly changed copies of the best."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Snapshot, Stop
+from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.pool import MAX_REPLACEMENTS
-from trek.search.searcher_settings import PbtSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
 
 
+class ReplaceSettings(BaseModel):
+    """Which share of the population is replaced by the best after each round."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    truncate_fraction: float = Field(default=0.2, ge=0, le=0.5)
+
+
+class ExploreSettings(BaseModel):
+    """How a copy's hyperparameters differ from its parent's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    resample_probability: float = Field(default=0.2, ge=0, le=1)
+    perturb_factor: float = Field(default=0.2, ge=0, le=1)
+
+
+class PbtSettings(SearcherSettings):
+    """Population based training: after each round the worst continue from a copy of the best."""
+
+    name: Literal["pbt"]
+    population_size: int = Field(ge=1, le=10_000)
+    num_rounds: int = Field(ge=1, le=1_000_000)
+    length_per_round: LengthSetting
+    replace_function: ReplaceSettings = ReplaceSettings()
+    explore_function: ExploreSettings = ExploreSettings()
+
+    @property
+    def max_length(self) -> LengthSetting:
+        """What a trial that is never replaced trains."""
+        return LengthSetting.model_validate({self.length_per_round.unit: self.length_per_round.count * self.num_rounds})
+
+
 class PbtSearcher(Searcher):
-    """A round ends when every member has come to its length; then all of them go on together."""
+    """A round ends when every member has reached its length; then all of them continue together."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = PbtSettings
 
     def __init__(self, settings: PbtSettings, *, space: Space, seed: int) -> None:
         super().__init__(space=space, seed=seed)
@@ -124,17 +162,13 @@ class PbtSearcher(Searcher):
             "round": self.round,
             "members": list(self.members),
             "hparams": [[key, self.hparams[key]] for key in self.members],
-            "reported": [[key, _finite(metric)] for key, metric in self._reported.items()],
-            "arrived": [[key, _finite(metric)] for key, metric in self._arrived.items()],
+            "reported": to_pairs(self._reported),
+            "arrived": to_pairs(self._arrived),
         }
 
     def _restore(self, snapshot: Snapshot) -> None:
         self.round = snapshot["round"]
         self.members = list(snapshot["members"])
         self.hparams = {key: dict(hparams) for key, hparams in snapshot["hparams"]}
-        self._reported = {key: math.inf if m is None else m for key, m in snapshot["reported"]}
-        self._arrived = {key: math.inf if m is None else m for key, m in snapshot["arrived"]}
-
-
-def _finite(metric: float) -> float | None:
-    return None if metric == math.inf else metric
+        self._reported = from_pairs(snapshot["reported"])
+        self._arrived = from_pairs(snapshot["arrived"])

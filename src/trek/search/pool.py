@@ -1,4 +1,4 @@
-"""PoolSearcher: makes trials until there have been enough, so many at a time. What the simple searchers share."""
+"""PoolSearcher: makes trials until there are enough, a limited number at a time. What simple searchers share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_REPLACEMENTS = 1000
 
 
 class PoolSearcher(Searcher):
-    """Every trial trains to the full length on its own. `max_concurrent` 0 is no limit."""
+    """Every trial trains to the full length. `max_concurrent` 0 means no limit."""
 
     def __init__(self, *, space: Space, seed: int, length: int, max_concurrent: int) -> None:
         super().__init__(space=space, seed=seed)
@@ -23,7 +23,7 @@ class PoolSearcher(Searcher):
     @property
     @abstractmethod
     def max_trials(self) -> int:
-        """How many trials shall end, rejected ones not counted."""
+        """How many trials there are, rejected ones not counted."""
 
     @property
     def can_replace(self) -> bool:

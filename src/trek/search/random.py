@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
 from trek.search.pool import PoolSearcher
-from trek.search.searcher_settings import RandomSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
+
+
+class RandomSettings(SearcherSettings):
+    """Independent draws."""
+
+    name: Literal["random"]
+    max_length: LengthSetting
+    max_trials: int = Field(ge=1, le=1_000_000)
+    max_concurrent_trials: int = Field(default=16, ge=0)
 
 
 class RandomSearcher(PoolSearcher):
     """`max_trials` draws."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = RandomSettings
 
     def __init__(self, settings: RandomSettings, *, space: Space, seed: int) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Rungs: the ladder of successive halving. Lengths, who stands where, and who is good enough to go on. Pure data."""
+"""Rungs: the ladder of successive halving. Lengths, the order of trials at each, and how many continue. Pure data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def whole_log(value: float, base: float) -> int:
 
 
 def survivors(count: int, divisor: float) -> int:
-    """How many of `count` trials of a rung go on: their share, at least one."""
+    """How many of `count` trials of a rung continue: their share, at least one."""
     return max(int(count / divisor), 1)
 
 

@@ -1,4 +1,4 @@
-"""Running a searcher without training: how a search would go, or how many trials end where."""
+"""Running a searcher without training: the course of a search, or how many trials end at which length."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from trek.errors import ConfigError, InvalidHP
 from trek.search.base import Action, Create, Extend, Searcher, Stop
-from trek.search.searcher_registry import make_searcher
-from trek.search.searcher_settings import AnySearcherSettings, SearcherSettings, respell
+from trek.search.searcher_registry import make_searcher, read_settings
+from trek.search.searcher_settings import SearcherSettings, respell
 
 MetricFunction = Callable[[Mapping[str, Any], int], float]
-_ADAPTER: TypeAdapter[Any] = TypeAdapter(AnySearcherSettings)
 
 
 @dataclass
@@ -156,10 +156,13 @@ def _read(config: Any) -> tuple[Any, Mapping[str, Any], int]:
     steps = config.get("scheduling_unit", config.get("batches_per_step", 100))
     raw = {"metric": "metric", **respell(config["searcher"], batches_per_step=steps if isinstance(steps, int) else 100)}
     try:
-        settings = _ADAPTER.validate_python(raw)
+        settings = read_settings(raw)
+    except PydanticCustomError as error:
+        is_missing = error.type == "searcher_name_missing"
+        raise ConfigError(f"'searcher.name' is missing. {error.message()}" if is_missing else error.message()) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("searcher", *first["loc"][1:]))
+        where = ".".join(str(part) for part in ("searcher", *first["loc"]))
         raise ConfigError(f"{where}: {first['msg']}, got {first['input']!r}.") from None
     reproducibility = config.get("reproducibility") or {}
     return settings, config.get("hyperparameters") or {}, int(reproducibility.get("experiment_seed", 0))

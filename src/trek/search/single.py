@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
 from trek.search.pool import PoolSearcher
-from trek.search.searcher_settings import SingleSettings
+from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
+
+
+class SingleSettings(SearcherSettings):
+    """One trial."""
+
+    is_search = False
+    name: Literal["single"]
+    max_length: LengthSetting
 
 
 class SingleSearcher(PoolSearcher):
     """The searcher of an experiment that does not search."""
+
+    settings_type: ClassVar[type[SearcherSettings]] = SingleSettings
 
     def __init__(self, settings: SingleSettings, *, space: Space, seed: int) -> None:
         super().__init__(space=space, seed=seed, length=settings.max_length.count, max_concurrent=1)

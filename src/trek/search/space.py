@@ -110,7 +110,7 @@ class Log(_Ranged):
             is_finite = False
         if not is_finite:
             raise ValueError(
-                f"base {self.base} to the power of {self.minval} … {self.maxval} is no finite number; "
+                f"base {self.base} to the power of {self.minval} … {self.maxval} is not a finite number; "
                 "minval and maxval are exponents, such as -4 and -1"
             )
         return self
@@ -140,7 +140,7 @@ _ADAPTER: TypeAdapter[Const | Int | Double | Log | Categorical] = TypeAdapter(An
 
 
 def leaves(raw: Mapping[str, Any], at: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every leaf of a space as written, with its path: what is not a plain nested mapping."""
+    """Every leaf of a space as written, with its path: everything but plain nested mappings."""
     for key, value in raw.items():
         if isinstance(value, Mapping) and value.get("type") not in TYPES:
             yield from leaves(value, (*at, str(key)))
@@ -191,7 +191,7 @@ class Space:
     def perturb(
         self, point: Mapping[str, Any], *, rng: random.Random, resample_probability: float, factor: float
     ) -> dict[str, Any]:
-        """A point near `point`: numbers move by `factor` up or down within their bounds, or are drawn anew."""
+        """A point near `point`: numbers move by `factor` up or down within their bounds, or are drawn again."""
         values: dict[Path, Any] = {}
         for path, parameter in self.parameters.items():
             old = _lookup(point, path)
@@ -208,7 +208,7 @@ class Space:
             raise ConfigError(f"hyperparameters.{'.'.join(path)} has no count: {error}.") from None
 
     def assemble(self, values: Mapping[Path, Any]) -> dict[str, Any]:
-        """The point with these values, nested as the space is; what its conditions rule out is left out."""
+        """The point with these values, nested as the space is; parameters that its conditions exclude are left out."""
         point: dict[str, Any] = {}
         for path, value in values.items():
             if self._exists(path, values):

@@ -11,9 +11,9 @@ from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
     from trek.strategies.base import Strategy
-    from trek.strategies.registry import open_strategy
+    from trek.strategies.strategy_registry import open_strategy
 
-_HOMES = {"Strategy": "trek.strategies.base", "open_strategy": "trek.strategies.registry"}
+_HOMES = {"Strategy": "trek.strategies.base", "open_strategy": "trek.strategies.strategy_registry"}
 
 __all__ = ["Strategy", "open_strategy"]
 

@@ -108,7 +108,7 @@ class ExecutorConformance:
         assert _rows(executor, executor.map(weigh, _parts(executor, [3])), "x") == [0.0, 1.0, 2.0]
 
     def test_a_failure_is_raised_as_it_was(self, executor: Executor) -> None:
-        """The error of a function arrives with type and words, and the executor works on."""
+        """The error of a function arrives with its type and message, and the executor keeps working."""
 
         def refuse(index: int, batches: Stream) -> Stream:
             if index == 1:

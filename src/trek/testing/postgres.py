@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: a server of its own in a temporary folder, gone at the end of the block."""
+"""A real PostgreSQL for tests: a separate server in a temporary folder, removed at the end of the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real S3 server for tests: a process of its own on loopback, gone at the end of the block."""
+"""A real S3 server for tests: a separate process on loopback, ended with the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite of Searchers: what every one of them has to keep to, whatever order events come in.
+"""The conformance suite of Searchers: what every one must do, in whatever order events arrive.
 
 Derive a test class from `SearcherSuite` and give it `make`.
 """
@@ -15,7 +15,7 @@ from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
 
 @dataclass
 class SimulatedWorld:
-    """Trials that run at random speeds, fail and reject as a seed wills; records what the Searcher asked for."""
+    """Trials that run at random speeds, fail and reject as a seed decides; records what the Searcher asked for."""
 
     searcher: Searcher
     seed: int
@@ -76,7 +76,7 @@ class SimulatedWorld:
                 self.lengths[action.key] = self.lengths.get(action.parent, 0) if action.parent is not None else 0
                 self._run(action.key, action.length)
             elif isinstance(action, Extend):
-                assert action.key not in self.running | self.stopped | self.failed, "only who waits is extended"
+                assert action.key not in self.running | self.stopped | self.failed, "only a waiting trial is extended"
                 assert action.length > self.lengths[action.key]
                 self._run(action.key, action.length)
             elif isinstance(action, Stop):

@@ -1,4 +1,4 @@
-"""Shell: the `trek` command with a home of its own, for tests of whole commands, and no process of it left behind."""
+"""Shell: the `trek` command with a separate home, for tests of whole commands; leaves no process behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
 
 @dataclass
 class Shell:
-    """Runs commands with a home of its own."""
+    """Runs commands with a separate home."""
 
     home: Path
     folder: Path

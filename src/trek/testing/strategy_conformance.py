@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from trek.errors import ConfigError
-from trek.strategies.registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.run import run
 from trek.train.traveler import Traveler
 

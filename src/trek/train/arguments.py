@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from trek.errors import InputError
-from trek.strategies.registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.settings import TrainSettings
 
 _Options = dict[str, dict[str, Any]]

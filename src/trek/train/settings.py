@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from trek.errors import ConfigError
-from trek.strategies.registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.length import Length
 
 

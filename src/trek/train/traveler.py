@@ -31,7 +31,7 @@ from torch import nn
 from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.data.loaders.base import nothing
 from trek.errors import InputError
-from trek.strategies.registry import default_strategy, open_strategy
+from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint import Checkpoint, RunState
 from trek.train.checkpointing.keeping import KeepPolicy

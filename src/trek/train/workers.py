@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trek.errors import ConfigError
-from trek.strategies.registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES
 
 
 def check_workers(workers: Any, *, strategy: str | None) -> int:

@@ -31,14 +31,14 @@ def choose_device(name: str, *, local_rank: int) -> torch.device:
         return torch.device("cuda", index)
     if name == "mps":
         if not torch.backends.mps.is_available():
-            raise InputError("device 'mps' was asked for, and this machine has none. Use 'auto' or 'cpu'.")
+            raise InputError("device 'mps' is not available on this machine. Use 'auto' or 'cpu'.")
         return torch.device("mps")
-    raise InputError(f"device {name!r} is not known. Set TREK_DEVICE to {_KNOWN}.")
+    raise InputError(f"device {name!r} is not valid. Set TREK_DEVICE to {_KNOWN}.")
 
 
 def _num_gpus(name: str) -> int:
     import torch
 
     if not torch.cuda.is_available():
-        raise InputError(f"device {name!r} was asked for, and torch sees no GPU. Use 'auto' or 'cpu'.")
+        raise InputError(f"device {name!r} is not available: torch sees no GPU. Use 'auto' or 'cpu'.")
     return torch.cuda.device_count()

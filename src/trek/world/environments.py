@@ -1,7 +1,7 @@
 """Reading a World from the variables that launchers set: Trek's own, torchrun's, Open MPI's, MPICH's, Slurm's.
 
-Pure: takes a mapping, opens no socket and asks no machine. Values that cannot be are refused, never guessed around:
-a rank that misreads its place would hang its whole gang.
+Pure: takes a mapping, opens no socket and asks no machine. Invalid values are refused, never guessed:
+a process with a wrong rank would hang its whole gang.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trek.errors import InputError
 from trek.world.world import World
 
 DEFAULT_PORT = 29500
-"""What torch itself takes when nobody names a port."""
+"""What torch itself uses when no port is given."""
 
 _LOOPBACK = {"localhost", "::1"}
 _RESERVED_STEPS = 0xFFFFFFF0
@@ -46,7 +46,7 @@ _SPELLINGS = (
 
 
 def read_world(environ: Mapping[str, str]) -> World:
-    """The World that `environ` describes; a World of one when no launcher left its variables there."""
+    """The World that `environ` describes; a World of one if no launcher set its variables."""
     is_step = _is_slurm_step(environ)
     for spelling in _SPELLINGS:
         # srun speaks MPICH's protocol too, but then leaves the local rank to its own variables.
@@ -69,7 +69,7 @@ def _read_spelling(environ: Mapping[str, str], names: _Spelling) -> World:
         local_size = size if is_one_machine else local_rank + 1
     if local_size < size and not environ.get("MASTER_ADDR"):
         raise InputError(
-            f"{names.launcher} started {size} processes on several machines, and MASTER_ADDR is not set. "
+            f"{names.launcher} started {size} processes on several machines, but MASTER_ADDR is not set. "
             "Set it to an address of rank 0's machine that the others can reach (mpirun: -x MASTER_ADDR=host)."
         )
     return World(
@@ -157,11 +157,11 @@ def first_host(hosts: str) -> str:
 
 
 def _port(environ: Mapping[str, str], *, job: str | None) -> int:
-    """MASTER_PORT, or a port that every process of the job arrives at by itself and that other jobs seldom share."""
+    """MASTER_PORT, or a port that every process of the job computes alike and that other jobs rarely share."""
     named = _number(environ, "MASTER_PORT")
     if named is not None:
         if named > 65535:
-            raise InputError(f"MASTER_PORT is {named}, and ports end at 65535. Set one between 1024 and 65535.")
+            raise InputError(f"MASTER_PORT must be at most 65535, got {named}. Use a port between 1024 and 65535.")
         return named
     return 20000 + zlib.crc32(job.encode()) % 10000 if job else DEFAULT_PORT
 
@@ -177,7 +177,7 @@ def _is_loopback(host: str) -> bool:
 def _need_number(environ: Mapping[str, str], name: str, *, together_with: str) -> int:
     number = _number(environ, name)
     if number is None:
-        raise InputError(f"{together_with} is set and {name} is not. Set both, or neither to run as a single process.")
+        raise InputError(f"{together_with} is set, but {name} is not. Set both, or neither to run as a single process.")
     return number
 
 
@@ -197,6 +197,6 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 def _parse(name: str, text: str) -> int:
     if not re.fullmatch(r"\s*\d+\s*", text):
         raise InputError(
-            f"{name} is {text!r}, which is not a whole number from 0 on. Unset it, or let the launcher set it."
+            f"{name} is {text!r}, which is not a whole number of at least 0. Unset it, or let the launcher set it."
         )
     return int(text)

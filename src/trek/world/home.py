@@ -1,4 +1,4 @@
-"""The one folder Trek keeps its things in."""
+"""The folder in which Trek keeps its files."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 
 def trek_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$TREK_HOME`, or `~/.trek`. Not created here: whoever writes first creates what it needs."""
+    """`$TREK_HOME`, or `~/.trek`. Not created here: the first writer creates what it needs."""
     return Path(environ.get("TREK_HOME") or "~/.trek").expanduser()

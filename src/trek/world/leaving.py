@@ -1,4 +1,4 @@
-"""How a worker process ends: at once, after everything that asked to be told."""
+"""How a worker process ends: at once, after its exit functions."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def seed_everything(seed: int, *, rank: int = 0) -> None:
     import torch
 
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise InputError(f"a seed is a whole number from 0 to 2**63 - 1, got {seed!r}.")
+        raise InputError(f"a seed must be a whole number from 0 to 2**63 - 1, got {seed!r}.")
     own = seed if rank == 0 else _mix(seed, rank)
     random.seed(own)
     np.random.seed(own % 2**32)
@@ -45,7 +45,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Put every generator back to where `random_state` found it. GPUs that are not here any more are passed over."""
+    """Put every generator back to where `random_state` found it. GPUs that no longer exist are skipped."""
     import numpy as np
     import torch
 

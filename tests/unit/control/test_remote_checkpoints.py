@@ -14,7 +14,8 @@ from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import ConfigError, NotFound, StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint, remove_checkpoint
 from trek.experiments.config import ExperimentConfig
-from trek.train.checkpointing.storage import RemoteStorage, open_storage
+from trek.train.checkpointing.stores import open_storage
+from trek.train.checkpointing.stores.remote import RemoteStorage
 
 MakePlane = Callable[..., Any]
 # Leaves a whole checkpoint nobody told of, at the place behind the URL.

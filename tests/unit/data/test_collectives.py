@@ -276,7 +276,7 @@ def test_side_inputs_serve_an_iterative_algorithm() -> None:
         (lambda t: t.join(t, on="z"), "left table has no column 'z'"),
         (lambda t: t.join(Table.of({"x": ["a"]}), on="x"), "int64 on the left and string on the right"),
         (lambda t: t.join(t, on="x", suffix=""), "two columns the name 'image'"),
-        (lambda t: t.add_input("c", t), r"follows compute\(\)"),
+        (lambda t: t.add_input("c", t), r"must follow compute\(\)"),
         (lambda t: t.partition(0), "at least 1"),
         (lambda t: t.window(2.5), "whole number of rows"),
         (lambda t: t.window(2, by="y"), "'y' does not exist"),
@@ -314,12 +314,12 @@ def test_a_function_that_reduces_by_key_need_not_give_the_key() -> None:
 def test_a_function_that_cannot_reduce_its_own_results_is_told_so() -> None:
     table = Table.of({"x": [1, 2, 3]}, num_partitions=2)
     with pytest.raises(
-        TrainingError, match=r"over its own results \(it must give the columns that it takes\): KeyError"
+        TrainingError, match=r"applied to its own results \(it must return the columns that it takes\): KeyError"
     ):
         table.reduce(lambda rows: {"most": [rows["x"].max()]}).to_arrow()
 
 
 def test_results_of_a_function_that_differ_in_type_name_the_column() -> None:
     table = Table.of({"x": [1, 2, 3]}, num_partitions=2)
-    with pytest.raises(InputError, match="results to reduce: column 'x' is"):
+    with pytest.raises(InputError, match="results to reduce: expected type int64 for column 'x'"):
         table.reduce(lambda rows: {"x": [1] if 1 in rows["x"] else [0.5]}).to_arrow()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from trek.data import Table
+from trek.data.execution import EXECUTORS, open_executor, running_on
 from trek.data.execution.base import Executor
 from trek.data.execution.partition_store import MemoryStore
+from trek.data.execution.parts import Part
 from trek.data.execution.threads import ThreadExecutor
-from trek.errors import StorageError
+from trek.errors import ConfigError, StorageError
 from trek.testing.execution_conformance import ExecutorConformance
+from trek.testing.plugins import plugin_package
 
 
 class TestThreads(ExecutorConformance):
@@ -45,3 +50,47 @@ def test_spilling_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
         "results exceed the memory limit of 0.02 MB"
     ]
+
+
+def test_an_executor_is_made_by_name_with_its_settings(tmp_path: Path) -> None:
+    with running_on("threads", num_workers=3, spill_dir=tmp_path) as executor:
+        assert (type(executor), executor.num_workers) == (ThreadExecutor, 3)
+        assert Table.of({"x": [1, 2]}).map(lambda batch: {"x": batch["x"] * 2}).to_numpy()["x"].tolist() == [2, 4]
+    with pytest.raises(ConfigError, match=r"executor 'thread' does not exist\. Did you mean 'threads'"):
+        open_executor("thread")
+    with pytest.raises(ConfigError, match=r"executor 'threads' has no setting 'workers'\. It has: num_workers, memory"):
+        open_executor("threads", workers=2)
+
+
+SOURCE = """
+from trek.data.execution.threads import ThreadExecutor
+
+
+class ReverseExecutor(ThreadExecutor):
+    def _run_all(self, run, count):
+        return [run(index) for index in reversed(range(count))][::-1]
+"""
+
+
+class TestAPlugin(ExecutorConformance):
+    """An executor of another package."""
+
+    @pytest.fixture
+    def make_executor(self, tmp_path: Path) -> Iterator[Callable[..., Executor]]:
+        points = {"trek.executors": {"reverse": "reverse_executor:ReverseExecutor"}}
+        with plugin_package(
+            tmp_path / "p", module="reverse_executor", source=SOURCE, entry_points=points, refresh=EXECUTORS
+        ):
+            yield partial(open_executor, "reverse", num_workers=2, spill_dir=tmp_path)
+
+
+class Disorderly(ThreadExecutor):
+    """Gives partitions in the wrong order."""
+
+    def map(self, task: Any, *inputs: Any) -> list[Part]:
+        return super().map(task, *inputs)[::-1]
+
+
+def test_an_executor_that_breaks_the_contract_fails_the_suite() -> None:
+    with Disorderly(2) as executor, pytest.raises(AssertionError):
+        ExecutorConformance().test_map_gives_a_part_for_each_partition_in_order(executor)

@@ -187,7 +187,7 @@ def test_a_table_without_its_manifest_or_with_a_cut_shard_is_never_read_from_a_u
     Table.of({"a": [1, 2, 3]}).persist("memory://kept/a")
     shard = next(path for path in memory.find("/kept/a") if path.endswith(".parquet"))
     memory.pipe_file(shard, memory.cat_file(shard)[:-1])
-    with pytest.raises(DataUnavailable, match="missing or of another size"):
+    with pytest.raises(DataUnavailable, match="missing or has another size"):
         trek.data.open("memory://kept/a")
     assert Table.of({"a": [1, 2, 3]}).persist("memory://kept/a").num_rows == 3
 
@@ -210,7 +210,7 @@ def test_a_store_that_refuses_is_named_with_what_to_check(monkeypatch: pytest.Mo
         raise LookupError("Unable to locate credentials")
 
     monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.exists", refuse)
-    with pytest.raises(DataUnavailable, match=r"'memory://a/b\.csv' cannot be looked at: .*credentials\. Check the"):
+    with pytest.raises(DataUnavailable, match=r"'memory://a/b\.csv' cannot be opened: .*credentials\. Check the"):
         trek.data.open("memory://a/b.csv")
 
 
@@ -273,7 +273,7 @@ def test_types_are_refused_where_files_know_theirs(tmp_path: Path) -> None:
         write_parquet(file)
     with pytest.raises(InputError, match=r"types= is for text files"):
         trek.data.open(tmp_path / "a.parquet", types={"a": "float64"})
-    with pytest.raises(InputError, match=r"'float' .* is no type|'number' of column 'a' is no type"):
+    with pytest.raises(InputError, match=r"'number' of column 'a' is not a valid type"):
         trek.data.open(write_lines(tmp_path / "a.csv", ["a", "1"]), types={"a": "number"})
 
 

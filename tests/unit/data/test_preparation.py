@@ -174,15 +174,15 @@ def test_what_was_learnt_counts_for_whether_a_persisted_table_is_stale(people: T
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: Normalise()(np.zeros(2)), "Normalise has learnt nothing"),
-        (lambda: Lookup()(np.array(["a"])), "Lookup has learnt nothing"),
-        (lambda: Bucketise([3, 1]), "must be at least one number, and rise"),
+        (lambda: Normalise()(np.zeros(2)), "Normalise has not been fitted"),
+        (lambda: Lookup()(np.array(["a"])), "Lookup has not been fitted"),
+        (lambda: Bucketise([3, 1]), "must be one or more increasing numbers"),
         (lambda: Hash(0), "at least 1"),
-        (lambda: ConcatenateWithOffsets([]), "at least one number of ids"),
-        (lambda: ConcatenateWithOffsets([2])([]), "sizes for 1 features, got 0"),
-        (lambda: Bucketise([1])(np.array(["x"], dtype=object)), "numbers are needed here"),
+        (lambda: ConcatenateWithOffsets([]), "one or more numbers of at least 1"),
+        (lambda: ConcatenateWithOffsets([2])([]), "expected 1 features, one for each size, got 0"),
+        (lambda: Bucketise([1])(np.array(["x"], dtype=object)), "expected numbers, got"),
         (lambda: Preparation({"a": (Normalise(), "a")}).num_ids("b"), "'b' has no layer"),
-        (lambda: Normalise().num_ids, "gives numbers, not ids"),
+        (lambda: Normalise().num_ids, "returns numbers, not ids"),
     ],
 )
 def test_mistakes_are_one_error(act: Any, message: str) -> None:
@@ -192,5 +192,5 @@ def test_mistakes_are_one_error(act: Any, message: str) -> None:
 
 @pytest.mark.parametrize("layer", [Normalise(), Bucketise(num_buckets=2)])
 def test_texts_are_no_numbers_to_learn_from(layer: Any) -> None:
-    with pytest.raises(InputError, match="numbers are needed here, got object such as 'a'"):
+    with pytest.raises(InputError, match="expected numbers, got object, such as 'a'"):
         layer.fit(Table.of({"job": ["a", "b"]}), "job")

@@ -109,7 +109,7 @@ def test_of_several_mistakes_the_first_in_the_file_is_named() -> None:
 
 
 def test_a_key_of_another_searcher_is_met_with_those_of_this_one() -> None:
-    with pytest.raises(ConfigError, match=r"max_trials' is a setting of other searchers; 'single' has: .*max_length"):
+    with pytest.raises(ConfigError, match=r"max_trials' is a setting of other searchers; this one has: .*max_length"):
         parse(TUTORIAL.replace("smaller_is_better: true", "max_trials: 3"))
 
 

@@ -88,20 +88,20 @@ def _takes_from_another(flow: Flow) -> Any:
     ("define", "message"),
     [
         (lambda flow: flow.step(3), "needs a function, got 3"),
-        (lambda flow: flow.step(one, outputs=0), "at least 1 output"),
+        (lambda flow: flow.step(one, outputs=0), "outputs must be at least 1"),
         (lambda flow: flow.step(one, retries=-1), "at least 0, got -1"),
         (lambda flow: flow.step(one, timeout_s=0), "above 0, got 0"),
-        (lambda flow: flow.step(one, workers=0), "at least 1 worker"),
+        (lambda flow: flow.step(one, workers=0), "workers must be at least 1"),
         (lambda flow: flow.step(one, handover="mail"), "'disk' or 'memory', got 'mail'"),
         (lambda flow: flow.step(one, after=["one"]), "after= takes steps"),
-        (lambda flow: flow.command("x", "ls -l"), "list of its words"),
+        (lambda flow: flow.command("x", "ls -l"), "must be a list of words"),
         (lambda flow: flow.command("x", ["ls"], outputs="a.txt"), "list of file names"),
         (lambda flow: flow.script("x.py", launcher="moon"), "'trek' or 'mpirun', got 'moon'"),
         (lambda flow: flow.command("x", ["ls"], retrys=3), "no setting 'retrys'"),
-        (lambda flow: flow.service("x", ["ls"], ready=None), "ready is a port or a URL, got None"),
+        (lambda flow: flow.service("x", ["ls"], ready=None), "ready must be a port or a URL, got None"),
         (lambda flow: flow.param("lr", None), "needs a str, int, float or bool"),
         (lambda flow: [flow.param("lr", 1), flow.param("lr", 2)], "defined twice"),
-        (lambda flow: Flow("a/b"), "named with letters"),
+        (lambda flow: Flow("a/b"), "must consist of letters"),
         (_takes_from_another, "belongs to another flow"),
     ],
 )
@@ -115,9 +115,9 @@ def test_parameters_are_typed() -> None:
     lr, on = flow.param("lr", 0.1), flow.param("on", False)
     assert (lr.parse("0.5"), on.parse("yes")) == (0.5, True)
     assert complete_params(flow, {"lr": 1}) == {"lr": 1.0, "on": False}
-    with pytest.raises(InputError, match="'lr' is a float, got 'fast'"):
+    with pytest.raises(InputError, match="'lr' must be of type float, got 'fast'"):
         lr.parse("fast")
-    with pytest.raises(InputError, match="'on' is a bool, got 1"):
+    with pytest.raises(InputError, match="'on' must be of type bool, got 1"):
         complete_params(flow, {"on": 1})
     with pytest.raises(InputError, match="no parameter 'rl'"):
         complete_params(flow, {"rl": 1})

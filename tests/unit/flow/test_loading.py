@@ -99,13 +99,13 @@ def test_yaml_describes_the_same_graph(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("steps: [1]", "needs a mapping called 'steps'"),
-        ("step: {}\nsteps: {}", "'step' is not known"),
+        ("step: {}\nsteps: {}", "'step' is not a known key"),
         ("steps: {a: {}}", "needs one of python, script, command"),
-        ("steps: {a: {command: [ls], speed: 3}}", "'speed', which a command step does not know"),
-        ("steps: {a: {command: [ls, '${b}']}}", "names 'b', which is no earlier step"),
+        ("steps: {a: {command: [ls], speed: 3}}", "unknown key 'speed'"),
+        ("steps: {a: {command: [ls, '${b}']}}", "refers to 'b', which is not an earlier step"),
         ("steps: {a: {python: 'nowhere_at_all:f'}}", "cannot be loaded"),
         ("steps: {a: {service: [ls]}}", "step 'a': .*'ready'"),
-        ("a: [", "is not YAML"),
+        ("a: [", "is not valid YAML"),
     ],
 )
 def test_a_mistake_in_yaml_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -16,8 +16,10 @@ from trek.search.asha import share_evenly, share_trials
 from trek.search.base import Searcher, Stop
 from trek.search.bracket import StoppingBracket
 from trek.search.hyperband import hyperband_brackets
+from trek.search.random import RandomSearcher, RandomSettings
 from trek.search.rungs import rung_lengths, whole_log
 from trek.search.simulate import _read
+from trek.search.space import Space
 from trek.testing.searchers import SearcherSuite, SimulatedWorld
 
 SPACE = {"lr": {"type": "log", "minval": -4, "maxval": -1}, "units": {"type": "int", "minval": 1, "maxval": 64}}
@@ -310,3 +312,31 @@ def test_a_config_without_a_searcher_is_refused() -> None:
         simulate({}, lambda h, n: 0.0)
     with pytest.raises(ConfigError, match="max_trials"):
         simulate(config(name="random", max_length=1), lambda h, n: 0.0)
+
+
+class Forgetful(RandomSearcher):
+    """Draws by its own state, which its snapshot leaves out."""
+
+    _drawn = 0
+
+    def _hparams(self, key: int) -> dict[str, Any]:
+        self._drawn += 1
+        return {"lr": self._drawn}
+
+    def progress(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    "test", ["test_a_restored_snapshot_continues_exactly", "test_progress_goes_from_nothing_to_all"]
+)
+def test_a_searcher_that_breaks_the_contract_fails_the_suite(test: str) -> None:
+    found, space, seed = _read(CONFIGS["random"])
+
+    class Suite(SearcherSuite):
+        def make(self) -> Searcher:
+            assert isinstance(found, RandomSettings)
+            return Forgetful(found, space=Space(space), seed=seed)
+
+    with pytest.raises(AssertionError):
+        getattr(Suite(), test)()

@@ -93,7 +93,7 @@ def test_optimizer_state_travels_by_name() -> None:
         ("solo", TWO, {}, "trains one replica, got 2 processes.* Use strategy 'ddp', or one worker"),
         ("fsdp", World(), {}, "needs at least 2 processes, got 1"),
         ("ddp", TWO, {"backend": "mpi"}, "without the communication backend 'mpi'. Use gloo"),
-        ("ddp", TWO, {"speed": 1}, "has no option speed. Its options: backend, timeout_s, find_unused"),
+        ("ddp", TWO, {"speed": 1}, "has no setting 'speed'. It has: backend, timeout_s, find_unused"),
     ],
 )
 def test_a_strategy_that_cannot_be_is_refused_with_what_can(

@@ -247,7 +247,7 @@ def test_data_that_can_be_read_only_once_is_an_error_in_its_second_epoch() -> No
         ({"strategy": "fsdp"}, ConfigError, "needs at least 2 processes, got 1"),
         ({"accumulate": 0}, ConfigError, "accumulate must be greater than or equal to 1, got 0"),
         ({"strategy": "ddp", "strategy_options": {"backend": "mpi"}}, ConfigError, "backend 'mpi'. Use gloo"),
-        ({"strategy_options": {"speed": 3}}, ConfigError, "strategy 'solo' has no option speed. Its options: none"),
+        ({"strategy_options": {"speed": 3}}, ConfigError, "strategy 'solo' has no setting 'speed'. It has: none"),
         ({"seed": -1}, InputError, "seed must be greater than or equal to 0, got -1"),
         ({"acumulate": 2}, ConfigError, "there is no setting 'acumulate'. Did you mean 'accumulate'"),
     ],

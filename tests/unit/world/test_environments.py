@@ -125,7 +125,7 @@ def test_a_slurm_list_that_cannot_be_read_says_what_to_do() -> None:
         ({"WORLD_SIZE": ""}, "WORLD_SIZE is not"),
         ({"RANK": ""}, "RANK is not"),
         ({"MASTER_PORT": "http"}, "MASTER_PORT is 'http'"),
-        ({"MASTER_PORT": "70000"}, "MASTER_PORT is 70000"),
+        ({"MASTER_PORT": "70000"}, "MASTER_PORT must be at most 65535, got 70000"),
         ({"LOCAL_RANK": "2"}, "LOCAL_RANK"),
     ],
 )

@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 from trek.client.models import CheckpointReport, Report
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.control.trials.ingest import take_checkpoints
-from trek.experiments.checkpoint_address import is_remote, open_anew
-from trek.train.checkpointing.storage import MANIFEST
+from trek.experiments.checkpoint_address import open_anew
+from trek.train.checkpointing.stores import MANIFEST
+from trek.world.urls import is_remote
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from trek.control.layout import Layout
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import StorageError
-from trek.experiments.checkpoint_address import fetch_checkpoint, is_remote
+from trek.experiments.checkpoint_address import fetch_checkpoint
+from trek.world.urls import is_remote
 
 RETRY_S = 30.0
 """How long a store that failed is left alone."""

@@ -1,6 +1,6 @@
 """Batches: tuples of tensors by global row order, this rank's share of each; resumable at any row, at any world size.
 
-Shuffled, rows are gathered where they lie, in memory or in mapped files, and no shuffled copy is made. In order, rows
+Shuffled, rows are gathered from memory or mapped files, and no shuffled copy is made. In order, rows
 of a table that is not in memory stream through, so that it may be larger than memory. The order itself is
 `trek.data.batching.order.Order`, the same that training loaders use.
 """
@@ -74,7 +74,7 @@ class Batches:
 
     def shares(self, *, first: int = 0, every: int = 1) -> Iterator[Columns]:
         """This rank's share of the batches `first`, `first + every`, … of the current epoch."""
-        is_stored = self._stored is not None or StoredColumns.lie_ready(self._table)
+        is_stored = self._stored is not None or StoredColumns.are_ready(self._table)
         streams = not self.order.shuffle and not is_stored
         return self._running(first, every) if streams else self._gathered(first, every)
 
@@ -95,7 +95,7 @@ class Batches:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next iteration begin where `state` was taken, whatever world it was taken in."""
         if missing := {"seed", "epoch", "row", "num_rows"} - state.keys():
-            raise InputError(f"this is no state of batches: it lacks {', '.join(sorted(missing))}.")
+            raise InputError(f"this is not a state of batches: {', '.join(sorted(missing))} missing.")
         order = self.order
         if (state["num_rows"], state["seed"]) != (order.num_rows, order.seed):
             raise InputError(
@@ -106,7 +106,7 @@ class Batches:
             raise InputError(f"the state was taken with shuffle={state['shuffle']}; it does not fit these batches.")
         if state["row"] % self.order.batch_size:
             raise InputError(
-                f"the state stands at row {state['row']}, which begins no batch of {self.order.batch_size}. "
+                f"the state is at row {state['row']}, which is not the start of a batch of {self.order.batch_size}. "
                 "Resume with the batch size it was taken with."
             )
         self.epoch, self._start_batch = state["epoch"], state["row"] // self.order.batch_size

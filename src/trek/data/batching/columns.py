@@ -1,6 +1,6 @@
-"""Columns of a table as tensors: those that lie somewhere and are gathered from, and those that run past.
+"""Columns of a table as tensors: stored ones, from which rows are gathered, and streamed ones.
 
-Rows are named by global index. Stored columns stay in the chunks they lie in when those are mapped files, so gathering
+Rows are named by global index. Stored columns stay in their chunks when those are mapped files, so gathering
 from a table larger than memory reads only the pages it touches.
 """
 
@@ -39,8 +39,8 @@ class StoredColumns:
         self._rows = [Rows(chunks) if len(chunks) == 1 else ScatteredRows(chunks) for chunks in self._arrays]
 
     @staticmethod
-    def lie_ready(table: Table) -> bool:
-        """Whether the rows lie in memory, or mapped, without anything being computed."""
+    def are_ready(table: Table) -> bool:
+        """Whether the rows are in memory, or mapped, without anything being computed."""
         return isinstance(table._node, Source) and table._node.whole() is not None
 
     @classmethod

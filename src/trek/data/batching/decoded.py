@@ -9,9 +9,11 @@ data shows in what a process holds. Folders that were not used for a week are re
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ import pyarrow as pa
 
 from trek.data.execution import current_executor
 from trek.data.execution.parts import open_mapped
+from trek.data.plans.plan import PlanNode
 from trek.data.storing.persist import MANIFEST, Manifest, PersistedSource, persist
 from trek.errors import StorageError
 from trek.world.home import trek_home
@@ -40,28 +43,60 @@ def decode_for_all(table: Table) -> pa.Table:
         return few
     _remove_unused(folder)
 
-    def say(manifest: Manifest) -> None:
+    def report(manifest: Manifest) -> None:
         size = sum(shard.bytes for shard in manifest.shards)
         _log.warning("for shuffling, %.0f MB were decoded once for all processes, to %s", size / 1e6, path)
 
     try:
-        source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=say)
+        source = persist(table._node, path, current_executor(), storage="arrow", checksums=False, on_written=report)
     except StorageError as error:
-        raise StorageError(f"shuffling needs the rows decoded: {error} TREK_HOME says where that is.") from error
+        raise StorageError(
+            f"shuffling needs a decoded copy of the rows: {error} Set TREK_HOME to choose where it is kept."
+        ) from error
     os.utime(path / MANIFEST)
-    pa.default_memory_pool().release_unused()  # what decoding took would stay with the process for as long as it trains
+    pa.default_memory_pool().release_unused()  # what decoding used would stay with the process while it trains
     return _mapped(source)
 
 
 def few_rows(table: Table) -> pa.Table | None:
-    """All rows in memory, if they are few; None as soon as they are not."""
+    """All rows in memory, if they are few; None otherwise.
+
+    Rows are read for this only where their number or width is not known, and only once for a plan.
+    """
+    node = table._node
+    if node in _large or (_known_bytes(table) or 0) > _SMALL_BYTES:
+        return None
     held, size = [], 0
     for batch in table:
         held.append(batch)
         size += batch.nbytes
         if size > _SMALL_BYTES:
+            _large.add(node)
             return None
     return pa.Table.from_batches(held, table.schema).combine_chunks()
+
+
+_large: weakref.WeakSet[PlanNode] = weakref.WeakSet()
+"""Plans whose rows were read and found to be many."""
+
+
+def _known_bytes(table: Table) -> int | None:
+    """Bytes of all rows, where their number is known and every column has a fixed width."""
+    num_rows = table._node.num_rows
+    if num_rows is None:
+        return None
+    widths = [_width(field.type) for field in table.schema]
+    return None if None in widths else num_rows * sum(width for width in widths if width is not None)
+
+
+def _width(kind: pa.DataType) -> int | None:
+    if isinstance(kind, pa.FixedShapeTensorType):
+        value = _width(kind.value_type)
+        return None if value is None else value * math.prod(kind.shape)
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # of a type whose values differ in width
+        return None
 
 
 def _mapped(source: PersistedSource) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Rows of one column, gathered where they lie: in one piece of memory, or in several that lie apart.
+"""Rows of one column, gathered from one piece of memory, or from several.
 
 Finding rows (`places`) is apart from fetching them (`gather`), so that what is paid once for a call is paid once for
 many batches. Knows NumPy arrays alone; see `trek.data.batching.columns` for whole tables.

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-
 from trek.data.datasets.base import Dataset, RemoteFile
 from trek.errors import InputError
+from trek.registry import Registry
 
-_HOMES = {
-    "adult": "trek.data.datasets.adult",
-    "criteo": "trek.data.datasets.criteo",
-    "digits": "trek.data.datasets.digits",
-    "fashion-mnist": "trek.data.datasets.fashion_mnist",
-    "mnist": "trek.data.datasets.mnist",
-    "sst2": "trek.data.datasets.sst2",
-}
+_DATASETS = "trek.data.datasets"
 
-__all__ = ["Dataset", "RemoteFile", "dataset_names", "find_dataset"]
+DATASETS: Registry[Dataset] = Registry(
+    "datasets",
+    {
+        "adult": f"{_DATASETS}.adult:DATASET",
+        "criteo": f"{_DATASETS}.criteo:DATASET",
+        "digits": f"{_DATASETS}.digits:DATASET",
+        "fashion-mnist": f"{_DATASETS}.fashion_mnist:DATASET",
+        "mnist": f"{_DATASETS}.mnist:DATASET",
+        "sst2": f"{_DATASETS}.sst2:DATASET",
+    },
+    word="data set",
+    base=f"{_DATASETS}.base:Dataset",
+)
+
+__all__ = ["DATASETS", "Dataset", "RemoteFile", "dataset_names", "find_dataset", "is_dataset"]
 
 
 def dataset_names() -> list[str]:
     """Every name `find_dataset` knows."""
-    return sorted(_HOMES)
+    return DATASETS.names()
+
+
+def is_dataset(name: str) -> bool:
+    """Whether there is a data set called `name`; underscores read as dashes."""
+    return _key(name) in DATASETS
 
 
 def find_dataset(name: str) -> Dataset:
     """The data set called `name`; underscores read as dashes."""
-    key = name.lower().replace("_", "-")
-    if key not in _HOMES:
-        near = difflib.get_close_matches(key, _HOMES, n=1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"data set {name!r} does not exist. {hint}There are: {', '.join(dataset_names())}.")
-    dataset: Dataset = importlib.import_module(_HOMES[key]).DATASET
+    key = _key(name)
+    dataset = DATASETS.load(key)
+    if dataset.name != key:
+        raise InputError(f"the data set registered as {key!r} has the name {dataset.name!r}. Use one name for both.")
     return dataset
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("_", "-")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file as it lies in the cache, and how to know that it is the right one.
+    """One file as it is in the cache, and how it is verified.
 
     A mirror may hold it gzip-compressed under `<name>.gz`; checksums are those of the file itself, unpacked.
     """

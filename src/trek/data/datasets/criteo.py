@@ -1,6 +1,6 @@
 """Criteo: a sample of 8,000 display advertisements, and whether they were clicked.
 
-The sample has no public address of its own: put its files on a mirror (`TREK_DATA_MIRROR`).
+The sample has no public URL: put its files on a mirror (`TREK_DATA_MIRROR`).
 """
 
 from __future__ import annotations

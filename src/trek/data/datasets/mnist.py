@@ -18,15 +18,18 @@ def parse_images(paths: Mapping[str, Path], split: str) -> pa.Table:
     """Columns image (28×28 uint8) and label (uint8) of the idx files of a split."""
     import pyarrow as pa
 
-    from trek.data.sources.idx import read_idx
-    from trek.data.tensors import to_column
-
     prefix = "train" if split == "train" else "t10k"
-    images, labels = (
-        read_idx(paths[f"{prefix}-images-idx3-ubyte.gz"]),
-        read_idx(paths[f"{prefix}-labels-idx1-ubyte.gz"]),
-    )
-    return pa.table({"image": to_column(images, name="image"), "label": to_column(labels, name="label")})
+    images = _read_values(paths[f"{prefix}-images-idx3-ubyte.gz"])
+    labels = _read_values(paths[f"{prefix}-labels-idx1-ubyte.gz"])
+    return pa.table({"image": images, "label": labels}).combine_chunks()
+
+
+def _read_values(path: Path) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    from trek.data.sources.files import open_files
+
+    return pa.Table.from_batches(list(open_files(str(path)).read(0))).column("value")
 
 
 def _file(name: str, size_bytes: int, md5: str, sha256: str) -> RemoteFile:

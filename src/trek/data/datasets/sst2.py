@@ -1,6 +1,6 @@
 """SST-2: sentences of film reviews, and whether they praise.
 
-These files, with labels for the test split, have no public address of their own: put them on a mirror
+These files, with labels for the test split, have no public URL: put them on a mirror
 (`TREK_DATA_MIRROR`).
 """
 

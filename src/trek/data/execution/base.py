@@ -15,12 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-import psutil
 import pyarrow as pa
 
-from trek.data.execution.partition_store import PartitionStore
 from trek.data.execution.parts import Part, Readable
-from trek.errors import InputError
 
 Stream = Iterator[pa.RecordBatch]
 Task = Callable[..., Stream]
@@ -30,7 +27,10 @@ Split = Callable[[int, Stream], Iterator[tuple[int, pa.RecordBatch]]]
 
 
 class Executor(ABC):
-    """Runs the work of plans. Also a context manager that closes it."""
+    """Runs the work of plans. Also a context manager that closes it.
+
+    A variant is made by `Variant(num_workers=…, memory_limit_bytes=…, spill_dir=…)`, all of which have defaults.
+    """
 
     num_workers: int
     memory_limit_bytes: int
@@ -61,7 +61,7 @@ class Executor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of workers and of everything kept."""
+        """End the workers and remove everything kept."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,38 +70,3 @@ class Executor(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def split_into(
-    store: PartitionStore, pairs: Iterator[tuple[int, pa.RecordBatch]], *, num_partitions: int
-) -> list[Part]:
-    """Keep rows by the partition they go to."""
-    writers = [store.writer() for _ in range(num_partitions)]
-    try:
-        for target, batch in pairs:
-            writers[target].append(batch)
-        return [writer.finish() for writer in writers]
-    except BaseException:
-        for writer in writers:
-            writer.abort()
-        raise
-
-
-def join_pieces(pieces: Sequence[Sequence[Part]], *, num_partitions: int) -> list[Part]:
-    """Partition j of an exchange: the j-th piece of every input partition, in order."""
-    return [
-        Part(tuple(segment for source in pieces for segment in source[target].segments))
-        for target in range(num_partitions)
-    ]
-
-
-def require_positive(**settings: int | None) -> None:
-    """Refuse settings below 1; None is for the default."""
-    for name, value in settings.items():
-        if value is not None and (not hasattr(value, "__index__") or value < 1):
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
-
-
-def default_memory_limit() -> int:
-    """Half of what is free now."""
-    return int(psutil.virtual_memory().available // 2)

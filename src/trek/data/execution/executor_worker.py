@@ -53,11 +53,11 @@ def _pickled(answer: tuple[str, Any]) -> bytes:
         pickled: bytes = cloudpickle.dumps(answer)
         cloudpickle.loads(pickled)
         return pickled
-    except Exception:  # noqa: BLE001 - an exception whose class cannot travel is told in words
+    except Exception:  # noqa: BLE001 - an exception whose class cannot travel is sent as text
         error = answer[1]
-        words = TrainingError(f"{type(error).__name__}: {error}", traceback_text=traceback.format_exc())
-        told: bytes = cloudpickle.dumps(("failed", words))
-        return told
+        described = TrainingError(f"{type(error).__name__}: {error}", traceback_text=traceback.format_exc())
+        fallback: bytes = cloudpickle.dumps(("failed", described))
+        return fallback
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Running a call for each partition at once, and ending in good order when one fails."""
+"""Runs a call for each partition in parallel, and stops cleanly when one fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _here = threading.local()
 
 
 def run_all(run: Callable[[int], _Result], count: int, *, num_threads: int) -> list[_Result]:
-    """`[run(0), run(1), …]` on threads; after a failure nothing new begins, and the lowest failed index's is raised."""
+    """`[run(0), run(1), …]` on threads; after a failure nothing new starts, and the first error by index is raised."""
     if min(count, num_threads) <= 1:
         return [run(index) for index in range(count)]
     with (
@@ -38,7 +38,7 @@ def worker_id() -> int:
 
 
 def set_worker_id(number: int) -> None:
-    """Say which worker the calling thread is."""
+    """Set the number of the worker that the calling thread is."""
     _here.worker_id = number
 
 

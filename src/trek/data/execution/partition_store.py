@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Segment
 from trek.data.execution.shm import new_folder
-from trek.data.storing.storage_errors import storage_errors
+from trek.world.disk import storage_errors
 
 _log = logging.getLogger("trek.data")
 
@@ -32,7 +33,7 @@ class Writer(ABC):
 
     @abstractmethod
     def append(self, batch: pa.RecordBatch) -> None:
-        """Keep the rows of `batch` behind those kept before."""
+        """Keep the rows of `batch` after those kept before."""
 
     @abstractmethod
     def finish(self) -> Part:
@@ -45,6 +46,11 @@ class Writer(ABC):
 
 class PartitionStore(ABC):
     """Keeps batches; safe to use from several threads, a Writer from one."""
+
+    @property
+    @abstractmethod
+    def num_spilled_bytes(self) -> int:
+        """Bytes on disk because memory ran short."""
 
     @abstractmethod
     def writer(self) -> Writer:
@@ -71,11 +77,16 @@ class MemoryStore(PartitionStore):
 
     def __init__(self, *, memory_limit_bytes: int, spill_dir: Path | None = None) -> None:
         self.memory_limit_bytes = memory_limit_bytes
-        self.num_spilled_bytes = 0
+        self._num_spilled_bytes = 0
         self._kept_bytes = 0
-        self._has_said = False
+        self._has_warned = False
         self._lock = threading.Lock()
         self._folder = _LazyFolder(spill_dir)
+
+    @property
+    def num_spilled_bytes(self) -> int:
+        """Bytes that went to disk so far."""
+        return self._num_spilled_bytes
 
     def writer(self) -> Writer:
         """A writer of one Part."""
@@ -86,7 +97,7 @@ class MemoryStore(PartitionStore):
         self._folder.remove()
 
     def reserve(self, num_bytes: int) -> bool:
-        """Whether so many bytes more may be kept; if so they count."""
+        """Whether `num_bytes` more may be kept in memory; if so they count as kept."""
         with self._lock:
             if self._kept_bytes + num_bytes > self.memory_limit_bytes:
                 return False
@@ -94,23 +105,23 @@ class MemoryStore(PartitionStore):
             return True
 
     def release(self, num_bytes: int) -> None:
-        """So many bytes are no longer kept."""
+        """`num_bytes` are no longer kept in memory."""
         with self._lock:
             self._kept_bytes -= num_bytes
 
     def spill_file(self) -> Path:
-        """A new path on disk; the first time, say so."""
+        """A new path on disk; warns the first time."""
         path = self._folder.path / f"{uuid.uuid4().hex}.arrow"
         with self._lock:
-            is_first, self._has_said = not self._has_said, True
+            is_first, self._has_warned = not self._has_warned, True
         if is_first:
             warn_of_spilling(self.memory_limit_bytes, path.parent)
         return path
 
     def count_spilled(self, num_bytes: int) -> None:
-        """Remember that so many bytes went to disk."""
+        """`num_bytes` were written to disk."""
         with self._lock:
-            self.num_spilled_bytes += num_bytes
+            self._num_spilled_bytes += num_bytes
 
 
 class _MemoryWriter(Writer):
@@ -177,7 +188,7 @@ class SharedStore(PartitionStore):
         shutil.rmtree(self.disk_dir, ignore_errors=True)
 
     def has_room(self, num_bytes: int) -> bool:
-        """Whether so many bytes more fit in shared memory."""
+        """Whether `num_bytes` more fit in shared memory."""
         return _bytes_in(self.memory_dir) + num_bytes <= self.memory_limit_bytes
 
 
@@ -225,7 +236,7 @@ class FileWriter:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Write the rows of `batch`."""
-        with storage_errors(self.path.parent, remedy="Free some, or give the executor another spill_dir."):
+        with storage_errors(self.path.parent, remedy="Free some space, or give the executor another spill_dir."):
             if self._writer is None:
                 self._writer = pa.ipc.new_file(self._file, batch.schema)
             self._writer.write_batch(batch)
@@ -261,9 +272,16 @@ class _LazyFolder:
             shutil.rmtree(self._path, ignore_errors=True)
 
 
+def default_memory_limit() -> int:
+    """Half of what is free now."""
+    return int(psutil.virtual_memory().available // 2)
+
+
 def warn_of_spilling(memory_limit_bytes: int, folder: Path) -> None:
-    """Say once that results no longer fit in memory."""
-    _log.warning("results exceed the memory limit of %.3g MB; the rest goes to %s", memory_limit_bytes / 1e6, folder)
+    """Warn that results no longer fit in memory."""
+    _log.warning(
+        "results exceed the memory limit of %.3g MB; the rest is written to %s", memory_limit_bytes / 1e6, folder
+    )
 
 
 def _bytes_in(folder: Path) -> int:

@@ -7,13 +7,12 @@ go through the pipe (cloudpickle, between our own processes); arrays and tables 
 from __future__ import annotations
 
 import io
-import os
 import queue
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,16 @@ import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
-from trek.data.execution.base import Executor, Split, Task, default_memory_limit, join_pieces, require_positive
-from trek.data.execution.parallel import run_all
+from trek.data.execution.local import LocalExecutor
 from trek.data.execution.partition_store import SharedStore
-from trek.data.execution.parts import FileSegment, MemorySegment, Part, Readable
+from trek.data.execution.parts import FileSegment, MemorySegment, Part
 from trek.errors import OutsideError
 
 _SMALL_BYTES = 1 << 16
 _GRACE_S = 5.0
 
 
-class ProcessExecutor(Executor):
+class ProcessExecutor(LocalExecutor):
     """Runs partitions in worker processes, which start with the first use and end with `close`."""
 
     shares_memory = False
@@ -45,42 +43,13 @@ class ProcessExecutor(Executor):
         memory_limit_bytes: int | None = None,
         spill_dir: Path | None = None,
     ) -> None:
-        require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
-        self.num_workers = num_workers or os.cpu_count() or 1
-        self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
+        super().__init__(num_workers, memory_limit_bytes=memory_limit_bytes)
         self.store = SharedStore.create(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)
         weakref.finalize(self, self.store.close)  # one that nobody closes leaves no shared memory behind either
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
         self._shared: weakref.WeakKeyDictionary[MemorySegment, Part] = weakref.WeakKeyDictionary()
-
-    @property
-    def num_spilled_bytes(self) -> int:
-        """Bytes that are on disk now."""
-        return self.store.num_spilled_bytes
-
-    def put(self, table: pa.Table) -> Part:
-        """Keep a table in shared memory."""
-        return _owned(self.store.write(table.to_batches()))
-
-    def map(self, task: Task, *inputs: Sequence[Readable]) -> list[Part]:
-        """Run `task` over partition i of every input, for all i at once; keep what each gives."""
-
-        def run(index: int) -> Part:
-            part: Part = self._call(run_map, self.store, task, index, [readables[index] for readables in inputs])
-            return _owned(part)
-
-        return run_all(run, len(inputs[0]), num_threads=self._start())
-
-    def exchange(self, split: Split, parts: Sequence[Readable], *, num_partitions: int) -> list[Part]:
-        """Send every row to the partition that `split` names; rows of lower partitions come first."""
-
-        def run(index: int) -> list[Part]:
-            pieces: list[Part] = self._call(run_split, self.store, split, index, parts[index], num_partitions)
-            return [_owned(piece) for piece in pieces]
-
-        return join_pieces(run_all(run, len(parts), num_threads=self._start()), num_partitions=num_partitions)
 
     def close(self) -> None:
         """End the workers and remove everything kept."""
@@ -90,15 +59,18 @@ class ProcessExecutor(Executor):
             worker.end()
         self._workers.clear()
         self._idle = queue.SimpleQueue()
-        self.store.close()
+        super().close()
 
-    def _start(self) -> int:
+    def _run_all(self, run: Callable[[int], Any], count: int) -> list[Any]:
+        self._start()
+        return super()._run_all(run, count)
+
+    def _start(self) -> None:
         with self._lock:
             while len(self._workers) < self.num_workers:
                 worker = _Worker(len(self._workers), self.num_workers)
                 self._workers.append(worker)
                 self._idle.put(worker)
-        return self.num_workers
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         message, kept_alive = self._pickle((function, arguments))
@@ -114,6 +86,9 @@ class ProcessExecutor(Executor):
         if answer[0] == "failed":
             raise answer[1]
         return answer[1]
+
+    def _owned(self, part: Part) -> Part:
+        return Part(tuple(segment.own() if isinstance(segment, FileSegment) else segment for segment in part.segments))
 
     def _replace(self, dead: _Worker) -> _Worker:
         with self._lock:
@@ -132,7 +107,7 @@ class ProcessExecutor(Executor):
         """The rows of a segment of this process in shared memory, written there once."""
         with self._lock:
             if segment not in self._shared:
-                self._shared[segment] = _owned(self.store.write(segment.batches()))
+                self._shared[segment] = self._owned(self.store.write(segment.batches()))
             return self._shared[segment]
 
 
@@ -202,22 +177,6 @@ class _Worker:
 
     def _send(self, message: bytes) -> None:
         self._pipe.send_bytes(message)
-
-
-def run_map(store: SharedStore, task: Task, index: int, inputs: list[Readable]) -> Part:
-    """In a worker: what `map` does for one partition."""
-    return store.write(task(index, *(readable.batches() for readable in inputs)))
-
-
-def run_split(store: SharedStore, split: Split, index: int, part: Readable, num_partitions: int) -> list[Part]:
-    """In a worker: what `exchange` does for one partition."""
-    from trek.data.execution.base import split_into
-
-    return split_into(store, split(index, part.batches()), num_partitions=num_partitions)
-
-
-def _owned(part: Part) -> Part:
-    return Part(tuple(segment.own() if isinstance(segment, FileSegment) else segment for segment in part.segments))
 
 
 def _restore_array(part: Part) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One HTTP download into a `.part` file that a later attempt continues where this one broke off.
+"""One HTTP download into a `.part` file that a later attempt continues where this one stopped.
 
 Knows nothing of checksums, caches and mirrors; see `trek.data.fetching.fetch`.
 """
@@ -26,10 +26,10 @@ def download(
     on_bytes: Callable[[int], object] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Bring the bytes of `url` into `part`, going on behind those already there; several attempts.
+    """Download `url` into `part`, continuing after the bytes already there; several attempts.
 
-    `size_bytes` is what a complete file has, where it is known: a server that stops early without saying so is found
-    out. `on_bytes` hears how many bytes came; a negative number when the download had to begin again.
+    `size_bytes` is what a complete file has, where it is known: a server that stops early is detected.
+    `on_bytes` is called with the number of bytes received; a negative number if the download had to start over.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -42,7 +42,7 @@ def download(
 
 
 class _TryAgain(Exception):
-    """The server answered, and another attempt may go better."""
+    """The server answered, and another attempt may succeed."""
 
 
 def _attempt(url: str, part: Path, *, size_bytes: int | None, on_bytes: Callable[[int], object]) -> None:
@@ -64,12 +64,12 @@ def _attempt(url: str, part: Path, *, size_bytes: int | None, on_bytes: Callable
 
 
 def _continues(url: str, response: httpx.Response, part: Path, *, start: int) -> bool:
-    """Whether the answer goes on behind `start`; raises when it is no answer at all."""
+    """Whether the response continues at `start`; raises for an error response."""
     if response.status_code == 206:
         return str(response.headers.get("Content-Range")).startswith(f"bytes {start}-")
     if response.status_code == 416:
         part.unlink()
-        raise _TryAgain("the server has fewer bytes than an earlier attempt left here")
+        raise _TryAgain("the server has fewer bytes than were downloaded earlier")
     if response.status_code >= 500 or response.status_code == 429:
         raise _TryAgain(f"the server answered {response.status_code}")
     if response.status_code != 200:

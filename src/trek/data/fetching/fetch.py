@@ -1,7 +1,7 @@
-"""Bring the files of a data set into the cache: verified by checksum, atomic, resumable, from the nearest place first.
+"""Fetches the files of a data set into the cache: verified by checksum, atomic, resumable, the nearest origin first.
 
 Order: the cache under `$TREK_HOME/data/<name>`, `TREK_DATA_MIRROR` (a folder or URL laid out as `<name>/<file>`), then
-the public mirrors. A file has its final name only once its checksum was right; what is wrong or short never has it.
+the public mirrors. A file gets its final name only after its checksum was verified.
 Several processes may fetch the same data set at once: one does, the others wait and find it done.
 """
 
@@ -21,8 +21,8 @@ from filelock import FileLock
 from trek.data.datasets import Dataset, RemoteFile
 from trek.data.fetching.download import download
 from trek.data.progress import ProgressBar, progress_bar
-from trek.data.storing.storage_errors import storage_errors
 from trek.errors import DataUnavailable
+from trek.world.disk import storage_errors
 from trek.world.home import trek_home
 
 
@@ -33,18 +33,18 @@ def fetch(
     files = dataset.files if split is None else dataset.splits[dataset.require_split(split)]
     folder = trek_home(environ) / "data" / dataset.name
     mirror = environ.get("TREK_DATA_MIRROR")
-    with storage_errors(folder, remedy="Set TREK_HOME to a place that has room."):
+    with storage_errors(folder, remedy="Set TREK_HOME to a folder with enough space."):
         return {file.name: _fetch_file(dataset.name, file, folder, mirror, show_progress) for file in files}
 
 
 def is_fetched(dataset: Dataset, *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether every file lies in the cache with the right size; checksums are taken when it is used."""
+    """Whether every file is in the cache with the right size; checksums are verified when it is used."""
     folder = trek_home(environ) / "data" / dataset.name
     return all((folder / f.name).is_file() and (folder / f.name).stat().st_size == f.size_bytes for f in dataset.files)
 
 
 def find_fault(path: Path, file: RemoteFile) -> str | None:
-    """Why `path` is not the declared file; None when it is."""
+    """Why `path` is not the declared file; None if it is."""
     size = path.stat().st_size
     if size != file.size_bytes:
         return f"it has {size:,} bytes instead of {file.size_bytes:,}"
@@ -56,7 +56,7 @@ def find_fault(path: Path, file: RemoteFile) -> str | None:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a file may be had from: a URL or a path."""
+    """Where a file can be fetched from: a URL or a path."""
 
     address: str
 
@@ -77,16 +77,16 @@ def _fetch_file(dataset: str, file: RemoteFile, folder: Path, mirror: str | None
             return target
         target.unlink(missing_ok=True)
         failures = []
-        for place in _places(dataset, file, mirror):
+        for origin in _origins(dataset, file, mirror):
             try:
-                _bring(place, target, file, show_progress)
+                _fetch_from(origin, target, file, show_progress)
                 return target
             except DataUnavailable as error:
                 failures.append(str(error))
     raise DataUnavailable(_explain(dataset, file, failures))
 
 
-def _places(dataset: str, file: RemoteFile, mirror: str | None) -> Iterator[_Origin]:
+def _origins(dataset: str, file: RemoteFile, mirror: str | None) -> Iterator[_Origin]:
     if mirror:
         base = f"{mirror.rstrip('/')}/{dataset}/{file.name}".removeprefix("file://")
         yield _Origin(base)
@@ -95,48 +95,48 @@ def _places(dataset: str, file: RemoteFile, mirror: str | None) -> Iterator[_Ori
     yield from (_Origin(url) for url in file.urls)
 
 
-def _bring(place: _Origin, target: Path, file: RemoteFile, show_progress: bool) -> None:
-    unpacks = place.is_packed and not file.name.endswith(".gz")
+def _fetch_from(origin: _Origin, target: Path, file: RemoteFile, show_progress: bool) -> None:
+    unpacks = origin.is_packed and not file.name.endswith(".gz")
     part = target.with_name(target.name + (".gz.part" if unpacks else ".part"))
     found_part = part.exists()
     with progress_bar(file.size_bytes, title=file.name, unit="B", is_shown=show_progress) as bar:
-        _transfer(place, part, bar, size_bytes=None if unpacks else file.size_bytes)
+        _transfer(origin, part, bar, size_bytes=None if unpacks else file.size_bytes)
     if unpacks:
-        part = _gunzip(part, target.with_name(target.name + ".part"), place)
+        part = _gunzip(part, target.with_name(target.name + ".part"), origin)
     fault = find_fault(part, file)
     if fault is None:
         part.replace(target)
         return None
     part.unlink()
-    if found_part:  # the beginning came from somewhere else: once more, from nothing
-        return _bring(place, target, file, show_progress)
-    raise DataUnavailable(f"{place.address} is not {file.name}: {fault}")
+    if found_part:  # its beginning came from another origin: start over
+        return _fetch_from(origin, target, file, show_progress)
+    raise DataUnavailable(f"{origin.address} is not the expected {file.name}: {fault}")
 
 
-def _transfer(place: _Origin, part: Path, bar: ProgressBar, *, size_bytes: int | None) -> None:
-    if place.is_url:
+def _transfer(origin: _Origin, part: Path, bar: ProgressBar, *, size_bytes: int | None) -> None:
+    if origin.is_url:
         bar.update(part.stat().st_size if part.exists() else 0)
-        download(place.address, part, size_bytes=size_bytes, on_bytes=bar.update)
+        download(origin.address, part, size_bytes=size_bytes, on_bytes=bar.update)
         return
-    source = Path(place.address).expanduser()
+    source = Path(origin.address).expanduser()
     if not source.is_file():
         raise DataUnavailable(f"{source}: no such file")
     shutil.copyfile(source, part)
 
 
-def _gunzip(packed: Path, part: Path, place: _Origin) -> Path:
+def _gunzip(packed: Path, part: Path, origin: _Origin) -> Path:
     try:
         with gzip.open(packed) as content, part.open("wb") as file:
             shutil.copyfileobj(content, file)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataUnavailable(f"{place.address} is a broken gzip file: {error}") from error
+        raise DataUnavailable(f"{origin.address} is a broken gzip file: {error}") from error
     finally:
         packed.unlink()
     return part
 
 
 def _explain(dataset: str, file: RemoteFile, failures: list[str]) -> str:
-    tried = "; ".join(failures) if failures else "it has no public address"
+    tried = "; ".join(failures) if failures else "it has no public URL"
     return (
         f"cannot get {file.name} of data set {dataset!r}: {tried}. "
         f"Set TREK_DATA_MIRROR to a folder or URL that holds {dataset}/{file.name}."

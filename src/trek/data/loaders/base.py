@@ -10,7 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from trek.world import World
+
+if TYPE_CHECKING:
+    from trek.data.loaders.dataloader import DataLoader
 
 
 @dataclass(slots=True)
@@ -21,7 +26,7 @@ class Batch:
     num_samples: int
     """Samples here that count; 0 marks a stand-in."""
     global_samples: int | None
-    """Samples over all ranks; None when only asking the ranks can tell."""
+    """Samples over all ranks; None if no rank knows the others'."""
 
 
 def nothing() -> None:
@@ -29,16 +34,30 @@ def nothing() -> None:
 
 
 class Loader(ABC):
-    """Batches for one rank."""
+    """Batches for one rank.
+
+    A loader of another package says by `accepts` which data it is for, and is made by `bind`; it is asked before
+    `DataLoader` chooses one of Trek's own.
+    """
 
     num_batches: int | None
-    """Batches in an epoch; None when only reading can tell."""
+    """Batches in an epoch; None if that is known only by reading."""
     batch_records: int | None
     """Records in a full global batch; None when unknown."""
     is_pure = False
     """Whether reading draws from no random generator of this process, so that reading ahead changes nothing."""
     is_on_device = False
     """Whether batches are on the World's device already."""
+
+    @classmethod
+    def accepts(cls, dataset: Any) -> bool:
+        """Whether this loader is for `dataset`, the first argument of a DataLoader; must be quick to say."""
+        return False
+
+    @classmethod
+    def bind(cls, loading: DataLoader, *, world: World, seed: int) -> Loader:
+        """The loader of one rank of `world` for what `loading` describes."""
+        raise NotImplementedError
 
     @abstractmethod
     def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
@@ -49,7 +68,7 @@ class Loader(ABC):
         """
 
     def records(self, epoch: int) -> list[int] | None:
-        """Records of each global batch of `epoch`; None when only reading can tell."""
+        """Records of each global batch of `epoch`; None if that is known only by reading."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing

@@ -21,6 +21,7 @@ from torch.utils.data.distributed import DistributedSampler
 from trek.data.batching.order import Order, Tail
 from trek.data.loaders.base import Loader
 from trek.data.loaders.batch_size import check_batch_size, global_size, share_size
+from trek.data.loaders.loader_registry import find_loader
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
 from trek.data.loaders.table import TableLoader, tensors_of
@@ -95,6 +96,9 @@ class DataLoader:
 
     def bind(self, world: World, *, seed: int) -> Loader:
         """The Loader of one rank of `world`."""
+        plugin = find_loader(self.dataset)
+        if plugin is not None:
+            return plugin.bind(self, world=world, seed=seed)
         if hasattr(self.dataset, "to_torch") and self._needs_no_torch():  # a Table
             return self._of_table(self.dataset, world, seed)
         in_memory = self._in_memory()

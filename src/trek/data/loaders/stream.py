@@ -1,9 +1,9 @@
 """Batches of anything that can be iterated: the batches are taken as they come.
 
 What is iterated does not know its rank, so in a World of several each rank takes every size-th batch, unless the caller
-says that the stream is sharded already. Resuming reads and drops what came before: a stream has no other way back. When
-gradients are accumulated, the batches of one step are read together, since only reading tells how large they are; so a
-stream that draws random numbers for every batch resumes to the bit between steps, not half way through one.
+says that the stream is sharded already. Resuming reads and drops what came before. When gradients are accumulated, the
+batches of one step are read together, since only reading tells how large they are; so a stream that draws random
+numbers for every batch resumes exactly between steps, but not within one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches of a Table whose rows do not lie in memory as one piece: gathered from mapped files, or streamed.
+"""Batches of a Table whose rows are not in memory as one piece: gathered from mapped files, or streamed.
 
 Which batches there are, and what is in them, is decided by `trek.data.batching.batches`.
 """
@@ -71,11 +71,11 @@ class TableLoader(Loader):
 
 
 def tensors_of(table: Table) -> list[torch.Tensor] | None:
-    """The columns as tensors where they lie in memory, each in one piece; or are few and come from files."""
+    """The columns as tensors, if each is in memory in one piece, or if they are few and come from files."""
     from trek.data.batching.columns import StoredColumns
     from trek.data.batching.decoded import few_rows
 
-    if StoredColumns.lie_ready(table):
+    if StoredColumns.are_ready(table):
         whole = table.to_arrow()
         if any(whole.column(name).num_chunks > 1 for name in whole.column_names):
             return None

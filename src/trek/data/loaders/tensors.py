@@ -36,7 +36,7 @@ class TensorLoader(Loader):
     ) -> None:
         lengths = {len(t) for t in tensors}
         if len(lengths) != 1:
-            raise InputError(f"tensors of one data set need the same length, got {sorted(lengths)}.")
+            raise InputError(f"tensors of one data set must have the same length, got {sorted(lengths)}.")
         self._tensors = [t.to(world.device) if on_device else t for t in tensors]
         self.is_on_device = on_device
         self._order = order

@@ -1,4 +1,4 @@
-"""Aggregates: what `reduce` computes, from its words to Arrow's group-by. Works on whole tables; knows no plans."""
+"""Aggregates: what `reduce` computes, by Arrow's group-by. Works on whole tables; knows nothing of plans."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _FUNCTIONS = {
 }
 _ORDERED = {"first", "last"}
 _OF_NUMBERS = {"sum", "mean", "std", "var"}
-_OF_TRUTHS = {"any", "all"}
+_OF_BOOLEANS = {"any", "all"}
 
-Words = Mapping[str, str | tuple[str, str]]
+AggregateSpec = Mapping[str, str | tuple[str, str]]
 """`{"x": "sum"}`, or with a new name `{"total": ("x", "sum")}`; `("*", "count")` counts rows."""
 
 
@@ -41,19 +41,19 @@ class Aggregate:
     function: str
 
 
-def parse_aggregates(words: Words, schema: pa.Schema, *, keys: Sequence[str] = ()) -> list[Aggregate]:
-    """The aggregates that `words` ask for, checked against the columns."""
-    if not isinstance(words, Mapping) or not words:
+def parse_aggregates(asked: AggregateSpec, schema: pa.Schema, *, keys: Sequence[str] = ()) -> list[Aggregate]:
+    """The aggregates that `asked` describes, checked against the columns."""
+    if not isinstance(asked, Mapping) or not asked:
         raise InputError(
-            f'reduce() needs at least one aggregate, such as {{"x": "sum"}} or {{"n": ("*", "count")}}, got {words!r}.'
+            f'reduce() needs at least one aggregate, such as {{"x": "sum"}} or {{"n": ("*", "count")}}, got {asked!r}.'
         )
-    parsed = [_parse(name, asked) for name, asked in words.items()]
+    parsed = [_parse(name, one) for name, one in asked.items()]
     for aggregate in parsed:
         _check(aggregate, schema)
         if aggregate.name in keys:
             raise InputError(
                 f"{aggregate.name!r} is a key and cannot be the name of an aggregate too. "
-                f'Give it another: {{"n": ("{aggregate.column}", "{aggregate.function}")}}.'
+                f'Use another name: {{"n": ("{aggregate.column}", "{aggregate.function}")}}.'
             )
     return parsed
 
@@ -72,7 +72,7 @@ def _parse(name: str, asked: str | tuple[str, str]) -> Aggregate:
     if isinstance(asked, str):
         return Aggregate(name, name, asked)
     if not isinstance(asked, tuple | list) or len(asked) != 2:
-        raise InputError(f'an aggregate is "sum" or ("column", "sum"); {name!r} asks for {asked!r}.')
+        raise InputError(f'an aggregate must be "sum" or ("column", "sum"), got {asked!r} for {name!r}.')
     return Aggregate(name, *asked)
 
 
@@ -86,13 +86,13 @@ def _check(aggregate: Aggregate, schema: pa.Schema) -> None:
     kind = schema.field(aggregate.column).type
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
         raise InputError(
-            f"{aggregate.function!r} is not for column {aggregate.column!r} of type {kind}. "
-            "Give reduce() a function over arrays instead."
+            f"{aggregate.function!r} cannot be computed for column {aggregate.column!r} of type {kind}. "
+            "Pass reduce() a function over arrays instead."
         )
     if aggregate.function in _OF_NUMBERS and not _is_number(kind):
-        raise InputError(f"{aggregate.function!r} is for numbers; column {aggregate.column!r} has type {kind}.")
-    if aggregate.function in _OF_TRUTHS and not pa.types.is_boolean(kind):
-        raise InputError(f"{aggregate.function!r} is for true and false; column {aggregate.column!r} has type {kind}.")
+        raise InputError(f"{aggregate.function!r} needs numbers, but column {aggregate.column!r} has type {kind}.")
+    if aggregate.function in _OF_BOOLEANS and not pa.types.is_boolean(kind):
+        raise InputError(f"{aggregate.function!r} needs booleans, but column {aggregate.column!r} has type {kind}.")
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -89,7 +89,7 @@ class KeyPartition(Exchange):
         return (self._num_partitions, self.keys)
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """Send each row where its key says."""
+        """Send each row to the partition of its key."""
         return spread_by_key(executor, self.inputs[0].pieces(executor), self.keys, num_partitions=self._num_partitions)
 
 
@@ -104,12 +104,12 @@ class Gather(Exchange):
         return "gather"
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """The segments of all partitions behind each other; nothing is copied."""
+        """The segments of all partitions, one after the other; nothing is copied."""
         return [joined(evaluate(self.inputs[0], executor))]
 
 
 class Replicate(Exchange):
-    """All rows in every one of so many partitions."""
+    """All rows in each of `num_partitions` partitions."""
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -117,7 +117,7 @@ class Replicate(Exchange):
 
     @property
     def num_rows(self) -> int | None:
-        """All rows, so many times."""
+        """All rows, once for each partition."""
         before = self.inputs[0].num_rows
         return None if before is None else before * self._num_partitions
 
@@ -167,11 +167,11 @@ class Cache(Exchange):
         return "cache" if self._parts is None else "cache (filled)"
 
     def fingerprint(self) -> str:
-        """That of the input: caching changes nothing. What a stream brought counts by its rows."""
+        """That of the input: caching changes nothing. A stream counts by the rows that were read."""
         if not any(source.is_here_alone for source in sources(self.inputs[0])):
             return self.inputs[0].fingerprint()
         if self._parts is None:
-            raise InputError("what a stream will bring is not known before it came. Use cache() without lazy=True.")
+            raise InputError("the rows of a stream are not known before they are read. Use cache() without lazy=True.")
         return fingerprint([pa.Table.from_batches(list(part.batches())) for part in self._parts if part.num_rows])
 
     def run(self, executor: Executor) -> Sequence[Readable]:
@@ -194,14 +194,14 @@ class Cache(Exchange):
 
 
 def reads_stream(node: PlanNode) -> bool:
-    """Whether computing `node` takes something from a stream, which then is gone; one that is cached stays."""
+    """Whether computing `node` consumes a stream; one that is cached is not consumed again."""
     if isinstance(node, Cache):
         return False
     return (isinstance(node, Source) and node.is_here_alone) or any(reads_stream(child) for child in node.inputs)
 
 
 def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
-    """Every partition of `node`, computed; those that lie there computed already are taken as they are."""
+    """Every partition of `node`, computed; those that are computed already are taken as they are."""
     pieces = node.pieces(executor)
     if all(isinstance(piece, Part) for piece in pieces):
         return [piece for piece in pieces if isinstance(piece, Part)]

@@ -32,7 +32,7 @@ _SYMBOLS = {
 
 
 def col(name: str) -> Expression:
-    """The column called `name`, to compare, compute with, and hand to `Table.filter` or `Table.with_columns`."""
+    """The column called `name`, to compare, compute with, and pass to `Table.filter` or `Table.with_columns`."""
     return Expression("column", (name,))
 
 
@@ -76,7 +76,7 @@ class Expression:
         return Expression("is_null", (self,))
 
     def is_valid(self) -> Expression:
-        """True where the value is there."""
+        """True where the value is not missing."""
         return Expression("is_valid", (self,))
 
     def abs(self) -> Expression:
@@ -142,13 +142,15 @@ class Expression:
 
     def _present(self, other: Any) -> Any:
         if other is None:
-            raise InputError(f"nothing equals None: ask {self!r}.is_null(), or .is_valid().")
+            raise InputError(f"a comparison with None is never true. Use {self!r}.is_null() or .is_valid().")
         return other
 
     __hash__ = None  # type: ignore[assignment]  # `==` builds an Expression, so equality cannot be asked
 
     def __bool__(self) -> bool:
-        raise InputError(f"{self!r} has no truth before it is computed. Join conditions with & and |, not `and`/`or`.")
+        raise InputError(
+            f"{self!r} has no truth value before it is computed. Combine conditions with & and |, not `and`/`or`."
+        )
 
     def __repr__(self) -> str:
         if self.function == "column":

@@ -1,4 +1,4 @@
-"""Joins of whole Arrow tables, with columns of any type: those that Arrow cannot join follow by row number."""
+"""Joins of whole Arrow tables, with columns of any type: those that Arrow cannot join are fetched by row number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def joined_names(left: Sequence[str], right: Sequence[str], on: Sequence[str], *
 
 
 def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str) -> None:
-    """Refuse a join that cannot be: an unknown kind, a missing key, keys of different types."""
+    """Refuse an unknown kind of join, a missing key, keys of different types."""
     if how not in _KINDS:
         raise InputError(f"join {how!r} does not exist. Use one of: {', '.join(_KINDS)}.")
     if not on:
@@ -37,7 +37,7 @@ def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str)
         if left.field(key).type != right.field(key).type:
             raise InputError(
                 f"key {key!r} is {left.field(key).type} on the left and {right.field(key).type} on the right. "
-                "Bring both to one type with map()."
+                "Convert both to one type with map()."
             )
 
 

@@ -33,20 +33,20 @@ Combine = Callable[[pa.Table], pa.Table]
 class Reduce(Exchange):
     """One row for each key, or one row in all: by aggregates, or by a function."""
 
-    def __init__(self, node: PlanNode, combine: Combine, *, keys: Sequence[str], words: str) -> None:
+    def __init__(self, node: PlanNode, combine: Combine, *, keys: Sequence[str], title: str) -> None:
         super().__init__(node, node.num_partitions if keys else 1)
         self.combine = combine
         self.keys = list(keys)
-        self.words = words
+        self.title = title
 
     @property
     def num_rows(self) -> int | None:
-        """Known by computing: no rows reduce to none."""
+        """Known only by computing: no rows reduce to no row."""
         return None
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Known where aggregates say; what a function gives is known by computing."""
+        """Known for aggregates; what a function returns is known only by computing."""
         before = self.inputs[0].schema
         return (
             None
@@ -56,14 +56,14 @@ class Reduce(Exchange):
 
     def describe(self) -> str:
         """One line for `explain`."""
-        return f"reduce {self.words}" + (f" by {', '.join(self.keys)}" if self.keys else "")
+        return f"reduce {self.title}" + (f" by {', '.join(self.keys)}" if self.keys else "")
 
     def identity(self) -> Any:
         """What is computed, and for which keys."""
         return (self.combine, self.keys, self._num_partitions)
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """Bring rows together, then combine them."""
+        """Move rows together, then combine them."""
         task = _CombineTask(self.combine)
         if self.keys:
             return run_by_key(executor, task, [self.inputs[0]], self.keys, num_partitions=self._num_partitions)
@@ -82,7 +82,7 @@ class KeyedGather(Exchange):
 
     @property
     def num_rows(self) -> int | None:
-        """Known by computing."""
+        """Known only by computing."""
         return None
 
     @property
@@ -104,7 +104,7 @@ class KeyedGather(Exchange):
         return (self.keys, self._num_partitions)
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """Bring rows together by key, then make lists."""
+        """Move rows together by key, then make lists."""
         task = _CombineTask(ListsByKey(tuple(self.keys)))
         return run_by_key(executor, task, [self.inputs[0]], self.keys, num_partitions=self._num_partitions)
 
@@ -131,7 +131,7 @@ class Join(Exchange):
 
     @property
     def num_rows(self) -> int | None:
-        """Known by computing."""
+        """Known only by computing."""
         return None
 
     @property
@@ -158,7 +158,7 @@ class Join(Exchange):
         return Join(*self.inputs, on=self.on, how=self.how, suffix=self.suffix, columns=list(names))
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """Bring rows of both sides together by key, then join each partition."""
+        """Move rows of both sides together by key, then join each partition."""
         schemas = _schema_of(self.inputs[0]), _schema_of(self.inputs[1])
         task = _JoinTask(tuple(self.on), self.how, self.suffix, self.columns, *schemas)
         return run_by_key(executor, task, list(self.inputs), self.on, num_partitions=self._num_partitions)
@@ -196,20 +196,20 @@ class AggregateAll:
 class CombineArrays:
     """Combine by a function from a dict of arrays to one of a single row; by rows, from two rows to one.
 
-    Keys come in front of what the function gives, unless they are among it.
+    Keys precede the columns that the function returns, unless they are among them.
     """
 
     function: Callable[..., Any]
     keys: tuple[str, ...]
     by_rows: bool
     gives_many: bool = False
-    """Whether the function may give any number of rows."""
+    """Whether the function may return any number of rows."""
     place: str = ""
-    """Words for an error, behind the function's name."""
+    """Added to the function's name in errors."""
 
     def over_results(self) -> CombineArrays:
-        """The same for what this one gave before."""
-        return replace(self, place=", over its own results (it must give the columns that it takes)")
+        """The same, applied to its own results."""
+        return replace(self, place=", applied to its own results (it must return the columns that it takes)")
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The function's result for all rows, or for the rows of each key."""
@@ -229,7 +229,7 @@ class CombineArrays:
         made = to_batch(call(self.function, arrays_of(batch), where=where), where=where)
         if made.num_rows != 1 and not self.gives_many:
             raise InputError(
-                f"{where}: the function gave {made.num_rows} rows; it must give one, as columns of length 1."
+                f"{where}: the function returned {made.num_rows} rows; expected one, as columns of length 1."
             )
         return self._keyed(made, batch)
 
@@ -326,7 +326,7 @@ def _groups(table: pa.Table, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _sorted_by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, np.ndarray]:
-    """Rows brought together by key, in their order within it; and where each key begins."""
+    """Rows sorted by key, in their order within each; and where each key begins."""
     codes = np.zeros(table.num_rows, np.int64)
     for key in keys:
         encoded = tensors.to_column(table.column(key), name=key).dictionary_encode(null_encoding="encode")

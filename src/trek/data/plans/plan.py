@@ -43,7 +43,7 @@ class PlanNode(ABC):
 
     @abstractmethod
     def identity(self) -> Any:
-        """What makes this node compute something else than another: hashed, with the inputs', into the fingerprint."""
+        """What distinguishes this node's result from another's: hashed, with the inputs', into the fingerprint."""
 
     @abstractmethod
     def pieces(self, executor: Executor) -> list[Readable]:
@@ -60,11 +60,11 @@ class PlanNode(ABC):
         return self._learnt_schema
 
     def learn_schema(self, schema: pa.Schema) -> None:
-        """Remember columns that were found out by computing."""
+        """Remember columns that were found by computing."""
         self._learnt_schema = schema
 
     def split(self, num_partitions: int) -> PlanNode | None:
-        """The same rows in the same order in as many partitions, if that can be had without reading them."""
+        """The same rows in the same order in as many partitions, if that is possible without reading them."""
         return None
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
@@ -77,7 +77,12 @@ class PlanNode(ABC):
 
 
 class Source(PlanNode):
-    """Where rows come from; partition i is read by `read(i)`."""
+    """Where rows come from; partition i is read by `read(i)`.
+
+    Contracts: reading a partition again gives the same rows, in batches with the columns of `schema`; different
+    partitions may be read at the same time, by several threads or, unless `is_here_alone`, by other processes, to which
+    the Source is pickled; `identity` is the same for the same content and settings, and another for others.
+    """
 
     is_here_alone = False
     """Whether the rows can be read in this process only."""
@@ -91,10 +96,10 @@ class Source(PlanNode):
         return [SourcePiece(self, index) for index in range(self.num_partitions)]
 
     def whole(self) -> pa.Table | None:
-        """All rows as one table, if they lie in memory as one already."""
+        """All rows as one table, if they are in memory as one already."""
         return None
 
-    def looking_ahead(self) -> AbstractContextManager[None]:
+    def peeking(self) -> AbstractContextManager[None]:
         """A block in which reading has no lasting effect: for learning the columns of a stream."""
         return nullcontext()
 
@@ -146,7 +151,7 @@ class PartitionStep(PlanNode):
         """The rows that come out for those that go in."""
 
     def pieces(self, executor: Executor) -> list[Readable]:
-        """The input's partitions with this step behind them."""
+        """The input's partitions, followed by this step."""
         pieces = self.inputs[0].pieces(executor)
         step = self.detached()
         side_inputs = self.side_inputs(executor)
@@ -177,7 +182,7 @@ class PartitionStep(PlanNode):
 
 @dataclass(frozen=True)
 class StepPiece:
-    """A partition with one more step behind it."""
+    """A partition followed by one more step."""
 
     origin: Readable
     step: PartitionStep
@@ -189,7 +194,7 @@ class StepPiece:
 
 
 class Union(PlanNode):
-    """The partitions of one plan behind those of another; columns must agree."""
+    """The partitions of several plans, one after the other; columns must be the same."""
 
     def __init__(self, nodes: Sequence[PlanNode]) -> None:
         self.inputs = tuple(nodes)

@@ -1,4 +1,4 @@
-"""Inference over data: a step that runs a model over batches and adds what it says as columns.
+"""Inference over data: a step that runs a model over batches and adds its outputs as columns.
 
 Knows nothing of how models are trained or saved: it takes a module, a function that makes one, or anything with
 `load_model()`.
@@ -31,11 +31,11 @@ class Predict(PartitionStep):
     ) -> None:
         super().__init__(node)
         if batch_size < 1:
-            raise InputError(f"batch size must be at least 1, got {batch_size}.")
+            raise InputError(f"batch_size must be at least 1, got {batch_size}.")
         if not callable(model) and not hasattr(model, "load_model"):
             raise InputError(
                 f"predict() needs a model, a function or a checkpoint, got {type(model).__name__} {model!r:.60}. "
-                "Of a checkpoint's path make one: trek.Checkpoint(path)."
+                "For the path of a checkpoint, pass trek.Checkpoint(path)."
             )
         self.model = model
         self.columns = list(columns)
@@ -58,7 +58,7 @@ class Predict(PartitionStep):
         return (getattr(self.model, "path", None) or self.model, self.columns, self.output, self.batch_size)
 
     def apply(self, batches: Stream, context: Context) -> Stream:
-        """The rows with the model's columns behind theirs."""
+        """The rows, followed by the model's columns."""
         run = _load(self.model, self.device)
         schema = None
         for batch, rows in numbered(_pieces(batches, self.batch_size), context):
@@ -76,7 +76,9 @@ class Predict(PartitionStep):
         for name, values in outputs.items():
             column = tensors.to_column(values, name=name)
             if len(column) != batch.num_rows:
-                raise InputError(f"{where}: the model gave {len(column)} values of {name!r} for {batch.num_rows} rows.")
+                raise InputError(
+                    f"{where}: the model returned {len(column)} values of {name!r} for {batch.num_rows} rows."
+                )
             columns[name] = column
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

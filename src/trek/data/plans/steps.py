@@ -19,7 +19,7 @@ from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError, TrainingError, TrekError
 
-_MISSING_REMEDY = " Integers with missing ones among them come as floats: have the function give one type, by astype()."
+_MISSING_REMEDY = " Integers with missing values arrive as floats: return one type from the function, with astype()."
 
 Format = Literal["numpy", "arrow", "rows"]
 """What a function sees: a dict of arrays, a record batch, or one row as a dict."""
@@ -61,10 +61,10 @@ class Map(PartitionStep):
         return self._run_on_arrays(batch, with_context)
 
     def _run_on_arrays(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-        """Arrays that the function passes on are the columns they came from: with their type and missing values."""
+        """Arrays that the function returns unchanged stay the columns they were: with type and missing values."""
         arrays = arrays_of(batch)
         for array in arrays.values():
-            array.setflags(write=False)  # all of them, not just those over Arrow's memory: what is written is lost
+            array.setflags(write=False)  # also copies: what is written to them would be lost
         columns = {id(arrays[name]): batch.column(name) for name in arrays}
         result = call(self.function, dict(arrays), where=where)
         if isinstance(result, Mapping):
@@ -73,7 +73,7 @@ class Map(PartitionStep):
 
 
 class FlatMap(PartitionStep):
-    """A function that gives any number of rows (dicts) for each row."""
+    """A function that returns any number of rows (dicts) for each row."""
 
     is_by_row = True
 
@@ -90,7 +90,7 @@ class FlatMap(PartitionStep):
         return self.function
 
     def apply(self, batches: Stream, context: Context) -> Stream:
-        """All rows the function gives, batch after batch."""
+        """All rows the function returns, batch after batch."""
         schema = None
         for batch, rows in numbered(batches, context):
             where = f"{self.describe()}, {rows}"
@@ -102,7 +102,7 @@ class FlatMap(PartitionStep):
 
 
 class Filter(PartitionStep):
-    """Rows for which a condition holds; a missing answer counts as no."""
+    """Rows for which a condition is true; a missing result counts as false."""
 
     is_by_row = True
 
@@ -112,7 +112,7 @@ class Filter(PartitionStep):
 
     @property
     def is_fixed(self) -> bool:  # type: ignore[override]
-        """An expression makes of stored rows always the same; what a function does is not known."""
+        """An expression always gives the same for stored rows; what a function does is not known."""
         return isinstance(self.condition, Expression) and self.inputs[0].is_fixed
 
     @property
@@ -130,7 +130,7 @@ class Filter(PartitionStep):
         return repr(self.condition) if isinstance(self.condition, Expression) else self.condition
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
-        """Columns that neither the condition needs nor anybody after it are not read; for expressions alone."""
+        """Columns that are needed neither by the condition nor after it are not read; for expressions only."""
         schema = self.inputs[0].schema
         if not isinstance(self.condition, Expression) or schema is None:
             return None
@@ -159,7 +159,7 @@ class Filter(PartitionStep):
             mask = tensors.to_column(call(self._function, arrays_of(batch), where=where), name="condition")
         if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
             raise InputError(
-                f"{where}: a condition gives one true or false for each of {batch.num_rows} rows, "
+                f"{where}: a condition must give one boolean for each of {batch.num_rows} rows, "
                 f"got {len(mask)} values of type {mask.type}."
             )
         return mask
@@ -290,7 +290,7 @@ class Compute(PartitionStep):
         return f"compute {source_name(self.function)}{beside}"
 
     def identity(self) -> Any:
-        """The function and the names of what it gets beside."""
+        """The function and the names of its side inputs."""
         return (self.function, sorted(self.side_nodes))
 
     def with_side_input(self, name: str, node: PlanNode) -> Compute:
@@ -329,7 +329,7 @@ class Compute(PartitionStep):
 
 
 class Collector:
-    """Takes what a function of `compute` gives instead of yielding it; held until the partition is done."""
+    """Collects batches of a function of `compute` that does not yield them; held until the partition is done."""
 
     def __init__(self) -> None:
         self.collected: list[Any] = []
@@ -349,7 +349,7 @@ def _takes_collector(function: Callable[..., Any]) -> bool:
 
 
 def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
-    """Call a user's function; its failure names the place, and keeps the user's traceback only."""
+    """Call a user's function; its failure says where, and keeps the user's traceback only."""
     try:
         return function(*arguments)
     except TrekError:
@@ -359,7 +359,7 @@ def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
 
 
 def numbered(batches: Stream, context: Context) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """Batches that have rows, with words for where the rows are."""
+    """Batches that have rows, each with a description of where its rows are."""
     start = 0
     for batch in batches:
         if batch.num_rows:
@@ -382,24 +382,24 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
-    """What a user's function gave, as a record batch."""
+    """What a user's function returned, as a record batch."""
     if isinstance(result, pa.RecordBatch):
         return result
     if isinstance(result, pa.Table):
         result = dict(zip(result.column_names, result.columns, strict=True))
     if not isinstance(result, Mapping):
         raise InputError(
-            f"{where}: the function gave a {type(result).__name__}; it must give columns, as a dict of arrays."
+            f"{where}: the function returned a {type(result).__name__}; expected columns, as a dict of arrays."
         )
     try:
         columns = {name: tensors.to_column(values, name=name) for name, values in result.items()}
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     if not columns:
-        raise InputError(f"{where}: the function gave no columns; it must give at least one.")
+        raise InputError(f"{where}: the function returned no columns; expected at least one.")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"{where}: the function gave columns of different lengths, {lengths}.")
+        raise InputError(f"{where}: the function returned columns of different lengths, {lengths}.")
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -407,7 +407,7 @@ def batch_of_rows(rows: list[Any], *, where: str) -> pa.RecordBatch:
     """Dicts, one for each row, as a record batch; all must have the same keys."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InputError(f"{where}: the function gave a {type(row).__name__} for a row; it must give a dict.")
+            raise InputError(f"{where}: the function returned a {type(row).__name__} for a row; expected a dict.")
         if row.keys() != rows[0].keys():
             raise InputError(f"{where}: row {number} has columns {list(row)}, row 0 has {list(rows[0])}.")
     return to_batch({name: [row[name] for row in rows] for name in rows[0]}, where=where)
@@ -418,11 +418,11 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.Recor
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:
-        raise InputError(f"{where}: columns are {batch.schema.names}, but before they were {schema.names}.")
+        raise InputError(f"{where}: expected columns {schema.names}, as before, got {batch.schema.names}.")
     for found, wanted in zip(batch.schema, schema, strict=True):
         if found.type != wanted.type and not pa.types.is_null(found.type):
             raise InputError(
-                f"{where}: column {found.name!r} is {found.type}, but before it was {wanted.type}."
+                f"{where}: expected type {wanted.type} for column {found.name!r}, as before, got {found.type}."
                 + (_MISSING_REMEDY if pa.types.is_integer(wanted.type) and pa.types.is_floating(found.type) else "")
             )
     arrays = [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from trek.data.plans.aggregates import Words, parse_aggregates
+from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.keyed import AggregateAll, CombineArrays
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.data.storing.fingerprint import source_name
@@ -30,7 +30,7 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class Windows:
-    """Rows cut into windows; say what is to become of each."""
+    """Rows cut into windows; choose what to compute for each."""
 
     def __init__(self, node: PlanNode, windowing: Windowing) -> None:
         self._node = node
@@ -41,27 +41,27 @@ class Windows:
         return self._table(None, "rows")
 
     def map(self, function: Callable[[dict[str, np.ndarray]], Any]) -> Table:
-        """What `function` makes of the rows of each window, a dict of arrays; `window` is one of them."""
+        """What `function` returns for the rows of each window, a dict of arrays; `window` is one of them."""
         return self._table(
             CombineArrays(function, (COLUMN,), by_rows=False, gives_many=True), f"map {source_name(function)}"
         )
 
-    def reduce(self, how: Words) -> Table:
+    def reduce(self, how: AggregateSpec) -> Table:
         """One row for each window: aggregates as for `Table.reduce`."""
         from trek.data.table import Table
 
         aggregates = parse_aggregates(how, Table(self._node).schema, keys=[COLUMN])
-        words = ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return self._table(AggregateAll(tuple(aggregates), (COLUMN,)), f"reduce {words}")
+        title = "reduce " + ", ".join(f"{a.function}({a.column})" for a in aggregates)
+        return self._table(AggregateAll(tuple(aggregates), (COLUMN,)), title)
 
-    def _table(self, combine: Callable[[pa.Table], pa.Table] | None, words: str) -> Table:
+    def _table(self, combine: Callable[[pa.Table], pa.Table] | None, title: str) -> Table:
         from trek.data.table import Table
 
-        return Table(WindowStep(self._node, self._windowing, combine, words))
+        return Table(WindowStep(self._node, self._windowing, combine, title))
 
 
 class Windowing(ABC):
-    """Which rows make up which window. Immutable; `cut` keeps what it must remember to itself."""
+    """Which rows make up which window. Immutable: `cut` holds its state in local variables."""
 
     @abstractmethod
     def cut(self, batches: Stream, *, where: str) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
@@ -76,19 +76,19 @@ class WindowStep(PartitionStep):
     """Cuts a partition's stream into windows and combines each."""
 
     def __init__(
-        self, node: PlanNode, windowing: Windowing, combine: Callable[[pa.Table], pa.Table] | None, words: str
+        self, node: PlanNode, windowing: Windowing, combine: Callable[[pa.Table], pa.Table] | None, title: str
     ) -> None:
         super().__init__(node)
         self.windowing = windowing
         self.combine = combine
-        self.words = words
+        self.title = title
 
     def describe(self) -> str:
         """One line for `explain`."""
-        return f"{self.words} over {self.windowing}"
+        return f"{self.title} over {self.windowing}"
 
     def identity(self) -> Any:
-        """The windows and what becomes of them."""
+        """The windows and what is computed for each."""
         return (self.windowing, self.combine)
 
     def apply(self, batches: Stream, context: Context) -> Stream:
@@ -140,7 +140,7 @@ class CountWindowing(Windowing):
 
 @dataclass(frozen=True)
 class TimeWindowing(Windowing):
-    """Windows that span `size` of a time column, a new one every `step`; times must not go back."""
+    """Windows that span `size` of a time column, a new one every `step`; times must not decrease."""
 
     column: str
     kind: pa.DataType
@@ -181,7 +181,7 @@ class TimeWindowing(Windowing):
         back = np.flatnonzero(np.diff(times) < 0)
         if len(back) or column.null_count:
             raise InputError(
-                f"{where}: times in {self.column!r} must be there and must not go back; sort() the rows first."
+                f"{where}: times in {self.column!r} must not be missing or decrease; sort() the rows first."
             )
         return times
 
@@ -218,7 +218,7 @@ def make_windowing(
     if tail not in ("keep", "drop"):
         raise InputError(f"tail must be 'keep' or 'drop', got {tail!r}.")
     if COLUMN in schema.names:
-        raise InputError(f"windows come out in a column {COLUMN!r}, and there is one already. rename() it first.")
+        raise InputError(f"windows add a column {COLUMN!r}, which exists already. rename() it first.")
     if by is None:
         return CountWindowing(_rows_of(size), _rows_of(step if step is not None else size), tail == "keep")
     if by not in schema.names:
@@ -230,21 +230,23 @@ def make_windowing(
 
 def _rows_of(size: float | timedelta) -> int:
     if not isinstance(size, int) or size < 1:
-        raise InputError(f"a window by count has a whole number of rows, at least 1, got {size!r}; by time, name `by`.")
+        raise InputError(
+            f"a window must have a whole number of rows of at least 1, got {size!r}. For time windows, give `by`."
+        )
     return size
 
 
 def _span_of(size: float | timedelta, kind: pa.DataType, by: str) -> float:
     if pa.types.is_timestamp(kind):
         if not isinstance(size, timedelta) or size <= timedelta(0):
-            raise InputError(f"{by!r} is a time, so a window spans a timedelta above zero, got {size!r}.")
+            raise InputError(f"column {by!r} is a timestamp: a window must span a timedelta above zero, got {size!r}.")
         return round(size / timedelta(microseconds=1)) * 1000 // _NANOSECONDS[kind.unit]
     if pa.types.is_date32(kind):
         if not isinstance(size, timedelta) or size < timedelta(days=1) or size % timedelta(days=1):
-            raise InputError(f"{by!r} is a date, so a window spans a timedelta of whole days, got {size!r}.")
+            raise InputError(f"column {by!r} is a date: a window must span a timedelta of whole days, got {size!r}.")
         return size.days
     if isinstance(size, timedelta) or size <= 0 or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise InputError(f"{by!r} has type {kind}: a window spans a number above zero of it, got {size!r}.")
+        raise InputError(f"column {by!r} has type {kind}: a window must span a number above zero, got {size!r}.")
     return size
 
 

@@ -4,7 +4,7 @@ Contracts, for every Layer:
 
 - Values are a tensor, or a NumPy array (texts, missing values), of shape (n,) or (n, k); the result has the same shape.
 - `fit` passes once over the Table: `observe` for every batch, then `settle`. Fitting again starts from nothing.
-- Layers that give ids give them in [0, num_ids); id 0 is for what is missing or unknown, where a layer knows such.
+- Ids are in [0, num_ids); id 0 is for what is missing or unknown, where a layer has such values.
 - What was learnt is in the state_dict, as tensors, and loads into a layer that was never fitted.
 """
 
@@ -27,7 +27,7 @@ Values = torch.Tensor | np.ndarray
 
 
 class Layer(nn.Module):
-    """Base of all preparation layers; one that learns nothing only writes `forward`."""
+    """Base of all preparation layers; one that learns nothing only defines `forward`."""
 
     def fit(self, table: Table, *columns: str) -> Self:
         """Learn from these columns of `table`."""
@@ -43,15 +43,15 @@ class Layer(nn.Module):
         """Forget what was observed."""
 
     def observe(self, values: np.ndarray) -> None:
-        """Take note of some rows."""
+        """Learn from some rows."""
 
     def settle(self) -> None:
         """Turn what was observed into state."""
 
     @property
     def num_ids(self) -> int:
-        """How many different ids the layer gives."""
-        raise InputError(f"{type(self).__name__} gives numbers, not ids.")
+        """How many different ids the layer returns."""
+        raise InputError(f"{type(self).__name__} returns numbers, not ids.")
 
     @abstractmethod
     def forward(self, values: Any) -> Any:
@@ -84,10 +84,10 @@ def as_floats(values: np.ndarray, dtype: type[np.floating[Any]] = np.float64) ->
     try:
         return np.array(values, dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise InputError(f"numbers are needed here, got {values.dtype} such as {values.flat[0]!r}.") from error
+        raise InputError(f"expected numbers, got {values.dtype}, such as {values.flat[0]!r}.") from error
 
 
 def require_fitted(layer: nn.Module, *, is_fitted: bool) -> None:
-    """Refuse to work with state that was never learnt."""
+    """Refuse to work before anything was learnt."""
     if not is_fitted:
-        raise InputError(f"{type(layer).__name__} has learnt nothing yet. Call fit(table, column), or load its state.")
+        raise InputError(f"{type(layer).__name__} has not been fitted. Call fit(table, column), or load its state.")

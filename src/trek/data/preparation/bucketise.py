@@ -23,7 +23,7 @@ class Bucketise(Layer):
         if boundaries is None and num_buckets < 2:
             raise InputError(f"num_buckets must be at least 2, got {num_buckets}.")
         if boundaries is not None and (not boundaries or list(boundaries) != sorted(set(boundaries))):
-            raise InputError(f"boundaries must be at least one number, and rise; got {list(boundaries)}.")
+            raise InputError(f"boundaries must be one or more increasing numbers, got {list(boundaries)}.")
         self.num_buckets = num_buckets
         self.seed = seed
         self._is_given = boundaries is not None
@@ -54,7 +54,7 @@ class Bucketise(Layer):
         if self._is_given:
             return
         if not len(self._sample):
-            raise InputError("there is no number to learn boundaries from; the column has only missing values.")
+            raise InputError("boundaries cannot be learnt: the column has only missing values.")
         quantiles = np.quantile(self._sample[:, 1], np.arange(1, self.num_buckets) / self.num_buckets)
         self.boundaries = torch.as_tensor(np.unique(quantiles.astype(np.float32)))
         self.begin()

@@ -18,7 +18,7 @@ class ConcatenateWithOffsets(nn.Module):
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
         if not sizes or min(sizes) < 1:
-            raise InputError(f"sizes must be at least one number of ids, each at least 1; got {list(sizes)}.")
+            raise InputError(f"sizes must be one or more numbers of at least 1, got {list(sizes)}.")
         self.sizes = list(sizes)
         offsets = torch.tensor([0, *sizes[:-1]], dtype=torch.int64).cumsum(0)
         self.register_buffer("offsets", offsets, persistent=False)
@@ -31,7 +31,7 @@ class ConcatenateWithOffsets(nn.Module):
     def forward(self, features: Sequence[torch.Tensor]) -> torch.Tensor:
         """One tensor (n, total width) of ids in [0, num_ids)."""
         if len(features) != len(self.sizes):
-            raise InputError(f"there are sizes for {len(self.sizes)} features, got {len(features)}.")
+            raise InputError(f"expected {len(self.sizes)} features, one for each size, got {len(features)}.")
         shifted = [
             ids.reshape(len(ids), -1) + offset for ids, offset in zip(features, self.offsets.unbind(), strict=True)
         ]

@@ -62,7 +62,7 @@ class Lookup(Layer):
         return torch.tensor(list(json.dumps(self.vocabulary).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Take the vocabulary over."""
+        """Restore the vocabulary."""
         self.vocabulary = json.loads(bytes(state.tolist()).decode())
 
 

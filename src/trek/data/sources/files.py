@@ -1,4 +1,4 @@
-"""Files and folders, here or behind any fsspec URL: Parquet, CSV, TSV, JSON lines, Arrow, NumPy and idx.
+"""Files and folders, on this machine or behind any URL that fsspec opens, in the formats of `formats`.
 
 Each file is a partition, read batch by batch where the format allows, so that a file may be larger than memory.
 """
@@ -9,8 +9,8 @@ import copy
 import gzip
 import posixpath
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.steps import conform
-from trek.data.sources.formats import COUNTERS, READERS, TEXTS, TYPES_REMEDY, Asked, Reader, suffix_of
+from trek.data.sources.formats import FORMATS, TYPES_REMEDY, Asked, FileFormat, format_of, suffix_of
 from trek.data.sources.memory import require_distinct
 from trek.errors import DataUnavailable, InputError
 
@@ -31,7 +31,7 @@ class FileInfo:
     url: str
     size_bytes: int
     changed: str
-    """Whatever the file system says of when it was changed."""
+    """The time of the last change, as the file system gives it."""
 
 
 class FileSource(Source):
@@ -39,9 +39,9 @@ class FileSource(Source):
 
     is_fixed = True
 
-    def __init__(self, files: list[FileInfo], *, reader: Reader, asked: Asked | None = None) -> None:
+    def __init__(self, files: list[FileInfo], *, format: FileFormat, asked: Asked | None = None) -> None:  # noqa: A002
         self.files = files
-        self.reader = reader
+        self.format = format
         self.asked = asked or Asked()
         self._schema: pa.Schema | None = None
         self._schema_of_none: pa.Schema | None = None
@@ -69,10 +69,9 @@ class FileSource(Source):
 
     @property
     def num_rows(self) -> int | None:
-        """Where the format says without being read."""
-        count = COUNTERS.get(suffix_of(self.files[0].url))
-        if count is not None and self._num_rows is None:
-            self._num_rows = sum(self._count(file, count) for file in self.files)
+        """The sum over all files, if the format says so without being read."""
+        if self._num_rows is None and self.format.is_counted:
+            self._num_rows = sum(self._count(file) for file in self.files)
         return self._num_rows
 
     def describe(self) -> str:
@@ -81,7 +80,7 @@ class FileSource(Source):
         return f"read {names}"
 
     def identity(self) -> Any:
-        """Names, sizes and times of change, and the types that were told."""
+        """Names, sizes and times of change, and the types that were given."""
         files = [(file.url, file.size_bytes, file.changed) for file in self.files]
         types = {name: str(kind) for name, kind in self.asked.types.items()}
         return (files, types) if types else files
@@ -94,7 +93,7 @@ class FileSource(Source):
         return narrow
 
     def read(self, index: int) -> Stream:
-        """The rows of one file, held to the columns of the first."""
+        """The rows of one file, which must have the columns of the first."""
         file, schema = self.files[index], self.schema
         start = 0
         for batch in self._read_file(file):
@@ -105,59 +104,65 @@ class FileSource(Source):
             start += batch.num_rows
 
     def _read_file(self, file: FileInfo) -> Iterator[pa.RecordBatch]:
-        with _opened(file) as content:
-            for batch in self.reader(content, file.url, self.asked):
+        with self._opened(file) as content:
+            for batch in self.format.read(content, url=file.url, asked=self.asked):
                 yield self._chosen(batch, file)
+
+    def _opened(self, file: FileInfo) -> AbstractContextManager[BinaryIO]:
+        return _opened(file, is_text=self.format.is_text)
 
     def _chosen(self, batch: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
         if self.asked.columns is None:
             return batch
         missing = [name for name in self.asked.columns if name not in batch.schema.names]
         if missing:
-            raise InputError(f"{file.url} has no column {missing[0]!r}, as the files before it have.")
+            raise InputError(f"{file.url} has no column {missing[0]!r}, which the files before it have.")
         return batch.select(list(self.asked.columns))
 
-    def _count(self, file: FileInfo, count: Callable[[BinaryIO, str], int]) -> int:
-        with _opened(file) as content:
-            return count(content, file.url)
+    def _count(self, file: FileInfo) -> int:
+        with self._opened(file) as content:
+            return self.format.count_rows(content, url=file.url)
 
 
 @contextmanager
-def _opened(file: FileInfo) -> Iterator[BinaryIO]:
-    """The content, unpacked where it is compressed; what is wrong with it becomes an error that names the file."""
+def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
+    """The content, unpacked where it is compressed; damage becomes an error that names the file."""
     try:
         with fsspec.open(file.url, "rb", compression="infer") as content:
             yield content
     except (pa.ArrowInvalid, EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
-        remedy = f" {TYPES_REMEDY}" if suffix_of(file.url) in TEXTS and "conversion error" in str(error) else ""
+        remedy = f" {TYPES_REMEDY}" if is_text and "conversion error" in str(error) else ""
         raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}.{remedy}") from error
     except ValueError as error:
         if "range requests" not in str(error):
             raise
-        raise DataUnavailable(f"{file.url}: its web server sends whole files only. Fetch it first.") from error
+        raise DataUnavailable(
+            f"{file.url}: its web server does not support range requests. Download it first."
+        ) from error
     except pa.ArrowKeyError as error:
-        raise InputError(f"{file.url}: {error.args[0]}, as the files before it have.") from error
+        raise InputError(f"{file.url}: {error.args[0]}, which the files before it have.") from error
     except FileNotFoundError as error:
-        raise DataUnavailable(f"{file.url} is gone; it was there when the Table was made.") from error
+        raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
 
 
 def open_files(url: str, *, types: Mapping[str, pa.DataType] | None = None) -> FileSource:
     """The file at `url`, or all files of one known format in the folder there."""
     system, root = file_system(url)
     if not is_there(system, root, url=url):
-        raise InputError(f"{url!r} does not exist: neither a data set, nor a file or folder.")
+        raise InputError(f"{url!r} does not exist, neither as a data set nor as a file or folder.")
     paths = [root] if system.isfile(root) else [p for p in sorted(system.find(root)) if _is_visible(p, root)]
     suffixes = {suffix_of(path) for path in paths}
-    if len(suffixes) != 1 or not suffixes <= READERS.keys():
+    if len(suffixes) != 1 or not all(suffix in FORMATS for suffix in suffixes):
+        found = ", ".join(sorted(f".{suffix}" if suffix else "files without suffix" for suffix in suffixes))
         raise InputError(
-            f"{url!r} holds {', '.join(sorted(s or 'files without suffix' for s in suffixes)) or 'no files'}; "
-            f"a source is one or more files of one of these kinds: {', '.join(sorted(READERS))}."
+            f"{url!r} holds {found or 'no files'}; expected one or more files of one of these formats: "
+            f"{', '.join(f'.{name}' for name in FORMATS.names())}."
         )
     (suffix,) = suffixes
-    if types and suffix not in TEXTS:
-        raise InputError(f"types= is for text files ({', '.join(sorted(TEXTS))}); {suffix} files know their types.")
-    files = [_info(system, path) for path in paths]
-    return FileSource(files, reader=READERS[suffix], asked=Asked(types=types or {}))
+    found_format = format_of(suffix)
+    if types and not found_format.is_text:
+        raise InputError(f"types= is for text files, such as .csv; .{suffix} files know their types.")
+    return FileSource([_info(system, path) for path in paths], format=found_format, asked=Asked(types=types or {}))
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -192,5 +197,5 @@ def is_there(system: Any, path: str, *, url: str) -> bool:
         return bool(system.exists(path))
     except Exception as error:  # every store has errors of its own kind
         raise DataUnavailable(
-            f"{url!r} cannot be looked at: {str(error).rstrip('.')}. Check the address and the account for its store."
+            f"{url!r} cannot be opened: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
         ) from error

@@ -40,21 +40,21 @@ class GeneratedSource(Source):
         return (self.function, self.rows, self._num_partitions)
 
     def read(self, index: int) -> Stream:
-        """What the function gives for a partition."""
+        """What the function returns for a partition."""
         where = f"{self.describe()}, partition {index}"
         made = call(self.function, Context(index, self._num_partitions, self.describe()), where=where)
         return as_batches(made, rows=self.rows, where=where)
 
 
 class StreamSource(Source):
-    """An iterable of batches. What was looked at to learn the columns is not lost; a second reading is refused."""
+    """An iterable of batches. What was read to learn the columns is not lost; reading twice is refused."""
 
     is_here_alone = True
 
     def __init__(self, batches: Iterable[Any], *, rows: bool) -> None:
         self._batches = as_batches(batches, rows=rows, where="stream")
         self._pending: deque[pa.RecordBatch] = deque()
-        self._looked_at: list[pa.RecordBatch] | None = None
+        self._peeked: list[pa.RecordBatch] | None = None
         self._was_read = False
 
     @property
@@ -63,14 +63,14 @@ class StreamSource(Source):
         return 1
 
     @contextmanager
-    def looking_ahead(self) -> Iterator[None]:
-        """Put what is read in this block back in front."""
-        was_read, self._was_read, self._looked_at = self._was_read, False, []
+    def peeking(self) -> Iterator[None]:
+        """Put what is read in this block back to the front."""
+        was_read, self._was_read, self._peeked = self._was_read, False, []
         try:
             yield
         finally:
-            self._pending.extendleft(reversed(self._looked_at))
-            self._was_read, self._looked_at = was_read, None
+            self._pending.extendleft(reversed(self._peeked))
+            self._was_read, self._peeked = was_read, None
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -80,13 +80,17 @@ class StreamSource(Source):
         raise InputError("a stream cannot be sent to another process. cache() it first, or use Table.generate().")
 
     def identity(self) -> Any:
-        """Refused: what a stream will bring is not known."""
-        raise InputError("a stream cannot be persisted by what it will bring. Use for_each(), or cache() it first.")
+        """Refused: the rows of a stream are not known in advance."""
+        raise InputError(
+            "a stream cannot be persisted, since its rows are not yet known. Use for_each(), or cache() it first."
+        )
 
     def read(self, index: int) -> Stream:
         """The batches, once."""
         if self._was_read:
-            raise InputError("a stream can be read once, and was. Make a new one, or cache() it before using it twice.")
+            raise InputError(
+                "a stream can be read only once, and this one was. Make a new one, or cache() it before using it twice."
+            )
         self._was_read = True
         return self._read()
 
@@ -95,8 +99,8 @@ class StreamSource(Source):
             batch = self._pending.popleft() if self._pending else next(self._batches, None)
             if batch is None:
                 return
-            if self._looked_at is not None:
-                self._looked_at.append(batch)
+            if self._peeked is not None:
+                self._peeked.append(batch)
             yield batch
 
 

@@ -65,7 +65,7 @@ class MemorySource(Source):
         return list(self._kept_parts())
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
-        """The table with other columns out of sight."""
+        """The table without the other columns."""
         return MemorySource(self.table.select(names), num_partitions=self._num_partitions, title=self.title)
 
     def split(self, num_partitions: int) -> Source:
@@ -102,10 +102,10 @@ def table_from(data: Any) -> pa.Table:
 
 
 def require_distinct(names: Sequence[str], *, where: str) -> None:
-    """Refuse columns of the same name: one of them could not be reached."""
+    """Refuse columns of the same name: one of them could not be accessed."""
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{where} has {names.count(name)} columns called {name!r}. Give each a name of its own.")
+            raise InputError(f"{where} has {names.count(name)} columns called {name!r}. Give each a different name.")
 
 
 def _table_from(data: Any) -> pa.Table:
@@ -124,7 +124,7 @@ def _table_from(data: Any) -> pa.Table:
     if isinstance(data, Sequence) and not isinstance(data, str | bytes) and data:
         return _table_from_sequence(data)
     raise InputError(
-        f"cannot make a Table of {type(data).__name__} {str(data)[:60]!r}. Give a dict of columns, a list of dicts, "
+        f"cannot make a Table from {type(data).__name__} {str(data)[:60]!r}. Pass a dict of columns, a list of dicts, "
         "a pandas frame or an Arrow table."
     )
 
@@ -143,7 +143,7 @@ def _table_from_columns(columns: Mapping[str, Any]) -> pa.Table:
     arrays = {str(name): tensors.to_column(values, name=str(name)) for name, values in columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"columns have different lengths: {lengths}. Every column needs one value for each row.")
+        raise InputError(f"columns have different lengths: {lengths}. Every column must have one value for each row.")
     return pa.table(arrays)
 
 

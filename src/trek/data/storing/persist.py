@@ -1,7 +1,7 @@
 """Tables on disk: a folder of shards, one for each partition, and a manifest that says what they are.
 
-A folder is written under a temporary name and renamed when it is complete, so what has the name is whole. The manifest
-holds the fingerprint of the plan that made it: asked for again, an equal plan finds its result (verified by checksum),
+A folder is written under a temporary name and renamed when it is complete, so what has the final name is complete. The
+manifest holds the fingerprint of the plan that made it: an equal plan finds its result again (verified by checksum),
 another plan replaces it. Parquet (lz4, tensors as fixed-size binary) is small; Arrow is larger, and mapped instead of
 read.
 """
@@ -28,8 +28,8 @@ from trek.data.execution.base import Executor
 from trek.data.execution.parts import open_mapped
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.sources.memory import BATCH_ROWS
-from trek.data.storing.storage_errors import storage_errors
 from trek.errors import DataUnavailable, InputError
+from trek.world.disk import storage_errors
 
 Storage = Literal["parquet", "arrow"]
 MANIFEST = "manifest.json"
@@ -67,7 +67,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """The manifest that `write` spelt."""
+        """The manifest in the text that `write` wrote."""
         content = json.loads(text)
         shards = tuple(Shard(**shard) for shard in content.pop("shards"))
         return cls(**content, shards=shards)
@@ -97,7 +97,7 @@ class PersistedSource(Source):
         manifest = Manifest.read(folder)
         fault = find_fault(folder, manifest, checksums=verify)
         if fault is not None:
-            raise DataUnavailable(f"{folder} is not what its manifest says: {fault}. Persist the table again.")
+            raise DataUnavailable(f"{folder} does not match its manifest: {fault}. Persist the table again.")
         return cls(folder, manifest)
 
     @property
@@ -159,14 +159,14 @@ def persist(
     checksums: bool = True,
     on_written: Callable[[Manifest], None] = lambda manifest: None,
 ) -> PersistedSource:
-    """Compute `node` into the folder `path`, unless an equal plan's result lies there already.
+    """Compute `node` into the folder `path`, unless the result of an equal plan is there already.
 
     With `resume`, shards that an earlier attempt at the same plan finished before it failed or was killed are kept.
-    A result that lies there is verified, by size alone unless `checksums`. `on_written` hears of a new one.
+    An existing result is verified, by size alone unless `checksums`. `on_written` is called with a new one.
     """
     require_storage(storage)
     print_ = node.fingerprint()
-    with storage_errors(path.parent, remedy="Free some, or persist elsewhere."):
+    with storage_errors(path.parent, remedy="Free some space, or persist elsewhere."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / f".{path.name}.lock"):
             if not overwrite and _is_current(path, print_, storage, checksums=checksums):
@@ -183,7 +183,7 @@ def require_storage(storage: str) -> None:
 
 
 def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | None:
-    """What does not fit the manifest; None when all does."""
+    """What does not match the manifest; None if everything does."""
     for shard in manifest.shards:
         file = folder / shard.file
         if not file.is_file():
@@ -200,7 +200,9 @@ def _is_current(path: Path, fingerprint: str, storage: Storage, *, checksums: bo
         return False
     if not (path / MANIFEST).is_file():
         if any(path.iterdir()) if path.is_dir() else True:
-            raise InputError(f"{path} exists and is no persisted table; it is not overwritten. Choose another path.")
+            raise InputError(
+                f"{path} exists and is not a persisted table, so it is not overwritten. Choose another path."
+            )
         return False
     try:
         manifest = Manifest.read(path)
@@ -241,7 +243,7 @@ def _write_shards(
     schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
     schema = _same_schema(schemas) if schemas else node.schema
     if schema is None:
-        raise InputError(f"{node.describe()} gave no rows, so there are no columns to persist.")
+        raise InputError(f"{node.describe()} has no rows, so there are no columns to persist.")
     shards = []
     for report in reports:
         if report["schema"] is None:  # an empty partition, whose columns only the others know
@@ -311,7 +313,7 @@ def _writer(file: Any, storage: Storage, schema: pa.Schema) -> Any:
 
 
 def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterator[pa.Table]:
-    """Batches put together to groups of a size that reads well."""
+    """Batches combined into groups of a size that is efficient to read."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -325,7 +327,7 @@ def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterato
 
 
 def _replace(path: Path, temporary: Path) -> None:
-    """Give the finished folder its name; between the two renames there is nothing, never something half."""
+    """Give the finished folder its name; between the two renames there is nothing, never part of a table."""
     old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
     if path.exists():
         path.rename(old)

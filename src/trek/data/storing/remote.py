@@ -1,7 +1,7 @@
-"""Persisted tables behind a URL: computed on this machine, sent shard by shard, the manifest last.
+"""Persisted tables behind a URL: computed on this machine, uploaded shard by shard, the manifest last.
 
-What has no manifest is not there, so nothing half-sent is ever read. Object stores have no lock: of two writers at one
-URL the last one's manifest counts, and shards carry the fingerprint in their names, so that they are never mixed.
+A table without a manifest does not exist, so a partial upload is never read. Object stores have no lock: of two writers
+at one URL the last one's manifest counts, and shards have the fingerprint in their names, so that they are not mixed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,9 @@ from pathlib import Path
 from trek.data.execution.base import Executor
 from trek.data.plans.plan import PlanNode
 from trek.data.sources.files import FileInfo, FileSource, file_system, is_there
-from trek.data.sources.formats import READERS
+from trek.data.sources.formats import format_of
 from trek.data.storing.persist import MANIFEST, Manifest, Storage, persist, require_storage
 from trek.errors import DataUnavailable, StorageError
-
-
-def is_remote(text: str) -> bool:
-    """Whether it is a URL of another file system than this machine's."""
-    return "://" in text and not text.startswith("file://")
 
 
 class RemoteSource(FileSource):
@@ -32,7 +27,7 @@ class RemoteSource(FileSource):
         self.url = url
         self.manifest = manifest
         files = [FileInfo(f"{url}/{shard.file}", shard.bytes, shard.sha256) for shard in manifest.shards]
-        super().__init__(files, reader=READERS[f".{manifest.storage}"])
+        super().__init__(files, format=format_of(manifest.storage))
 
     @classmethod
     def find(cls, url: str) -> RemoteSource | None:
@@ -50,7 +45,7 @@ class RemoteSource(FileSource):
             there = posixpath.join(root, shard.file)
             if not system.exists(there) or system.size(there) != shard.bytes:
                 raise DataUnavailable(
-                    f"{url} is not what its manifest says: {shard.file} is missing or of another size."
+                    f"{url} does not match its manifest: {shard.file} is missing or has another size."
                 )
         return cls(url.rstrip("/"), manifest)
 
@@ -67,7 +62,7 @@ class RemoteSource(FileSource):
 def persist_remotely(
     node: PlanNode, url: str, executor: Executor, *, storage: Storage, overwrite: bool
 ) -> RemoteSource:
-    """Compute `node` to `url`, unless an equal plan's result lies there already."""
+    """Compute `node` to `url`, unless the result of an equal plan is there already."""
     require_storage(storage)
     wanted = (node.fingerprint(), storage)
     found = None if overwrite else _found(url)
@@ -75,7 +70,7 @@ def persist_remotely(
         return found
     with tempfile.TemporaryDirectory(prefix="trek-persist-") as folder:
         made = persist(node, Path(folder) / "rows", executor, storage=storage)
-        return RemoteSource(url.rstrip("/"), _send(made.folder, made.manifest, url))
+        return RemoteSource(url.rstrip("/"), _upload(made.folder, made.manifest, url))
 
 
 def _found(url: str) -> RemoteSource | None:
@@ -85,7 +80,7 @@ def _found(url: str) -> RemoteSource | None:
         return None
 
 
-def _send(folder: Path, manifest: Manifest, url: str) -> Manifest:
+def _upload(folder: Path, manifest: Manifest, url: str) -> Manifest:
     system, root = file_system(url)
     named = replace(
         manifest,
@@ -102,5 +97,7 @@ def _send(folder: Path, manifest: Manifest, url: str) -> Manifest:
             if posixpath.basename(path) not in kept:
                 system.rm_file(path)
     except OSError as error:
-        raise StorageError(f"cannot write to {url}: {error}. Nothing there is read until its manifest is.") from error
+        raise StorageError(
+            f"cannot write to {url}: {error}. Check the URL and the credentials for its store."
+        ) from error
     return named

@@ -21,8 +21,8 @@ import pyarrow as pa
 from trek.data.execution.parts import open_mapped
 from trek.data.execution.shm import new_folder
 from trek.data.plans.plan import Source, Stream
-from trek.data.storing.storage_errors import storage_errors
 from trek.errors import DataUnavailable, InputError
+from trek.world.disk import storage_errors
 
 if TYPE_CHECKING:
     from trek.data.table import Table
@@ -32,7 +32,7 @@ _PREFIX = "trek-handle:"
 
 @dataclass(frozen=True)
 class Handle:
-    """A name for rows in shared memory: small, picklable, and as text (`str(handle)`) fit for a variable or a file."""
+    """A name for rows in shared memory: small, picklable, and also text (`str(handle)`)."""
 
     path: Path
     num_rows: int
@@ -51,7 +51,9 @@ class Handle:
 
     def _require_there(self) -> None:
         if not self.path.exists():
-            raise DataUnavailable(f"the shared table {self.path} is gone: whoever shared it has ended or closed it.")
+            raise DataUnavailable(
+                f"the shared table {self.path} no longer exists: the process that shared it has ended or closed it."
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -66,14 +68,14 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> Handle:
-        """The Handle that `str` made this text of."""
+        """The Handle of the text that `str` gives."""
         if not text.startswith(_PREFIX):
-            raise InputError(f"{text[:60]!r} is no handle; it does not begin with {_PREFIX!r}.")
+            raise InputError(f"{text[:60]!r} is not a handle: it does not begin with {_PREFIX!r}.")
         try:
             content = json.loads(text.removeprefix(_PREFIX))
             return cls(Path(content["path"]), content["num_rows"], content["nbytes"])
         except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{text[:60]!r} is no whole handle: {error}. Pass on all of str(handle).") from error
+            raise InputError(f"{text[:60]!r} is not a complete handle: {error}. Pass all of str(handle).") from error
 
     @staticmethod
     def is_handle(value: Any) -> bool:

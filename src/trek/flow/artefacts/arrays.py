@@ -12,8 +12,6 @@ from trek.flow.artefacts.base import ArtefactKind, is_instance
 class ArrayKind(ArtefactKind):
     """A NumPy array, or a dict of them: one `.npy` file each, mapped read-only."""
 
-    name = "array"
-
     def accepts(self, value: Any) -> bool:
         """Whether it is an array or NumPy number, or a dict of arrays only."""
         return _is_one_or_dict(value, lambda one: is_instance(one, "numpy", "ndarray", "generic"))
@@ -47,8 +45,6 @@ class ArrayKind(ArtefactKind):
 
 class TensorKind(ArtefactKind):
     """A torch tensor, or a dict of them such as a model's weights: one safetensors file."""
-
-    name = "tensor"
 
     def accepts(self, value: Any) -> bool:
         """Whether it is a tensor, or a dict of tensors only."""

@@ -1,35 +1,34 @@
-"""Artefact kinds: how a value that a step returned becomes files, and a value again. No pickle in any of them.
+"""Artefact kinds: how a value that a step returned becomes files, and a value again. No kind uses pickle.
 
-A kind writes into a folder that is its own, or only into its facts (small values), or points at what the user keeps
-elsewhere. It never decides where the folder lies: the same kind serves disk and shared memory, since what can be mapped
-is mapped when it is loaded.
+Contracts: a kind writes into the folder it is given, or only into its facts (small values), or refers to what the user
+keeps elsewhere; nothing it writes names that folder, which may be moved before it is loaded. Equal values give equal
+files and facts, since results are found again by their checksum. The same kind serves disk and shared memory: what can
+be mapped is mapped when it is loaded, and may be loaded by several processes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 
 class ArtefactKind(ABC):
-    """One family of values. Stateless."""
-
-    name: ClassVar[str]
+    """One family of values. Stateless, and made without arguments."""
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:
-        """Whether `value` is of this kind; must not import anything heavy to find out."""
+        """Whether `value` is of this kind; imports nothing heavy to find out."""
 
     @abstractmethod
     def save(self, value: Any, folder: Path) -> dict[str, Any]:
-        """Write `value` into `folder` (create it, or leave it out), and give facts that `load` needs, as JSON.
+        """Write `value` into `folder`, which is created if it is needed; gives the facts that `load` needs, as JSON.
 
-        The fact `external` names a path outside that is the value itself.
+        The fact `external` names a path elsewhere that is the value itself.
         """
 
     def save_briefly(self, value: Any, folder: Path) -> dict[str, Any]:
-        """The same for a folder in memory that ends with the run: a kind may leave out what only lasting needs."""
+        """The same for a folder in memory that is removed with the run: what only serves durability may be left out."""
         return self.save(value, folder)
 
     @abstractmethod
@@ -37,10 +36,10 @@ class ArtefactKind(ABC):
         """The value again, mapped rather than read where that is possible."""
 
     def path(self, folder: Path, facts: dict[str, Any]) -> Path:
-        """The file or folder that a command would be given."""
+        """The file or folder that is given to a command that takes the value."""
         return folder
 
 
 def is_instance(value: Any, module: str, *names: str) -> bool:
-    """Whether `value` is of one of the classes `names` of a package that need not be loaded."""
+    """Whether `value` is of one of the classes `names` of the package `module`, which need not be imported."""
     return any(kind.__name__ in names and kind.__module__.partition(".")[0] == module for kind in type(value).__mro__)

@@ -1,4 +1,4 @@
-"""Checkpoints of training: a folder that stays where the training put it, and is a Checkpoint again later."""
+"""Checkpoints of training: a folder that stays where training wrote it, and is loaded as a Checkpoint again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from trek.flow.artefacts.paths import PathKind
 class CheckpointKind(ArtefactKind):
     """A `trek.Checkpoint`, kept as its folder."""
 
-    name = "checkpoint"
-
     def accepts(self, value: Any) -> bool:
         """Whether it is Trek's Checkpoint."""
         return is_instance(value, "trek", "Checkpoint")
 
     def save(self, value: Any, folder: Path) -> dict[str, Any]:
-        """Take its folder over, or point at it."""
+        """Move its folder into the store, or refer to it."""
         return PathKind().save(Path(value.path), folder)
 
     def load(self, folder: Path, facts: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Lists of artefacts: what the parts of a map gave, as one value. Never on disk as a whole; each part is, by itself."""
+"""Lists of artefacts: the results of the parts of a map, as one value. Only the parts are stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from trek.flow.artefacts.base import ArtefactKind
 
 
 class ListKind(ArtefactKind):
-    """A list whose items are stored each for itself; the fact `parts` holds their records."""
-
-    name = "list"
+    """A list whose items are stored separately; the fact `parts` holds their records."""
 
     def accepts(self, value: Any) -> bool:
-        """No value by itself: only the runner puts parts together."""
+        """No value: only the runner makes such lists."""
         return False
 
     def save(self, value: Any, folder: Path) -> dict[str, Any]:
@@ -28,4 +26,4 @@ class ListKind(ArtefactKind):
 
     def path(self, folder: Path, facts: dict[str, Any]) -> Path:
         """There is none."""
-        raise InputError("the results of a map have no path together. Give the map itself to a step.")
+        raise InputError("the results of a map have no common path. Pass the map itself to a step.")

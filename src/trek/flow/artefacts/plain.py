@@ -17,10 +17,8 @@ _TUPLE, _DICT = "__tuple__", "__dict__"
 class PlainKind(ArtefactKind):
     """JSON, in the records when it is small."""
 
-    name = "json"
-
     def accepts(self, value: Any) -> bool:
-        """Whether `value` holds plain data through and through."""
+        """Whether `value` holds nothing but plain data."""
         if type(value) in (type(None), bool, int, float, str):
             return True
         if type(value) in (list, tuple):

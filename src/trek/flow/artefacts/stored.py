@@ -8,33 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import InputError
-from trek.flow.artefacts.arrays import ArrayKind, TensorKind
 from trek.flow.artefacts.base import ArtefactKind
-from trek.flow.artefacts.checkpoints import CheckpointKind
-from trek.flow.artefacts.lists import ListKind
-from trek.flow.artefacts.paths import PathKind
-from trek.flow.artefacts.plain import PlainKind
-from trek.flow.artefacts.tables import ArrowKind, TableKind
 from trek.flow.contents import FileFacts, digest_text, find_change, take_inventory
+from trek.registry import Registry
 
-_KINDS: dict[str, ArtefactKind] = {
-    kind.name: kind
-    for kind in (
-        PlainKind(),
-        PathKind(),
-        ArrayKind(),
-        TensorKind(),
-        ArrowKind(),
-        TableKind(),
-        CheckpointKind(),
-        ListKind(),
-    )
-}
+_ARTEFACTS = "trek.flow.artefacts"
+
+KINDS: Registry[type[ArtefactKind]] = Registry(
+    "artefacts",
+    {
+        "json": f"{_ARTEFACTS}.plain:PlainKind",
+        "path": f"{_ARTEFACTS}.paths:PathKind",
+        "array": f"{_ARTEFACTS}.arrays:ArrayKind",
+        "tensor": f"{_ARTEFACTS}.arrays:TensorKind",
+        "arrow": f"{_ARTEFACTS}.tables:ArrowKind",
+        "table": f"{_ARTEFACTS}.tables:TableKind",
+        "checkpoint": f"{_ARTEFACTS}.checkpoints:CheckpointKind",
+        "list": f"{_ARTEFACTS}.lists:ListKind",
+    },
+    word="artefact kind",
+    base=f"{_ARTEFACTS}.base:ArtefactKind",
+)
+"""Asked in this order, which of them accepts a value; those of other packages last."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One artefact: its kind, facts and contents. `folder` is None when its facts hold it or it lies elsewhere."""
+    """One artefact: its kind, facts and contents. `folder` is None when its facts hold it or it is elsewhere."""
 
     kind: str
     facts: dict[str, Any]
@@ -59,7 +59,7 @@ class Stored:
 
     @property
     def root(self) -> Path | None:
-        """Where its files lie."""
+        """Where its files are."""
         if "external" in self.facts:
             return Path(self.facts["external"])
         return Path(self.folder) if self.folder else None
@@ -81,34 +81,31 @@ class Stored:
         return find_change(self.root, self.files) if self.root else None
 
 
-def register_kind(kind: ArtefactKind) -> None:
-    """Make a further kind of values known; it is asked before those that are built in."""
-    global _KINDS
-    _KINDS = {kind.name: kind, **{name: one for name, one in _KINDS.items() if name != kind.name}}
-
-
 def kind_of(name: str) -> ArtefactKind:
     """The kind called `name`."""
-    if name not in _KINDS:
-        raise InputError(f"artefact kind {name!r} is not known here. Register it before the flow runs.")
-    return _KINDS[name]
+    return KINDS.load(name)()
 
 
 def store_value(value: Any, folder: Path, *, digest: str | None = None) -> Stored:
-    """Write `value` into `folder` as its kind does, and take down what is there.
+    """Write `value` into `folder` as its kind does, and record what is there.
 
-    A `digest` names what lasts for one run only: it is written without care for a crash, and not read again for its
-    checksum.
+    A `digest` identifies what is kept for one run only: it need not survive a crash, and is not read for a checksum.
     """
-    for kind in _KINDS.values():
+    name, kind = _find_kind(value)
+    if digest is None:
+        return _record(name, kind.save(value, folder), folder)
+    facts = kind.save_briefly(value, folder)
+    brief = Stored(name, facts, digest_text(digest), str(folder), ())
+    return brief if folder.exists() else _record(name, facts, folder)
+
+
+def _find_kind(value: Any) -> tuple[str, ArtefactKind]:
+    for name in KINDS.in_order():
+        kind = kind_of(name)
         if kind.accepts(value):
-            if digest is None:
-                return _take_down(kind, kind.save(value, folder), folder)
-            facts = kind.save_briefly(value, folder)
-            brief = Stored(kind.name, facts, digest_text(digest), str(folder), ())
-            return brief if folder.exists() else _take_down(kind, facts, folder)
+            return name, kind
     raise InputError(
-        f"a step cannot hand on a {type(value).__module__}.{type(value).__qualname__}. Return plain data, a Path, an "
+        f"a step cannot return a {type(value).__module__}.{type(value).__qualname__}. Return plain data, a Path, an "
         "array, a tensor, a Table or a Checkpoint; of a model, its state_dict()."
     )
 
@@ -116,14 +113,14 @@ def store_value(value: Any, folder: Path, *, digest: str | None = None) -> Store
 def join_parts(parts: Sequence[Stored]) -> Stored:
     """Several artefacts as one that is the list of their values. For the time of a run: records hold the parts."""
     digest = digest_text(repr([part.digest for part in parts]))
-    return Stored(ListKind.name, {"parts": list(parts)}, digest, None, ())
+    return Stored("list", {"parts": list(parts)}, digest, None, ())
 
 
-def _take_down(kind: ArtefactKind, facts: dict[str, Any], folder: Path) -> Stored:
+def _record(name: str, facts: dict[str, Any], folder: Path) -> Stored:
     root = Path(facts["external"]) if "external" in facts else folder if folder.exists() else None
     if root is None:
-        return Stored(kind.name, facts, digest_text(f"{kind.name}:{facts}"), None, ())
+        return Stored(name, facts, digest_text(f"{name}:{facts}"), None, ())
     files = take_inventory(root)
     names = {key: value for key, value in facts.items() if key != "external"}
-    digest = digest_text(f"{kind.name}:{sorted(names.items())}:{[(file.name, file.sha256) for file in files]}")
-    return Stored(kind.name, facts, digest, None if "external" in facts else str(folder), tuple(files))
+    digest = digest_text(f"{name}:{sorted(names.items())}:{[(file.name, file.sha256) for file in files]}")
+    return Stored(name, facts, digest, None if "external" in facts else str(folder), tuple(files))

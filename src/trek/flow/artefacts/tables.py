@@ -11,8 +11,6 @@ from trek.flow.artefacts.base import ArtefactKind, is_instance
 class TableKind(ArtefactKind):
     """A `trek.data.Table`, computed into shards of Arrow data."""
 
-    name = "table"
-
     def accepts(self, value: Any) -> bool:
         """Whether it is Trek's Table."""
         return is_instance(value, "trek", "Table")
@@ -40,8 +38,6 @@ class TableKind(ArtefactKind):
 
 class ArrowKind(ArtefactKind):
     """A `pyarrow.Table` in one Arrow file."""
-
-    name = "arrow"
 
     def accepts(self, value: Any) -> bool:
         """Whether it is Arrow's Table."""

@@ -14,7 +14,7 @@ from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint import Checkpoint, RunState, find_latest, open_checkpoint
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.checkpointing.storage import open_storage
+from trek.train.checkpointing.stores import open_storage
 from trek.train.metrics.journal import Journal
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.errors import CheckpointError, InputError, TrekError
-from trek.train.checkpointing.storage import MANIFEST, Storage, open_storage
+from trek.train.checkpointing.stores import MANIFEST, Storage, open_storage
 from trek.train.checkpointing.tree import decode
+from trek.world.urls import is_remote, local_path
 
 if TYPE_CHECKING:
     import torch
@@ -119,8 +120,8 @@ class Checkpoint:
 def open_checkpoint(place: Path | str) -> Checkpoint:
     """The checkpoint in a folder, or at a URL of a store that fsspec reaches."""
     parent, _, name = str(place).rstrip("/").rpartition("/")
-    if "://" not in parent or parent.startswith("file://"):
-        return Checkpoint(str(place).removeprefix("file://"))
+    if not is_remote(parent):
+        return Checkpoint(local_path(place))
     try:
         return Checkpoint(open_storage(parent).fetch(name))
     except FileNotFoundError:
@@ -129,7 +130,7 @@ def open_checkpoint(place: Path | str) -> Checkpoint:
         raise
     except Exception as error:  # every store has errors of its own kind
         raise CheckpointError(
-            f"{place} cannot be fetched: {str(error).rstrip('.')}. Check the address and the account for its store."
+            f"{place} cannot be fetched: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
         ) from error
 
 

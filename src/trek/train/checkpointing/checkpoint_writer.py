@@ -24,9 +24,10 @@ from trek._version import __version__
 from trek.errors import CheckpointError
 from trek.train.checkpointing.checkpoint import FORMAT, Checkpoint, RunState, checksum, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, Kept, ranked
-from trek.train.checkpointing.storage import MANIFEST, Storage, storage_error
+from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.checkpointing.tree import encode
 from trek.train.loggers.base import CheckpointRow
+from trek.world.disk import storage_error
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +115,9 @@ class CheckpointWriter:
                 num_bytes = snapshot.write(workspace)
                 path = self._storage.publish(workspace, name)
             finally:
-                shutil.rmtree(workspace, ignore_errors=True)  # published, it is there no more
+                shutil.rmtree(workspace, ignore_errors=True)  # after publishing it may be gone
         except OSError as error:
-            raise storage_error(error, self._storage.address) from error
+            raise storage_error(error, self._storage.address, remedy=REMEDY) from error
         self._remember(name, snapshot.uuid, snapshot.batches, snapshot.score)
         return CheckpointRow(
             uuid=snapshot.uuid,

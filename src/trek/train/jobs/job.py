@@ -10,13 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from trek.engines import OutputLine, open_engine
 from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import to_error
+from trek.engines.pickling import pickled_by_value
 from trek.errors import ConfigError, RankFailed
 from trek.train.jobs.hang_report import ASKED, ask_where
 from trek.train.jobs.rank_outcome import find_cause, read_outcomes
@@ -79,26 +79,11 @@ def _write_payload(function: Callable[[World], Any], folder: Path, *, origin: An
     import cloudpickle
 
     folder.mkdir(parents=True, exist_ok=True)
-    module = sys.modules.get(getattr(origin, "__module__", ""))
-    by_value = module is not None and not _is_importable(module.__name__)
-    if by_value:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        with os.fdopen(os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            # The path goes first: what follows may need it to be loaded at all.
-            cloudpickle.dump((sys.path, sys.argv), file)
-            cloudpickle.dump((function, origin), file)
-    finally:
-        if by_value:
-            cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_importable(name: str) -> bool:
-    """Whether a process with this one's path could import `name`, as far as the path tells."""
-    try:
-        return name == "__main__" or PathFinder.find_spec(name.partition(".")[0]) is not None
-    except (ImportError, ValueError):
-        return False
+    descriptor = os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file, pickled_by_value(origin):
+        # The path goes first: what follows may need it to be loaded at all.
+        cloudpickle.dump((sys.path, sys.argv), file)
+        cloudpickle.dump((function, origin), file)
 
 
 def _watch(gang: Gang, stop: StopRequest) -> Exit | None:

@@ -1,8 +1,9 @@
-"""Logger: where metrics, progress and checkpoints of a run are told. One file per destination beside this one.
+"""Logger: where metrics, progress and checkpoints of a run are recorded. One file per destination beside this one.
 
-Contracts: only the leader's loggers are called, always from the training thread, and a call returns at once: a logger
-with slow work to do queues it and does it on a thread of its own. Values arrive as Python floats, already reduced over
-ranks and by sample, so no logger costs a device sync.
+Contracts: only the leader's loggers are called, always from the training thread: `start`, then any other methods in any
+order, then `close`, which may come without `start` and more than once. A call returns at once: a logger with slow work
+to do queues it for a thread of its own, which `close` ends. Values arrive as Python floats, already reduced over ranks
+and by sample, so no logger costs a device sync. A resumed run starts a new logger in the same folder.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,18 @@ class CheckpointRow:
     time_s: float
 
 
-class Logger(ABC):  # noqa: B024 - a logger overrides only what it cares for
-    """A destination of reports. Every method does nothing unless overridden."""
+class Logger(ABC):  # noqa: B024 - a logger overrides only what it needs
+    """A destination of reports. Every method but `open` does nothing unless overridden."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Logger:
+        """The logger of a run whose files are in `folder`: how one is made by name.
+
+        A logger with settings of its own overrides this and takes them as keywords.
+        """
+        make: Any = cls
+        logger: Logger = make(folder)
+        return logger
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:  # noqa: B027
         """The run begins."""

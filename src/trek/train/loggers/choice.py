@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trek.errors import ConfigError
 from trek.train.loggers.base import Logger
-from trek.train.loggers.registry import LOGGERS, open_logger
+from trek.train.loggers.logger_registry import LOGGERS, open_logger
 
 
 def split_loggers(chosen: Sequence[Logger | str]) -> tuple[tuple[str, ...], list[Logger]]:

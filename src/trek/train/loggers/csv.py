@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from trek.train.loggers.base import Logger, MetricRow
 
 
 class CSVLogger(Logger):
-    """Writes `<group>.csv` into a folder; a resumed run goes on in it. A metric that appears later widens the file."""
+    """Writes `<group>.csv` into a folder; a resumed run continues it. A metric that appears later adds a column.
+
+    Characters of a group that a file name cannot hold are written as %xx.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,7 +26,7 @@ class CSVLogger(Logger):
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def log_metrics(self, row: MetricRow) -> None:
-        """Append, or write the file anew where its columns changed."""
+        """Append a line; rewrite the file if its columns changed."""
         flat = {"batches": row.batches, "epoch": row.epoch, **row.metrics}
         if row.group not in self._rows:
             self._rows[row.group] = self._read(row.group, before=row.batches)
@@ -38,15 +42,18 @@ class CSVLogger(Logger):
             self._write(row.group, rows[-1:], mode="a")
 
     def _read(self, group: str, *, before: int) -> list[dict[str, object]]:
-        """What an earlier part of the run wrote, up to where this part goes on."""
-        path = self._folder / f"{group}.csv"
+        """What an earlier part of the run wrote, up to where this part continues."""
+        path = self._path(group)
         if not path.exists():
             return []
         with path.open(newline="") as file:
             return [dict(one) for one in csv.DictReader(file) if int(one["batches"]) < before]
 
+    def _path(self, group: str) -> Path:
+        return self._folder / f"{quote(group, safe=' ')}.csv"
+
     def _write(self, group: str, rows: list[dict[str, object]], *, mode: str) -> None:
-        with (self._folder / f"{group}.csv").open(mode, newline="") as file:
+        with self._path(group).open(mode, newline="") as file:
             writer = csv.DictWriter(file, list(self._rows[group][0]))
             if mode == "w":
                 writer.writeheader()

@@ -1,4 +1,4 @@
-"""A file with one JSON object per report: the record every run keeps beside its checkpoints."""
+"""A file with one JSON object per report: the record that every run keeps beside its checkpoints."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ class JSONLLogger(Logger):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
+
+    @classmethod
+    def open(cls, folder: Path) -> JSONLLogger:
+        """The file `metrics.jsonl` in `folder`."""
+        return cls(folder / "metrics.jsonl")
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
         """Open the file."""

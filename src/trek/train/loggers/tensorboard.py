@@ -17,7 +17,10 @@ class TensorBoardLogger(Logger):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise InputError("writing TensorBoard files needs tensorboard: pip install 'trek[tensorboard]'.") from error
+            raise InputError(
+                "logger 'tensorboard' needs the package tensorboard, which is not installed. "
+                "Run `pip install 'trek[tensorboard]'`."
+            ) from error
         self._folder = folder
         self._make: Any = SummaryWriter
         self._writer: Any = None

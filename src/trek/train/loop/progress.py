@@ -1,4 +1,4 @@
-"""The progress bar of the leader, and its silent twin for everybody else."""
+"""The progress bar of the leader, and its silent twin for the other ranks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,9 @@ class Bar(Protocol):
     def update(self, n: float = 1) -> Any:
         """`n` more are done."""
 
-    def set_postfix_str(self, s: str, refresh: bool = True) -> Any:
-        """Show `s` behind the bar."""
-
 
 class _NoBar(AbstractContextManager["_NoBar"]):
     def update(self, n: float = 1) -> None:
-        pass
-
-    def set_postfix_str(self, s: str, refresh: bool = True) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

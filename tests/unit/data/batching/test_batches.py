@@ -231,9 +231,9 @@ def test_a_state_of_other_data_is_refused() -> None:
         table(20).batches(4).load_state_dict({"seed": 0, "epoch": 0, "row": 0, "num_rows": 21})
     with pytest.raises(InputError, match="taken with shuffle=True"):
         table(20).batches(4).load_state_dict(table(20).batches(4, shuffle=True).state_dict())
-    with pytest.raises(InputError, match="it lacks epoch, num_rows, row"):
+    with pytest.raises(InputError, match="epoch, num_rows, row missing"):
         table(20).batches(4).load_state_dict({"seed": 0})
-    with pytest.raises(InputError, match="begins no batch of 4"):
+    with pytest.raises(InputError, match="not the start of a batch of 4"):
         table(20).batches(4).load_state_dict({"seed": 0, "epoch": 0, "row": 6, "num_rows": 20})
 
 

@@ -89,7 +89,7 @@ def test_a_run_that_failed_goes_on_with_the_partitions_that_are_missing(table: T
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda x, row: x[:2], "gave 2 values of 'prediction' for 33 rows"),
+        (lambda x, row: x[:2], "returned 2 values of 'prediction' for 33 rows"),
         (3, "needs a model, a function or a checkpoint, got int 3"),
     ],
 )

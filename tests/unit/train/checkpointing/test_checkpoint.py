@@ -25,7 +25,9 @@ from trek.train.callbacks.callback import Callback
 from trek.train.checkpointing.checkpoint import RunState, checksum, find_latest
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy, Kept
-from trek.train.checkpointing.storage import MANIFEST, FolderStorage, RemoteStorage, open_storage
+from trek.train.checkpointing.stores import MANIFEST, open_storage
+from trek.train.checkpointing.stores.folder import FolderStorage
+from trek.train.checkpointing.stores.remote import RemoteStorage
 from trek.train.loggers.base import CheckpointRow
 from trek.train.result import Result
 
@@ -225,7 +227,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_trained(t
             trained.append(batch_idx)
             return super().train_batch(batch, model, batch_idx)
 
-    with pytest.raises(StorageError, match=r"cannot be written to .*file/inner: Not a directory\. Choose a folder"):
+    with pytest.raises(
+        StorageError, match=r"cannot write to .*file/inner: Not a directory\. Free some space there, or keep"
+    ):
         trek.fit(
             Watched, hparams=HPARAMS, max_length=trek.batches(1), checkpoint_dir=tmp_path / "file" / "inner",
             show_progress=False,
@@ -256,7 +260,7 @@ def test_a_disk_that_refuses_in_the_middle_of_a_file_is_an_error_of_the_next_cal
     writer.wait()
     with files_no_larger_than(10_000):
         save(writer, 2, numbers=100_000)
-        with pytest.raises(StorageError, match=f"cannot be written to {tmp_path}: File too large"):
+        with pytest.raises(StorageError, match=f"cannot write to {tmp_path}: File too large"):
             save(writer, 3)
     writer.close()
     found = find_latest(storage)
@@ -279,7 +283,7 @@ def test_a_full_disk_says_so_and_earlier_checkpoints_stay(tmp_path: Path) -> Non
     writer = CheckpointWriter(FullStorage(tmp_path), policy=KeepPolicy())
     save(writer, 1)
     save(writer, 2)
-    with pytest.raises(StorageError, match=f"the disk that holds {tmp_path} is full"):
+    with pytest.raises(StorageError, match=f"no space left in {tmp_path}"):
         writer.close()
     found = find_latest(FolderStorage(tmp_path))
     assert found is not None
@@ -384,9 +388,9 @@ def refuse(url: str) -> tuple[Any, str]:
 
 def test_a_store_that_refuses_is_named_with_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
-    with pytest.raises(StorageError, match=r"written to s3://bucket: .*credentials\. Check the address"):
+    with pytest.raises(StorageError, match=r"cannot write to s3://bucket: .*credentials\. Check the URL"):
         open_storage("s3://bucket").prepare()
-    with pytest.raises(CheckpointError, match=r"s3://bucket/one cannot be fetched: .*credentials\. Check the address"):
+    with pytest.raises(CheckpointError, match=r"s3://bucket/one cannot be fetched: .*credentials\. Check the URL"):
         trek.Checkpoint("s3://bucket/one")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trek.errors import ConfigError
 from trek.registry import Registry
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
         "fsdp": "trek.strategies.fsdp:FSDP",
     },
     word="strategy",
+    base="trek.strategies.base:Strategy",
 )
 
 
@@ -32,10 +32,5 @@ def open_strategy(name: str, world: World, **options: Any) -> Strategy:
     """The Strategy called `name`, for `world`; refuses a world and options that it cannot work with."""
     kind = STRATEGIES.load(name)
     kind.check_workers(world.size)
-    known = [option for option in inspect.signature(kind).parameters if option != "world"]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(
-            f"strategy {name!r} has no option {', '.join(unknown)}. Its options: {', '.join(known) or 'none'}."
-        )
+    STRATEGIES.check_settings(name, options, taken_by=partial(kind, world))
     return kind(world, **options)

@@ -1,0 +1,64 @@
+"""Pickling for processes that this program starts itself: code that they could not import travels by value.
+
+Nothing is unpickled here, and nothing that comes from outside is ever pickled code.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any
+
+_registering = threading.Lock()
+"""cloudpickle's list of modules belongs to the process: one block at a time may change it."""
+
+
+_never_imported: weakref.WeakSet[ModuleType] = weakref.WeakSet()
+
+
+def never_import_elsewhere(module: ModuleType) -> None:
+    """Let the code of `module` travel by value, though it may be importable: importing it would do more than define."""
+    _never_imported.add(module)
+
+
+@contextmanager
+def pickled_by_value(*origins: Any) -> Iterator[None]:
+    """A block in which cloudpickle takes along the code of functions and classes of the modules of `origins`.
+
+    Only of modules that another process would not find by name, such as a notebook's or a file's beside the path, and
+    of all those given to `never_import_elsewhere`.
+    """
+    import cloudpickle
+
+    found = {sys.modules.get(getattr(origin, "__module__", None) or "") for origin in origins}
+    with _registering:
+        known = cloudpickle.list_registry_pickle_by_value()
+        loose = {one for one in found if one is not None and not is_importable(one)}
+        modules = [one for one in loose | set(_never_imported) if one.__name__ not in known]
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def is_importable(module: ModuleType) -> bool:
+    """Whether a new process with this one's `sys.path` would find this very module under its name."""
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__":
+        return True  # built in; or handled by cloudpickle itself
+    folders: list[str] | None = None
+    spec = None
+    for part in module.__name__.split("."):
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None:
+            return False
+        folders = list(spec.submodule_search_locations or [])
+    return spec is not None and spec.origin == file

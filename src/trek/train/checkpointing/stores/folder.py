@@ -1,0 +1,74 @@
+"""Checkpoints in a folder of this machine or of a shared file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from trek.train.checkpointing.stores.base import MANIFEST, REMEDY, Storage
+from trek.world.disk import storage_error
+from trek.world.urls import local_path
+
+
+class FolderStorage(Storage):
+    """A folder of this machine, or a shared file system."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = str(folder)
+
+    @classmethod
+    def open(cls, address: str) -> FolderStorage:
+        """A path, or a `file://` URL."""
+        return cls(local_path(address))
+
+    def prepare(self) -> None:
+        """Create the folder and write a byte into it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as probe:
+                probe.write(b"x")
+        except OSError as error:
+            raise storage_error(error, self.folder, remedy=REMEDY) from error
+
+    def workspace(self) -> Path:
+        """A hidden sibling, so that publishing is a rename within one file system."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
+
+    def publish(self, workspace: Path, name: str) -> str:
+        """Sync every file and the folder, then rename."""
+        for path in workspace.iterdir():
+            _sync(path)
+        _sync(workspace)
+        target = self.folder / name
+        workspace.replace(target)
+        _sync(self.folder)
+        return str(target)
+
+    def names(self) -> list[str]:
+        """Folders with a manifest."""
+        return sorted(path.parent.name for path in self.folder.glob(f"[!.]*/{MANIFEST}"))
+
+    def fetch(self, name: str, *, only: str | None = None) -> Path:
+        """The folder itself."""
+        return self.folder / name
+
+    def delete(self, name: str) -> None:
+        """Take the name away first, so that a half-deleted checkpoint is never seen."""
+        doomed = self.folder / f".deleting-{name}"
+        try:
+            (self.folder / name).replace(doomed)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,27 @@
+"""Stores by the scheme of their URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trek.registry import Registry
+from trek.train.checkpointing.stores.base import Storage
+from trek.world.urls import scheme_of
+
+STORES: Registry[type[Storage]] = Registry(
+    "stores",
+    {"file": "trek.train.checkpointing.stores.folder:FolderStorage"},
+    word="checkpoint store",
+    base="trek.train.checkpointing.stores.base:Storage",
+)
+"""A plug-in's name is the scheme of the URLs that it opens."""
+
+
+def open_storage(place: Path | str) -> Storage:
+    """The Storage for a folder or a URL: the one registered for its scheme, fsspec for every other scheme."""
+    scheme = scheme_of(str(place))
+    if scheme in STORES:
+        return STORES.load(scheme).open(str(place))
+    from trek.train.checkpointing.stores.remote import RemoteStorage
+
+    return RemoteStorage.open(str(place))

@@ -1,0 +1,30 @@
+"""What a disk or folder refuses, as one StorageError with the place and a remedy."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trek.errors import StorageError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT}
+
+
+def storage_error(error: OSError, place: object, *, remedy: str) -> StorageError:
+    """`error`, raised while writing to `place`, for a person to read."""
+    if error.errno in _FULL:
+        return StorageError(f"no space left in {place}. {remedy}")
+    return StorageError(f"cannot write to {place}: {error.strerror or error}. {remedy}")
+
+
+@contextmanager
+def storage_errors(place: object, *, remedy: str) -> Iterator[None]:
+    """Turn a full disk, or a folder that cannot be written, into a StorageError; other errors pass as they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL | _REFUSED:
+            raise
+        raise storage_error(error, place, remedy=remedy) from error
