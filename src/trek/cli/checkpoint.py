@@ -13,7 +13,7 @@ from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.models import Checkpoint
+    from trek.client.models import CheckpointRecord
 
 
 @click.group()
@@ -75,7 +75,7 @@ def delete(obj: dict[str, Any], uuid: str, *, yes: bool) -> None:
     click.echo(f"Deleted checkpoint {found.uuid}.")
 
 
-def _row(one: Checkpoint) -> dict[str, Any]:
+def _row(one: CheckpointRecord) -> dict[str, Any]:
     return {
         "uuid": one.uuid,
         "experiment": one.experiment_id,

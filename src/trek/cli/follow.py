@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from trek.client.client import Client
-    from trek.client.models import ExperimentDetails, LogLine, Trial
+    from trek.client.models import ExperimentDetails, LogLine, TrialRecord
 
 POLL_S = 0.25
 
@@ -132,7 +132,7 @@ class _Screen:
                 shown = "  ".join(f"{name} {render.number(value)}" for name, value in trial.latest_metrics.items())
                 self.print(f"trial {trial.id}: {trial.batches} batches, {render.percent(trial.progress)}: {shown}")
 
-    def _tell_restart(self, trial: Trial) -> None:
+    def _tell_restart(self, trial: TrialRecord) -> None:
         """Why nothing happens after an error; a terminal's view says it all the time."""
         if trial.restarts and trial.waiting and self._noted.get(trial.id) != trial.waiting:
             self._noted[trial.id] = trial.waiting

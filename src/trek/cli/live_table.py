@@ -12,7 +12,7 @@ from trek.client.models import ENDED
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from trek.client.models import ExperimentDetails, Trial
+    from trek.client.models import ExperimentDetails, TrialRecord
 
 MAX_ROWS = 12
 _ORDER = ("running", "queued", "paused", "completed", "errored", "killed")
@@ -52,11 +52,11 @@ def time_left(details: ExperimentDetails, *, now_s: float) -> float | None:
     return max(now_s - details.started_s, 0.0) * (1 - details.progress) / details.progress
 
 
-def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[Trial]:
+def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[TrialRecord]:
     """The best trial and those that run, then the others by how good they are."""
     sign = 1 if details.smaller_is_better else -1
 
-    def rank(trial: Trial) -> tuple[Any, ...]:
+    def rank(trial: TrialRecord) -> tuple[Any, ...]:
         value = trial.best_metric
         is_first = trial.id == details.best_trial or trial.state == "running"
         return (not is_first, value is None, sign * (value or 0.0), _ORDER.index(trial.state), trial.id)
@@ -80,7 +80,7 @@ def _table(details: ExperimentDetails, *, rungs: Sequence[int], max_rows: int) -
     return table
 
 
-def _cells(details: ExperimentDetails, trial: Trial, rungs: Sequence[int]) -> list[str]:
+def _cells(details: ExperimentDetails, trial: TrialRecord, rungs: Sequence[int]) -> list[str]:
     from rich.markup import escape
 
     unit, target = next(iter(trial.length.items()))

@@ -13,7 +13,7 @@ from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.models import MetricPoint, Trial
+    from trek.client.models import MetricPoint, TrialRecord
 
 
 @click.group()
@@ -135,7 +135,7 @@ def logs(
         )
 
 
-def _row(one: Trial) -> dict[str, Any]:
+def _row(one: TrialRecord) -> dict[str, Any]:
     return {
         "id": one.id,
         "state": one.state,

@@ -99,9 +99,9 @@ class Client(FlowCalls):
         body = models.ForkExperiment(changes=changes or {}, is_continued=is_continued)
         return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/fork", body=body)
 
-    def experiments(self, *, page: int = 1000) -> list[models.Experiment]:
+    def experiments(self, *, page: int = 1000) -> list[models.ExperimentRecord]:
         """All experiments, the newest first; `page` of them are asked for at a time."""
-        return self._pages(models.Experiment, "/experiments", page=page)
+        return self._pages(models.ExperimentRecord, "/experiments", page=page)
 
     def experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """One experiment with its trials."""
@@ -137,22 +137,22 @@ class Client(FlowCalls):
 
     # trials
 
-    def trials(self, experiment_id: int, *, limit: int | None = None) -> list[models.Trial]:
+    def trials(self, experiment_id: int, *, limit: int | None = None) -> list[models.TrialRecord]:
         """The trials of an experiment in the order they were made."""
-        return self._pages(models.Trial, f"/experiments/{experiment_id}/trials", limit=limit)
+        return self._pages(models.TrialRecord, f"/experiments/{experiment_id}/trials", limit=limit)
 
-    def trial(self, trial_id: int) -> models.Trial:
+    def trial(self, trial_id: int) -> models.TrialRecord:
         """One trial."""
-        return self._one(models.Trial, "GET", f"/trials/{trial_id}")
+        return self._one(models.TrialRecord, "GET", f"/trials/{trial_id}")
 
-    def kill_trial(self, trial_id: int) -> models.Trial:
+    def kill_trial(self, trial_id: int) -> models.TrialRecord:
         """End one trial."""
-        return self._one(models.Trial, "POST", f"/trials/{trial_id}/kill")
+        return self._one(models.TrialRecord, "POST", f"/trials/{trial_id}/kill")
 
-    def scale_trial(self, trial_id: int, *, slots: int) -> models.Trial:
+    def scale_trial(self, trial_id: int, *, slots: int) -> models.TrialRecord:
         """Let a trial go on with another number of slots: one that runs saves first, and goes on from there."""
         body = _checked(models.ScaleTrial, slots=slots)
-        return self._one(models.Trial, "POST", f"/trials/{trial_id}/scale", body=body)
+        return self._one(models.TrialRecord, "POST", f"/trials/{trial_id}/scale", body=body)
 
     def trial_metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None
@@ -178,18 +178,22 @@ class Client(FlowCalls):
 
     def checkpoints(
         self, *, experiment_id: int | None = None, trial_id: int | None = None, limit: int | None = None
-    ) -> list[models.Checkpoint]:
+    ) -> list[models.CheckpointRecord]:
         """Checkpoints that are still there, the newest first."""
         query = {"experiment_id": experiment_id, "trial_id": trial_id}
-        return self._pages(models.Checkpoint, "/checkpoints", query=query, limit=limit)
+        return self._pages(models.CheckpointRecord, "/checkpoints", query=query, limit=limit)
 
-    def checkpoint(self, uuid: str) -> models.Checkpoint:
+    def checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """One checkpoint, by its uuid or the beginning of it."""
-        return self._one(models.Checkpoint, "GET", f"/checkpoints/{uuid}")
+        return self._one(models.CheckpointRecord, "GET", f"/checkpoints/{uuid}")
 
-    def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
+    def best_checkpoint(self, experiment_id: int) -> models.BestCheckpoint:
+        """The best checkpoint of an experiment, over all its trials, and why it is the best."""
+        return self._one(models.BestCheckpoint, "GET", f"/experiments/{experiment_id}/best-checkpoint")
+
+    def delete_checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """Delete a checkpoint's files."""
-        return self._one(models.Checkpoint, "DELETE", f"/checkpoints/{uuid}")
+        return self._one(models.CheckpointRecord, "DELETE", f"/checkpoints/{uuid}")
 
     def download_checkpoint(self, uuid: str, target: Path) -> None:
         """Fetch a checkpoint's files into the folder `target`, which must not exist yet."""

@@ -31,5 +31,5 @@ def master_url(text: str) -> str:
     url = text if "://" in text else f"http://{text}"
     scheme, _, rest = url.partition("://")
     if scheme not in ("http", "https") or not rest.partition("/")[0]:
-        raise InputError(f"the master {text!r} is no address. Use one like http://host:8080.")
+        raise InputError(f"the master {text!r} is not a valid address. Use one such as http://host:8080.")
     return url.rstrip("/")

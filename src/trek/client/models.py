@@ -22,7 +22,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Experiment(Model):
+class ExperimentRecord(Model):
     """One experiment, as lists show it."""
 
     id: int
@@ -50,7 +50,7 @@ class Experiment(Model):
     ended_s: float | None = None
 
 
-class Trial(Model):
+class TrialRecord(Model):
     """One trial."""
 
     id: int
@@ -79,14 +79,14 @@ class Trial(Model):
     ended_s: float | None = None
 
 
-class ExperimentDetails(Experiment):
+class ExperimentDetails(ExperimentRecord):
     """One experiment, with all that belongs to it."""
 
     config: dict[str, Any]
     archive: str
     """sha256 of the model folder's archive."""
     provenance: dict[str, Any] = {}
-    trials: list[Trial] = []
+    trials: list[TrialRecord] = []
     warnings: list[str] = []
 
 
@@ -113,12 +113,23 @@ class CheckpointReport(Model):
     time_s: float
 
 
-class Checkpoint(CheckpointReport):
+class CheckpointRecord(CheckpointReport):
     """A checkpoint, as lists show it."""
 
     trial_id: int
     experiment_id: int
     is_deleted: bool = False
+
+
+BestReason = Literal["best_metric", "newest_of_best_trial", "newest"]
+"""Why a checkpoint is an experiment's best: the best value of the searcher's metric; where no stored checkpoint has a
+finite one, the newest of the best trial; where that one has none, the newest of all trials."""
+
+
+class BestCheckpoint(CheckpointRecord):
+    """The best checkpoint of an experiment, and why it is."""
+
+    reason: BestReason
 
 
 class LogLine(Model):
@@ -172,8 +183,6 @@ class CreateExperiment(Model):
 
     config: dict[str, Any]
     archive: str
-    parent: int | None = None
-    """The experiment it was forked or continued from."""
     provenance: dict[str, Any] = {}
     """What was there when it was created: versions, machine, commit."""
 
@@ -183,7 +192,7 @@ class ForkExperiment(Model):
 
     changes: dict[str, Any] = {}
     is_continued: bool = False
-    """Start from the best trial's newest checkpoint."""
+    """Start from the experiment's best checkpoint."""
 
 
 class ChangeExperiment(Model):

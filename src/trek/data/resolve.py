@@ -51,7 +51,8 @@ def _open_named(name: str, *, split: str) -> Table:
 def _open_path(text: str, types: Mapping[str, str | pa.DataType] | None) -> Table:
     from trek.data.sources.files import open_files
     from trek.data.storing.persist import MANIFEST, PersistedSource
-    from trek.data.storing.remote import RemoteSource, is_remote
+    from trek.data.storing.remote import RemoteSource
+    from trek.world.urls import is_remote
 
     if is_remote(text):
         persisted = RemoteSource.find(text)

@@ -403,7 +403,8 @@ class Table:
         (`s3://…`): shards are computed here and sent there, the manifest last.
         """
         from trek.data.storing.persist import persist
-        from trek.data.storing.remote import is_remote, persist_remotely
+        from trek.data.storing.remote import persist_remotely
+        from trek.world.urls import is_remote
 
         executor = current_executor()
         if is_remote(str(path)):

@@ -20,11 +20,6 @@ from trek.data.storing.persist import MANIFEST, Manifest, Storage, persist, requ
 from trek.errors import DataUnavailable, StorageError
 
 
-def is_remote(text: str) -> bool:
-    """Whether it is a URL of another file system than this machine's."""
-    return "://" in text and not text.startswith("file://")
-
-
 class RemoteSource(FileSource):
     """A table persisted at a URL, a partition for each shard."""
 

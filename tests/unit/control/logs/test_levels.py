@@ -45,10 +45,10 @@ def test_lines_are_found_by_text_rank_level_and_time(make_plane: MakePlane) -> N
     plane = make_plane("print('hello'); print('WARNING slow', flush=True); outcome('done')")
     before = time.time()
     number = plane.create(resources={"slots_per_trial": 2})
-    plane.run_until(lambda: plane.services.experiment(number).state == "completed")
+    plane.run_until(lambda: plane.services.experiments.get(number).state == "completed")
 
     def found(**search: Any) -> list[tuple[int, str]]:
-        lines = plane.services.logs(experiment_id=number, search=LogSearch(**search))
+        lines = plane.services.logs.read(experiment_id=number, search=LogSearch(**search))
         return sorted((line.rank, line.text) for line in lines)
 
     assert found(level="warning") == [(0, "WARNING slow"), (1, "WARNING slow")]
