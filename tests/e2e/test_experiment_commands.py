@@ -197,4 +197,4 @@ def test_a_scaled_trial_trains_the_same_batches_on_more_slots(shared_shell: Shel
     assert found["best_metric"] == pytest.approx(plain["best_metric"], rel=1e-3), "the same records in the same order"
     refused = shared_shell.run("trial", "scale", trial, "--slots", "1")
     assert refused.returncode == 2
-    assert "completed already" in refused.stderr
+    assert "already completed" in refused.stderr

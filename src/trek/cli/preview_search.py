@@ -1,4 +1,4 @@
-"""`trek preview-search`: how many trials a config would run to which length, before anything starts."""
+"""`trek preview-search`: how many trials a search would train to which length, without starting any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trek.cli.render import json_option
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
 @json_option
 def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Show how many trials of CONFIG end at which length, when every rung keeps its share."""
+    """Show how many trials of CONFIG end at which length if every rung promotes its full share."""
     from trek.experiments.config import ExperimentConfig
     from trek.search import preview
 
@@ -26,4 +26,4 @@ def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bo
         return
     render.show_table(rows, empty="No trials.")
     trials, length = sum(row["trials"] for row in rows), sum(row["trials"] * row["length"] for row in rows)
-    click.echo(f"{trials} trials, {length} {rows[0]['unit']} in all")
+    click.echo(f"{trials} trials, {length} {rows[0]['unit']} in total")

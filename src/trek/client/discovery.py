@@ -1,4 +1,4 @@
-"""Which control plane to speak to: the master that was named, else this machine's own."""
+"""Which control plane to use: the named master, else the one of this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Relocate = Callable[[], Address | None]
 def find_control_plane(
     master: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> tuple[Address, Relocate | None]:
-    """The address of `master`, of TREK_MASTER, or of the embedded control plane, with the way to find it anew."""
+    """The address of `master`, of TREK_MASTER, or of the embedded control plane, and how to find it again."""
     url = master or environ.get("TREK_MASTER")
     if url:
         url = master_url(url)

@@ -1,4 +1,4 @@
-"""The words of the REST API, as the client and the master both speak them. No behaviour, no torch.
+"""The models of the REST API, shared by the client and the master. No behaviour, no torch.
 
 Times are seconds since 1970.
 """
@@ -13,11 +13,11 @@ State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
 Level = Literal["debug", "info", "warning", "error", "critical"]
 Failure = Literal["", "user", "input", "outside", "rejected"]
-"""Whose fault an error was: the user's code, a mistake Trek can name, the world around, or InvalidHP."""
+"""What caused an error: the user's code, invalid input, the outside (network, disk), or InvalidHP."""
 
 
 class Model(BaseModel):
-    """Unknown fields are ignored, so that an older client reads a newer master."""
+    """Unknown fields are ignored, so that an older client can talk to a newer master."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -63,7 +63,7 @@ class TrialRecord(Model):
     batches: int
     length: dict[str, int]
     slots: int = 1
-    """Processes that train it; of one that was scaled while it runs, those it goes on with."""
+    """How many processes train it; after it was scaled, how many it will resume with."""
     restarts: int = 0
     run: int = 0
     best_metric: float | None = None
@@ -80,7 +80,7 @@ class TrialRecord(Model):
 
 
 class ExperimentDetails(ExperimentRecord):
-    """One experiment, with all that belongs to it."""
+    """One experiment with its config, provenance, trials and warnings."""
 
     config: dict[str, Any]
     archive: str
@@ -97,13 +97,13 @@ class MetricPoint(Model):
     batches: int
     epoch: float = 0.0
     metrics: dict[str, float | None]
-    """None stands for a value that is no finite number."""
+    """None stands for a value that is not finite."""
     time_s: float
     duration_s: float = 0.0
 
 
 class CheckpointReport(Model):
-    """A checkpoint that is whole and on storage, as a trial reports it."""
+    """A complete checkpoint on storage, as a trial reports it."""
 
     uuid: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
     batches: int
@@ -133,7 +133,7 @@ class BestCheckpoint(CheckpointRecord):
 
 
 class LogLine(Model):
-    """One line that one process of a trial wrote. `id` grows, and is the cursor to read on from."""
+    """One line that one process of a trial wrote. `id` increases, and is the cursor for reading on."""
 
     id: int
     trial_id: int
@@ -141,7 +141,7 @@ class LogLine(Model):
     run: int
     time_s: float
     level: Level = "info"
-    """Going by its text: a line that says nothing is info."""
+    """Derived from the text; info where it names no level."""
     text: str
 
 
@@ -163,7 +163,7 @@ class Assignment(Model):
 
 
 class Report(Model):
-    """What a trial tells. Rows are named by trial, group and batches: sent twice, they count once."""
+    """What a trial reports. Rows are identified by trial, group and batches: sent twice, they count once."""
 
     run: int
     metrics: list[MetricPoint] = []
@@ -173,22 +173,22 @@ class Report(Model):
 
 
 class ReportReply(Model):
-    """What a trial is told in return: why it should stop, or nothing."""
+    """The answer to a report: why the trial should stop, or nothing."""
 
     stop: Literal["", "killed", "preempted", "searcher"] = ""
 
 
 class CreateExperiment(Model):
-    """A new experiment; the archive is uploaded before."""
+    """A new experiment; its archive must be uploaded before."""
 
     config: dict[str, Any]
     archive: str
     provenance: dict[str, Any] = {}
-    """What was there when it was created: versions, machine, commit."""
+    """The versions, machine and commit it was created with."""
 
 
 class ForkExperiment(Model):
-    """A new experiment of one that exists: same code, same config with changes, named by dotted keys."""
+    """A new experiment with the code and config of another; `changes` are keyed by dotted names."""
 
     changes: dict[str, Any] = {}
     is_continued: bool = False
@@ -196,7 +196,7 @@ class ForkExperiment(Model):
 
 
 class ChangeExperiment(Model):
-    """What may be changed of an experiment at any time; None leaves it as it is."""
+    """Changes to an experiment; fields that are None are left unchanged."""
 
     name: str | None = Field(default=None, min_length=1, max_length=200)
     description: str | None = None
@@ -208,13 +208,13 @@ class ChangeExperiment(Model):
 
 
 class ScaleTrial(Model):
-    """How many slots a trial shall have."""
+    """The new number of slots of a trial."""
 
     slots: int = Field(ge=1, le=65_536)
 
 
 class Job(Model):
-    """A trial that runs or waits for slots, in the order the scheduler takes them."""
+    """A trial that is running or waits for slots."""
 
     trial_id: int
     experiment_id: int
@@ -227,7 +227,7 @@ class Job(Model):
 
 
 class ModelVersion(Model):
-    """A checkpoint under a number."""
+    """A numbered version of a model: a checkpoint."""
 
     number: int
     checkpoint: str
@@ -253,7 +253,7 @@ class CreateModel(Model):
 
 
 class RegisterVersion(Model):
-    """A checkpoint to become the next version."""
+    """The checkpoint that becomes the next version."""
 
     checkpoint: str
     notes: str = ""
@@ -272,7 +272,7 @@ Role = Literal["viewer", "editor", "admin"]
 
 
 class User(Model):
-    """Somebody who may log in. Viewers look, editors run experiments and change their own, admins may do anything."""
+    """A user. Viewers read, editors create experiments and change their own, admins may do anything."""
 
     name: str
     role: Role
@@ -289,7 +289,7 @@ class CreateUser(Model):
 
 
 class ChangeUser(Model):
-    """What may be changed of a user; None leaves it as it is."""
+    """Changes to a user; fields that are None are left unchanged."""
 
     password: str | None = Field(default=None, min_length=8, max_length=1000)
     role: Role | None = None
@@ -304,7 +304,7 @@ class Login(Model):
 
 
 class Token(Model):
-    """A token of the user who asks; `token` is shown once, when it is made."""
+    """A token of the current user; `token` is shown only once, when it is created."""
 
     id: int
     description: str = ""
@@ -333,7 +333,7 @@ class ClusterInfo(Model):
 
 
 class ErrorBody(Model):
-    """Why a request failed: the name of the exception, and its sentence."""
+    """Why a request failed: the name of the exception and its message."""
 
     kind: str
     message: str

@@ -38,7 +38,7 @@ def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     for dotted, value in changes.items():
         keys = dotted.split(".")
         if not all(keys):
-            raise InputError(f"{dotted!r} names no key of a config. Write such as searcher.max_trials.")
+            raise InputError(f"invalid key {dotted!r}: expected a dotted name, such as searcher.max_trials.")
         inner = changed
         for key in keys[:-1]:
             _drop_other_spellings(inner, key)

@@ -310,15 +310,15 @@ def test_pausing_and_activating_keeps_the_size_a_trial_was_scaled_to(make_plane:
 @pytest.mark.parametrize(
     ("changes", "slots", "words"),
     [
-        ({}, 3, "there are 2 in all"),
+        ({}, 3, "the cluster has 2"),
         ({"resources": {"max_slots": 1}}, 2, "its experiment may use 1"),
         (
             {"hyperparameters": {"global_batch_size": 9}},
             2,
-            "cannot share its global_batch_size 9 evenly. It can have 1, 3",
+            "its global_batch_size 9 is not divisible by 2. Possible numbers: 1, 3",
         ),
-        ({"strategy": "solo"}, 2, "asks for solo"),
-        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "asks for fsdp"),
+        ({"strategy": "solo"}, 2, "its strategy 'solo' needs one slot"),
+        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "its strategy 'fsdp' needs at least 2 slots"),
     ],
     ids=["cluster", "experiment", "batch", "solo", "fsdp"],
 )
@@ -334,5 +334,5 @@ def test_a_size_that_cannot_be_is_refused(
 def test_a_trial_that_has_ended_cannot_be_scaled(make_plane: MakePlane) -> None:
     plane = make_plane()
     plane.run_to_end(plane.create())
-    with pytest.raises(InputError, match="trial 1 is completed already"):
+    with pytest.raises(InputError, match="trial 1 is already completed"):
         plane.services.trials.scale(1, slots=2)

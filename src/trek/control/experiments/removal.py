@@ -112,7 +112,7 @@ def expire_metrics(session: Session, *, now_s: float) -> int:
 
 
 def remove_folders(places: Iterable[str]) -> None:
-    """Remove local folders and those behind URLs. A missing one is no error; one that cannot be reached is logged."""
+    """Remove local folders and those behind URLs. Missing ones are ignored; unreachable ones are logged."""
     for place in places:
         try:
             remove_checkpoint(place)

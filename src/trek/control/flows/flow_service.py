@@ -141,7 +141,7 @@ def _describe(row: FlowRunRow, *, now_s: float) -> dict[str, Any]:
 
 
 def _save_steps(session: Session, record: FlowRunDetails) -> None:
-    """Write only the steps that changed: a run of thousands is sent again and again while it goes on."""
+    """Write only the steps that changed: a run of thousands is sent repeatedly while it is running."""
     known = list(enumerate(_step_values(session, record.flow, record.id)))
     wanted = list(enumerate(step.model_dump() for step in record.steps))
     gone = [position for position, values in known if position >= len(wanted) or values != wanted[position][1]]

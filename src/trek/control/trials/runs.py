@@ -93,7 +93,7 @@ def settle(session: Session, experiment: ExperimentRow, *, now_s: float) -> None
 
 
 def request_change(session: Session, experiment: ExperimentRow, wanted: str, *, now_s: float) -> None:
-    """Pass the user's request (run, pause or kill) on to the trials; the supervisor tells those that run."""
+    """Pass the user's request (run, pause or kill) on to the trials; the supervisor informs running ones."""
     experiment.wanted = wanted
     if wanted == "run" and experiment.state == "paused":
         experiment.move("queued")
@@ -110,7 +110,7 @@ def request_change(session: Session, experiment: ExperimentRow, wanted: str, *, 
 
 
 def kill_trial(session: Session, trial: TrialRow, *, now_s: float) -> None:
-    """End one trial of an experiment that goes on: at once if it is queued, through its supervisor if it runs."""
+    """End one trial but not its experiment: at once if it is queued, through its supervisor if it is running."""
     if trial.state == "running":
         trial.wanted = "kill"
         return

@@ -1,7 +1,7 @@
-"""Runs the gangs of trials on an Engine: starts what the scheduler chose, watches, stops, takes logs in, restarts.
+"""Runs the gangs of trials on an Engine: starts what the scheduler chose, watches, stops, stores logs, restarts.
 
-One thread of its own; everything it decides is written to the store in the same transaction as what caused it, and
-gangs outlive it, so that a supervisor that comes back goes on where another one was killed.
+It has its own thread. Every decision is written to the store in the same transaction as its cause, and gangs outlive
+the supervisor, so that the next one continues where another was killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
 PEER_GRACE_S = 2.0
-"""How long the other processes of a gang may take to end by themselves after one has failed."""
+"""How long the other processes of a gang may take to end by themselves after one of them has failed."""
 ATTACH_PATIENCE_S = 2.0
 """How long a gang that was being started when its supervisor died may take to leave word of itself."""
 
@@ -71,7 +71,7 @@ class Running:
 
 
 class Supervisor:
-    """See the module. `environment(trial, run)` gives what its processes need to reach the control plane."""
+    """See the module. `environment(trial, run)` gives the variables its processes need to reach the control plane."""
 
     def __init__(
         self,
@@ -98,20 +98,20 @@ class Supervisor:
         self._next_tidying_s = clock.monotonic_s()
         self._wake = threading.Event()
         self._is_stopping = False
-        self._told = ""
+        self._logged = ""
         self._thread = threading.Thread(target=self._work, name="trek-supervisor")
 
     def start(self) -> None:
-        """Find gangs that still run, then keep watch."""
+        """Find gangs that are still running, then supervise."""
         self._find_gangs()
         self._thread.start()
 
     def wake(self) -> None:
-        """Something changed that should be acted upon now."""
+        """Run the next tick now, because something changed."""
         self._wake.set()
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
-        """Let running trials save and end, to be continued by the next supervisor, and return when they have."""
+        """Let running trials save and end, to be resumed by the next supervisor; returns when they have ended."""
         self._is_stopping = True
         self.wake()
         self._thread.join()
@@ -132,25 +132,25 @@ class Supervisor:
             try:
                 self.tick()
             except (TrekError, SQLAlchemyError, OSError) as error:
-                self._tell_once(f"{error}".partition("\n")[0])
+                self._log_once(f"{error}".partition("\n")[0])
                 pause_s = REST_S
             else:
-                self._told = ""
+                self._logged = ""
                 pause_s = TICK_S if self.running else REST_S
             self._wake.wait(pause_s)
             self._wake.clear()
 
-    def _tell_once(self, problem: str) -> None:
-        """A full disk stays full for many rounds: say so when it begins."""
-        if problem != self._told:
-            self._told = problem
-            _LOG.error("the supervisor tries again after: %s", problem)
+    def _log_once(self, problem: str) -> None:
+        """Log a problem when it begins: a full disk, for example, stays full for many ticks."""
+        if problem != self._logged:
+            self._logged = problem
+            _LOG.error("the supervisor will retry after an error: %s", problem)
 
     def tick(self) -> None:
-        """One round: take in what happened, act on wishes, start what may start."""
+        """One round: store what happened, act on requests, start what may start."""
         self._tidy()
         self._collect()
-        self._obey()
+        self._stop_killed()
         self._schedule()
 
     def _tidy(self) -> None:
@@ -205,8 +205,8 @@ class Supervisor:
             config = parsed_config(session.get_one(ExperimentRow, running.experiment_id))
         return self._layout.checkpoints(running.experiment_id, running.trial_id, config.checkpoint_storage)
 
-    def _obey(self) -> None:
-        """Kill what shall be killed. Trials learn of other wishes with their reports, and end at their own pace."""
+    def _stop_killed(self) -> None:
+        """Stop trials that were killed. Other requests reach trials in the replies to their reports."""
         if not self.running:
             return
         with self._store.reading() as session:
@@ -305,7 +305,7 @@ class Supervisor:
         )
 
     def _find_gangs(self) -> None:
-        """Take up the gangs that a supervisor before this one started, ended ones included."""
+        """Attach to the gangs that a previous supervisor started, including those that have ended."""
         with self._store.reading() as session:
             rows = session.execute(
                 select(TrialRow, ExperimentRow)
@@ -320,7 +320,7 @@ class Supervisor:
             if gang is not None:
                 self.running[trial.id] = self._watch(experiment, trial, gang, folder)
                 continue
-            # Killed between deciding and starting: nothing was trained, so nothing counts as a restart.
+            # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
             never_started = Ending("stopped", stop_reason="preempted")
             with self._store.writing() as session:
                 row = session.get_one(TrialRow, trial.id)
