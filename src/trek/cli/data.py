@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from trek.cli.render import json_option
+
 
 @click.group()
 def data() -> None:
@@ -14,7 +16,7 @@ def data() -> None:
 
 
 @data.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_datasets(as_json: bool) -> None:
     """List the named data sets."""
     from trek.data.datasets import dataset_names, find_dataset
@@ -31,7 +33,7 @@ def list_datasets(as_json: bool) -> None:
 
 @data.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def get(names: tuple[str, ...], as_json: bool) -> None:
     """Fetch data sets into the cache and verify their checksums."""
     from trek.data.datasets import find_dataset
@@ -51,7 +53,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("name")
 @click.option("--split", help="The split of a named data set.  [default: train]")
 @click.option("--rows", "num_rows", default=5, show_default=True, type=click.IntRange(min=1))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
     """Print the first rows of a data set, a file or a folder."""
     from trek.data.plans.steps import rows_of
@@ -68,7 +70,7 @@ def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
 @data.command()
 @click.argument("name")
 @click.option("--split", help="The split of a named data set.  [default: train]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def describe(name: str, split: str | None, as_json: bool) -> None:
     """Print types and statistics of the columns of a data set, a file or a folder."""
     from trek.data.resolve import open as open_table

@@ -15,6 +15,7 @@ from trek.cli import experiment_changes, render
 from trek.cli.connect import connect
 from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
+from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def experiment() -> None:
 @experiment.command()
 @click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @click.option("--template", metavar="NAME", help="Lay the config over this template of the master.")
 @click.option("--follow/--no-follow", "is_followed", default=True, help="Show logs and progress until the end.")
 @click.option(
@@ -54,11 +55,10 @@ def create(
 ) -> None:
     """Create an experiment from the YAML file CONFIG and the model folder DIR, and follow it."""
     from trek.experiments.creation import create_experiment
-    from trek.experiments.yaml_source import parse_override
 
     def show_package(package: Package) -> None:
-        size = render.size(package.num_bytes)
-        click.echo(f"Preparing files ({folder}): {package.num_files} files, {size}", err=as_json)
+        files, size = render.count(package.num_files, "file"), render.size(package.num_bytes)
+        click.echo(f"Preparing files ({folder}): {files}, {size}", err=as_json)
 
     with ExitStack() as stack:
         open_client = functools.cache(lambda: stack.enter_context(connect(obj)))
@@ -66,7 +66,7 @@ def create(
             config_file,
             folder,
             connect=open_client,
-            overrides=dict(parse_override(setting) for setting in overrides),
+            overrides=parse_overrides(overrides),
             template=template,
             on_packed=show_package,
         )

@@ -10,6 +10,7 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
+from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool) -> None:
 
 @click.command()
 @click.argument("experiment_id", type=int)
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @json_option
 @click.pass_obj
 def fork(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
@@ -105,7 +106,7 @@ def fork(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...],
 
 @click.command("continue")
 @click.argument("experiment_id", type=int)
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @json_option
 @click.pass_obj
 def continue_(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
@@ -133,17 +134,14 @@ def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) ->
     config = target / "experiment.yaml"
     if not config.exists():
         config.write_text(yaml.safe_dump(details.config, sort_keys=False))
-    click.echo(f"Wrote {count} files and {config.name} to {target}")
+    click.echo(f"Wrote {render.count(count, 'file')} and {config.name} to {target}")
 
 
 def _fork(
     obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool, is_continued: bool
 ) -> None:
-    from trek.experiments.yaml_source import parse_override
-
-    changes = dict(parse_override(setting) for setting in overrides)
     with connect(obj) as client:
-        made = client.fork_experiment(experiment_id, changes=changes, is_continued=is_continued)
+        made = client.fork_experiment(experiment_id, changes=parse_overrides(overrides), is_continued=is_continued)
     _show(made, as_json=as_json, text=f"Created experiment {made.id}")
 
 

@@ -16,13 +16,13 @@ import click
 
 from trek.cli.flow_list import list_flows
 from trek.cli.flow_records import find_flows, find_run, find_runs, read_step_log, summary, summary_with_steps
+from trek.cli.render import json_option
 from trek.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from trek.flow import Flow
     from trek.flow.flow_store import FlowStore
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PARALLEL = click.option(
     "--parallel", type=int, help="How many slots the steps may use.  [default: one per core or GPU]"
 )
@@ -49,7 +49,7 @@ flow.add_command(list_flows)
 @click.option("--force", is_flag=True, help="Run every step, changed or not.")
 @_PARAM
 @_PARALLEL
-@_JSON
+@json_option
 @click.option("-h", "--help", "wants_help", is_flag=True, help="Show this message, and the parameters of FILE.")
 @click.pass_context
 def run(
@@ -81,7 +81,7 @@ def run(
 @click.argument("run_id", metavar="[RUN]", required=False)
 @_PARAM
 @_PARALLEL
-@_JSON
+@json_option
 def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, as_json: bool) -> int:
     """Resume a RUN (default: the newest) of FLOW (a name or a file) where it failed or was interrupted."""
     from trek.flow.loading import load_flow
@@ -100,7 +100,7 @@ def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel
 @flow.command()
 @click.argument("flow_name", metavar="[FLOW]", required=False)
 @click.argument("run_id", metavar="[RUN]", required=False)
-@_JSON
+@json_option
 @click.pass_obj
 def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_json: bool) -> None:
     """Show the runs of all flows, or the steps of one RUN (default: the newest) of FLOW and why each ran."""
@@ -122,7 +122,7 @@ def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_js
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--format", "style", type=click.Choice(["text", "mermaid", "svg"]), default="text", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of printing.")
-@_JSON
+@json_option
 @click.pass_obj
 def graph(
     obj: dict[str, Any], flow_name: str, run_id: str | None, style: str, output: Path | None, as_json: bool
@@ -146,7 +146,7 @@ def graph(
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("step")
 @click.option("--run", "run_id", metavar="RUN", help="Which run.  [default: the newest]")
-@_JSON
+@json_option
 @click.pass_obj
 def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
     """Print the log of STEP."""
@@ -166,7 +166,7 @@ def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_
     show_default=True,
     help="How many of the newest runs to keep.",
 )
-@_JSON
+@json_option
 def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
     """Remove old runs of FLOW, and the results and files that no remaining run uses."""
     store = _open(_name_of(flow_name))
@@ -179,7 +179,7 @@ def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
 @flow.command()
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("service", metavar="[SERVICE]", required=False)
-@_JSON
+@json_option
 def stop(flow_name: str, service: str | None, as_json: bool) -> None:
     """Stop the detached services of FLOW, or one of them."""
     from trek.flow.service_steps import running_services, stop_service

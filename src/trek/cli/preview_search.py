@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from trek.cli import render
+from trek.cli.overrides import overrides_option
 from trek.cli.render import json_option
 
 
 @click.command("preview-search")
 @click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @json_option
 def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bool) -> None:
     """Show how many trials of CONFIG end at which length if every rung promotes its full share."""
@@ -26,4 +27,4 @@ def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bo
         return
     render.show_table(rows, empty="No trials.")
     trials, length = sum(row["trials"] for row in rows), sum(row["trials"] * row["length"] for row in rows)
-    click.echo(f"{trials} trials, {length} {rows[0]['unit']} in total")
+    click.echo(f"{render.count(trials, 'trial')}, {length} {rows[0]['unit']} in total")

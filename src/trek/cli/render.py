@@ -71,6 +71,11 @@ def size(num_bytes: int) -> str:
     return f"{num_bytes / 1000:.1f} KB" if num_bytes < 1_000_000 else f"{num_bytes / 1_000_000:.1f} MB"
 
 
+def count(number: int, noun: str) -> str:
+    """A number and its noun, which takes an s unless there is one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def hparams(values: Mapping[str, Any]) -> str:
     """Hyperparameters on one line."""
     return " ".join(f"{key}={_cell(value)}" for key, value in values.items())

@@ -58,7 +58,7 @@ def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> N
     if as_json:
         render.show_json(found)
         return
-    shown = f"{slots} slot{'' if slots == 1 else 's'}"
+    shown = render.count(slots, "slot")
     is_running = found.state == "running"
     click.echo(
         f"Trial {trial_id} saves and resumes with {shown}." if is_running else f"Trial {trial_id} will use {shown}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 
 from trek.client import models
 from trek.control.checkpoints.best_checkpoint import Candidate
-from trek.control.experiments.removal import expire_logs, expire_metrics, expired
+from trek.control.experiments.removal import expired
 from trek.errors import InputError, NotFound
 from trek.experiments.config import CheckpointStorage
+from trek.testing.clock import FakeClock
 
 MakePlane = Callable[..., Any]
 # Runs until told to stop, as a trial does that learns of it with its reports.
@@ -214,19 +214,23 @@ def test_which_checkpoints_stay(policy: dict[str, int], kept: set[str]) -> None:
 
 
 def test_lines_older_than_the_retention_policy_go(make_plane: MakePlane) -> None:
-    plane = make_plane("print('hello'); outcome('done')")
+    clock = FakeClock()
+    plane = make_plane("print('hello'); outcome('done')", clock=clock)
     kept, dropped = plane.create(), plane.create(retention_policy={"log_retention_days": 1})
     for number in (kept, dropped):
         plane.run_to_end(number)
-    with plane.store.writing() as session:
-        assert expire_logs(session, now_s=time.time()) == 0
-        assert expire_logs(session, now_s=time.time() + 2 * 86_400) == 1
+    plane.supervisor.tick()
+    assert len(plane.services.logs.read(experiment_id=dropped)) == 1
+    clock.advance(2 * 86_400)
+    plane.supervisor.tick()
     assert len(plane.services.logs.read(experiment_id=kept)) == 1
     assert plane.services.logs.read(experiment_id=dropped) == []
 
 
 def test_metrics_of_long_ended_experiments_go_but_for_their_validations(make_plane: MakePlane) -> None:
-    plane = make_plane(REPORTING.replace("[point]", '[point, {**point, "group": "training"}]') + "outcome('done')")
+    clock = FakeClock()
+    script = REPORTING.replace("[point]", '[point, {**point, "group": "training"}]') + "outcome('done')"
+    plane = make_plane(script, clock=clock)
     kept = plane.run_to_end(plane.create())
     short = plane.run_to_end(plane.create(retention_policy={"metric_retention_days": 3}))
 
@@ -234,9 +238,9 @@ def test_metrics_of_long_ended_experiments_go_but_for_their_validations(make_pla
         return [[point.group for point in plane.services.trials.metrics(one.trials[0].id)] for one in (kept, short)]
 
     both = ["training", "validation"]
-    for days, expected in ((2, [both, both]), (4, [both, ["validation"]])):
-        with plane.store.writing() as session:
-            assert expire_metrics(session, now_s=time.time() + days * 86_400) == (1 if days == 4 else 0)
+    for expected in ([both, both], [both, ["validation"]]):
+        clock.advance(2 * 86_400)
+        plane.supervisor.tick()
         assert groups() == expected
 
 

@@ -11,9 +11,11 @@ import pytest
 from trek.client import models
 from trek.control.checkpoints.checkpoint_files import find_checkpoints
 from trek.control.tables import CheckpointTable, TrialRow
+from trek.control.trials.start_checkpoints import RETRY_S
 from trek.errors import ConfigError, NotFound, StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint, remove_checkpoint
 from trek.experiments.config import ExperimentConfig
+from trek.testing.clock import FakeClock
 from trek.train.checkpointing.storage import RemoteStorage, open_storage
 
 MakePlane = Callable[..., Any]
@@ -139,3 +141,18 @@ def test_a_trial_whose_start_cannot_be_fetched_waits_and_says_why(make_plane: Ma
     waiting = plane.services.trials.get(2)
     assert (waiting.state, waiting.run) == ("queued", 0)
     assert "cannot be copied: the checkpoint at nosuchstore://bucket/c1" in waiting.waiting
+
+
+def test_a_copy_that_failed_is_tried_again_after_a_while(make_plane: MakePlane, tmp_path: Path) -> None:
+    clock = FakeClock()
+    plane = make_plane(clock=clock)
+    source = tmp_path / "bucket" / "c1"
+    _with_a_child(plane, str(source))
+    plane.supervisor.tick()
+    assert "cannot be copied" in plane.services.trials.get(2).waiting
+    source.mkdir(parents=True)
+    clock.advance(RETRY_S - 1)
+    plane.supervisor.tick()
+    assert plane.services.trials.get(2).run == 0
+    clock.advance(1)
+    plane.run_until(lambda: plane.services.trials.get(2).run == 1)

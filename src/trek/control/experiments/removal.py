@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
@@ -83,21 +82,18 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
     return folders
 
 
-def expire_logs(session: Session, *, now_s: float) -> int:
-    """Delete log lines older than their experiment's retention policy allows; returns how many."""
-    count = 0
+def expire_logs(session: Session, *, now_s: float) -> None:
+    """Delete log lines older than their experiment's retention policy allows."""
     for experiment in session.scalars(select(ExperimentRow)):
         days = experiment.config["retention_policy"]["log_retention_days"]
         if days >= 0:
             owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
             old = delete(LogTable).where(LogTable.trial_id.in_(owned), LogTable.time_s < now_s - days * 86_400)
-            count += cast(CursorResult[Any], session.execute(old)).rowcount
-    return count
+            session.execute(old)
 
 
-def expire_metrics(session: Session, *, now_s: float) -> int:
-    """Delete the metrics, validations excepted, of experiments that ended long enough ago; returns how many rows."""
-    count = 0
+def expire_metrics(session: Session, *, now_s: float) -> None:
+    """Delete the metrics, validations excepted, of experiments that ended long enough ago."""
     for experiment in session.scalars(select(ExperimentRow).where(ExperimentRow.ended_s.is_not(None))):
         # Read from the raw config, which may be of an earlier release: parsing thousands would hold the lock too long.
         days = experiment.config["retention_policy"].get("metric_retention_days", -1)
@@ -105,10 +101,7 @@ def expire_metrics(session: Session, *, now_s: float) -> int:
             continue
         owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
         for table in (MetricTable, MetricBlockTable):
-            old = delete(table).where(table.trial_id.in_(owned), table.group != "validation")
-            gone = cast(CursorResult[Any], session.execute(old)).rowcount
-            count += gone if table is MetricTable else 0
-    return count
+            session.execute(delete(table).where(table.trial_id.in_(owned), table.group != "validation"))
 
 
 def remove_folders(places: Iterable[str]) -> None:
