@@ -22,7 +22,7 @@ def test_people_log_in_to_a_master_that_others_can_reach(shell: Shell, tmp_path:
     other = Shell(tmp_path / "other-home", tmp_path, shell.model)
     try:
         assert other.run("-m", url, "experiment", "list").returncode == 2
-        assert "wrong" in other.run("-m", url, "user", "login", "vic", "--password", "incorrect").stderr
+        assert "invalid user name or password" in other.run("-m", url, "user", "login", "vic", "--password", "incorrect").stderr
         assert other.run("-m", url, "user", "login", "vic", "--password", "correct horse").returncode == 0
         assert other.json("-m", url, "user", "whoami")["role"] == "viewer"
         assert other.json("-m", url, "experiment", "list") == []
