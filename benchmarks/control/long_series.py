@@ -83,7 +83,7 @@ def write(store: Store, points: int) -> float:
             for at in range(first, min(first + BATCH, points))
         ]
         with store.writing() as session:
-            take_report(session, session.get_one(TrialRow, 1), Report(run=1, metrics=metrics))
+            take_report(session, session.get_one(TrialRow, 1), Report(run=1, metrics=metrics), now_s=time.time())
     with store.writing() as session:
         session.get_one(TrialRow, 1).state = session.get_one(ExperimentRow, 1).state = "completed"
     return time.perf_counter() - start

@@ -159,8 +159,8 @@ def test_a_command_without_a_traveler_is_ended_by_a_pause(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("entrypoint", "words"),
     [
-        ("python nowhere.py", "there is no 'nowhere.py'"),
-        ("no-such-program --now", "there is no program 'no-such-program'"),
+        ("python nowhere.py", "script 'nowhere.py' not found"),
+        ("no-such-program --now", "program 'no-such-program' not found"),
         ("train.Line", "and no command, such as python train.py"),
     ],
 )

@@ -150,7 +150,7 @@ class Disturbed:
             return details if details.state in models.ENDED else None
         return None
 
-    def _ended_trial(self, client: Client, trial: models.Trial) -> Ended:
+    def _ended_trial(self, client: Client, trial: models.TrialRecord) -> Ended:
         told = [
             json.loads(path.read_text()) for path in self.shell.home.glob(f"trials/{trial.id}/run_*/outcome_0.json")
         ]

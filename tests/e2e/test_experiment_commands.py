@@ -14,7 +14,7 @@ def test_an_experiment_runs_to_its_end_and_is_recorded(shared_shell: Shell) -> N
     done = shared_shell.create()
     assert done.returncode == 0, done.stderr
     assert "Preparing files" in done.stdout
-    assert "1 files" in done.stdout
+    assert "1 file, " in done.stdout
     assert "Created experiment" in done.stdout
     assert "Best validation_error:" in done.stdout
     assert "Checkpoint:" in done.stdout
@@ -32,6 +32,10 @@ def test_an_experiment_runs_to_its_end_and_is_recorded(shared_shell: Shell) -> N
     checkpoints = shared_shell.json("checkpoint", "list", "--trial", str(trial["id"]))
     assert trial["checkpoint"] in [one["uuid"] for one in checkpoints]
     assert shared_shell.json("checkpoint", "describe", trial["checkpoint"][:8])["batches"] == 100
+    best = shared_shell.json("checkpoint", "best", str(newest["id"]))
+    assert (best["trial_id"], best["reason"]) == (trial["id"], "best_metric")
+    assert f"Checkpoint: {best['uuid']}" in done.stdout
+    assert f"Checkpoint: {best['uuid']}" in shared_shell.run("experiment", "describe", str(newest["id"])).stdout
     assert shared_shell.json("experiment", "logs", str(newest["id"])) == []
 
 
@@ -75,7 +79,7 @@ def test_a_mistake_found_while_training_is_one_sentence(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"entrypoint": "nowhere:LineTrial"}, "no module 'nowhere'"),
+        ({"entrypoint": "nowhere:LineTrial"}, "module 'nowhere' not found"),
         ({"entrypoint": "model_def:Nobody"}, "no 'Nobody'"),
         ({"max_restart": 1}, "Did you mean 'max_restarts'?"),
         ({"resources__slots_per_trial": 64}, "smaller than the 64 slots"),
@@ -197,4 +201,4 @@ def test_a_scaled_trial_trains_the_same_batches_on_more_slots(shared_shell: Shel
     assert found["best_metric"] == pytest.approx(plain["best_metric"], rel=1e-3), "the same records in the same order"
     refused = shared_shell.run("trial", "scale", trial, "--slots", "1")
     assert refused.returncode == 2
-    assert "completed already" in refused.stderr
+    assert "already completed" in refused.stderr

@@ -123,8 +123,8 @@ def test_help_shows_the_parameters_of_a_file(folder: Path) -> None:
     ("args", "message"),
     [
         (["run", "missing.py"], "flow file 'missing.py' does not exist"),
-        (["run"], "needs the file"),
-        (["run", "flow.py", "--param", "lr"], "not NAME=VALUE"),
+        (["run"], "FILE is missing"),
+        (["run", "flow.py", "--param", "lr"], "expected NAME=VALUE"),
         (["run", "flow.py", "--param", "rl=1"], "no parameter 'rl'"),
         (["run", "flow.py", "--param", "lr=fast"], "'lr' must be of type float, got 'fast'"),
         (["run", "flow.py", "--only", "nothing"], "no step 'nothing'"),

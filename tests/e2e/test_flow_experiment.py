@@ -50,6 +50,23 @@ def test_an_interrupted_flow_pauses_its_experiment_and_goes_on_with_it_to_its_be
     assert done.returncode == 0, done.stderr
     assert [step["state"] for step in json.loads(done.stdout)["steps"]] == ["done", "done"]
     assert _states(shell) == ["completed"]
-    assert "going on with experiment 1" in shell.run("flow", "logs", "search", "train").stdout
+    assert "continuing experiment 1" in shell.run("flow", "logs", "search", "train").stdout
     assert shell.run("flow", "logs", "search", "describe").stdout == "['bias', 'weight'] 100 True\n"
     assert [step["state"] for step in shell.json("flow", "run", "flow.py")["steps"]] == ["cached", "cached"]
+
+
+def test_an_experiment_that_cannot_be_created_fails_its_step_with_one_sentence(shell: Shell) -> None:
+    (shell.folder / "flow.py").write_text(
+        textwrap.dedent(f"""
+            import trek
+
+            flow = trek.Flow("search")
+            flow.experiment({shell.config()!r}, {str(shell.model)!r}, name="train",
+                            overrides={{"searcher.name": "nosuch"}})
+        """)
+    )
+    done = shell.run("flow", "run", "flow.py")
+    assert done.returncode == 1
+    assert "the experiment was not created: config-" in done.stderr
+    assert "searcher.name 'nosuch' does not exist." in done.stderr
+    assert "Traceback" not in shell.run("flow", "logs", "search", "train").stdout

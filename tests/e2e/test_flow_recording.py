@@ -101,7 +101,7 @@ def _see_from_a_third_place(third: Shell, url: str, run: str) -> None:
     for arguments, words in (
         (("status", "nothing"), "has no record of a flow 'nothing'. It has: example"),
         (("graph", "example", "no-run"), "has no run 'no-run'"),
-        (("logs", "example", "check"), "lies where flow 'example' was run"),
+        (("logs", "example", "check"), "are on the machine that ran it"),
     ):
         refused = third.run("-m", url, "flow", *arguments)
         assert refused.returncode == 2

@@ -67,7 +67,7 @@ def test_a_trial_saves_to_s3_and_goes_on_from_there(shell: Shell, endpoint: str)
     place = kept["path"].removeprefix(f"s3://{BUCKET}/")
     assert place.startswith(f"resumed/experiment_1/trial_{trial['id']}/")
     assert {key.rpartition("/")[0] for key in objects(endpoint, "resumed/")} == {place}, "older ones were collected"
-    assert "cannot be looked at" not in (shell.home / "control.log").read_text(), "listings are not remembered"
+    assert "cannot be listed" not in (shell.home / "control.log").read_text(), "listings are not remembered"
 
 
 def test_what_is_in_s3_is_listed_downloaded_loaded_and_deleted(shell: Shell, endpoint: str, tmp_path: Path) -> None:

@@ -22,16 +22,19 @@ def test_people_log_in_to_a_master_that_others_can_reach(shell: Shell, tmp_path:
     other = Shell(tmp_path / "other-home", tmp_path, shell.model)
     try:
         assert other.run("-m", url, "experiment", "list").returncode == 2
-        assert "wrong" in other.run("-m", url, "user", "login", "vic", "--password", "incorrect").stderr
+        assert (
+            "invalid user name or password"
+            in other.run("-m", url, "user", "login", "vic", "--password", "incorrect").stderr
+        )
         assert other.run("-m", url, "user", "login", "vic", "--password", "correct horse").returncode == 0
         assert other.json("-m", url, "user", "whoami")["role"] == "viewer"
         assert other.json("-m", url, "experiment", "list") == []
         denied = other.run("-m", url, "experiment", "create", other.config(), str(other.model))
         assert denied.returncode == 2
-        assert "needs the role 'editor'" in denied.stderr
+        assert "requires the role 'editor'" in denied.stderr
         assert shell.json("experiment", "list") == [], "the owner of the home needs no login"
         second = shell.run("up", "--port", "0")
-        assert "already runs" in second.stderr
+        assert "already running" in second.stderr
     finally:
         master.send_signal(signal.SIGINT)
         master.communicate(timeout=30)
@@ -63,7 +66,7 @@ def test_a_master_takes_over_from_the_control_plane_in_the_background(shell: She
         assert up.stdout is not None
         assert "Trek master" in up.stdout.readline()
         wait_until(lambda: not background.is_running())
-        assert "already runs" in shell.run("up", "--port", "0").stderr, "one that a person started is left alone"
+        assert "already running" in shell.run("up", "--port", "0").stderr, "one that a person started is left alone"
         wait_until(lambda: shell.experiment(created["id"])["state"] == "completed")
         assert shell.experiment(created["id"])["trials"][0]["restarts"] == 0
     finally:

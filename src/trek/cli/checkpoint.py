@@ -1,4 +1,4 @@
-"""`trek checkpoint …`: list, describe, download and delete checkpoints."""
+"""`trek checkpoint …`: list, describe, download and delete checkpoints, and find the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.models import Checkpoint
+    from trek.client.models import CheckpointRecord
 
 
 @click.group()
@@ -22,8 +22,8 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("list")
-@click.option("--experiment", "experiment_id", type=int, help="Only of this experiment.")
-@click.option("--trial", "trial_id", type=int, help="Only of this trial.")
+@click.option("--experiment", "experiment_id", type=int, help="Only checkpoints of this experiment.")
+@click.option("--trial", "trial_id", type=int, help="Only checkpoints of this trial.")
 @listing_options
 @click.pass_obj
 def list_(obj: dict[str, Any], *, experiment_id: int | None, trial_id: int | None, listing: Listing) -> None:
@@ -40,20 +40,25 @@ def list_(obj: dict[str, Any], *, experiment_id: int | None, trial_id: int | Non
 def describe(obj: dict[str, Any], uuid: str, *, as_json: bool) -> None:
     """Show a checkpoint; the beginning of its uuid is enough."""
     with connect(obj) as client:
-        found = client.checkpoint(uuid)
-    if as_json:
-        render.show_json(found)
-        return
-    for name, value in found.model_dump().items():
-        click.echo(f"{name}: {render.hparams(value) if isinstance(value, dict) else value}")
+        render.show_fields(client.checkpoint(uuid), as_json=as_json)
+
+
+@checkpoint.command()
+@click.argument("experiment_id", type=int)
+@json_option
+@click.pass_obj
+def best(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
+    """Show an experiment's best checkpoint: the best value of its searcher's metric over all trials."""
+    with connect(obj) as client:
+        render.show_fields(client.best_checkpoint(experiment_id), as_json=as_json)
 
 
 @checkpoint.command()
 @click.argument("uuid")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to; the uuid without.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The target folder.  [default: the uuid]")
 @click.pass_obj
 def download(obj: dict[str, Any], uuid: str, *, output: Path | None) -> None:
-    """Fetch a checkpoint's files."""
+    """Download a checkpoint's files."""
     with connect(obj) as client:
         found = client.checkpoint(uuid)
         target = output or Path(found.uuid)
@@ -63,7 +68,7 @@ def download(obj: dict[str, Any], uuid: str, *, output: Path | None) -> None:
 
 @checkpoint.command()
 @click.argument("uuid")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def delete(obj: dict[str, Any], uuid: str, *, yes: bool) -> None:
     """Delete a checkpoint's files; its record stays."""
@@ -75,7 +80,7 @@ def delete(obj: dict[str, Any], uuid: str, *, yes: bool) -> None:
     click.echo(f"Deleted checkpoint {found.uuid}.")
 
 
-def _row(one: Checkpoint) -> dict[str, Any]:
+def _row(one: CheckpointRecord) -> dict[str, Any]:
     return {
         "uuid": one.uuid,
         "experiment": one.experiment_id,
@@ -83,5 +88,5 @@ def _row(one: Checkpoint) -> dict[str, Any]:
         "batches": one.batches,
         "size": render.size(one.num_bytes),
         "metrics": render.hparams(one.metrics),
-        "made": render.ago(one.time_s),
+        "created": render.ago(one.time_s),
     }

@@ -1,4 +1,4 @@
-"""`trek cluster …`: see the control plane, and stop the one of this machine."""
+"""`trek cluster …`: show the control plane, and stop it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ STOP_TIMEOUT_S = 60.0
 
 @click.group()
 def cluster() -> None:
-    """See the control plane of this machine, and stop it."""
+    """Show the control plane of this machine, and stop it."""
 
 
 @cluster.command()
 @json_option
 @click.pass_obj
 def info(obj: dict[str, Any], *, as_json: bool) -> None:
-    """Show the control plane: slots, running trials. Starts none."""
+    """Show the control plane, its slots and its trials. Does not start one."""
     client = _running(obj)
     if client is None:
-        click.echo("null" if as_json else "No control plane runs here; commands start one when they need it.")
+        click.echo("null" if as_json else "No control plane is running; commands start one when they need it.")
         return
     with client:
         found = client.cluster()
@@ -41,15 +41,15 @@ def info(obj: dict[str, Any], *, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.option("--kill", is_flag=True, help="End running experiments first; otherwise they go on at the next start.")
+@click.option("--kill", is_flag=True, help="End running experiments first; otherwise they resume at the next start.")
 @click.pass_obj
 def stop(obj: dict[str, Any], *, kill: bool) -> None:
-    """Stop the control plane of this machine; running trials save and are continued at its next start."""
+    """Stop the control plane of this machine. Running trials save, and resume at its next start."""
     from trek.errors import OutsideError
 
     client = _running(obj)
     if client is None:
-        click.echo("No control plane runs here.")
+        click.echo("No control plane is running.")
         return
     import psutil
 
@@ -59,7 +59,9 @@ def stop(obj: dict[str, Any], *, kill: bool) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while _is_alive(process, client):
             if time.monotonic() > deadline:
-                raise OutsideError(f"the control plane did not stop within {STOP_TIMEOUT_S:.0f} s.")
+                raise OutsideError(
+                    f"the control plane did not stop within {STOP_TIMEOUT_S:.0f} s. See control.log in TREK_HOME."
+                )
             time.sleep(0.05)
     click.echo("Stopped.")
 

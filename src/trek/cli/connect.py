@@ -1,4 +1,4 @@
-"""The client of a command: of the master that was named, else of this machine's own control plane."""
+"""The client of a command, connected to the named master or else to the control plane of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def connect(obj: dict[str, Any]) -> Client:
-    """A client for the command whose context carries `obj`."""
+    """A client for the command with the context object `obj`."""
     from trek.client.client import Client
 
     return Client(obj["master"])

@@ -1,4 +1,4 @@
-"""`trek data`: fetch data sets and look at them."""
+"""`trek data`: fetch data sets and inspect them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 
 import click
 
+from trek.cli.render import json_option
+
 
 @click.group()
 def data() -> None:
-    """Fetch and look at data sets."""
+    """Fetch and inspect data sets."""
 
 
 @data.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_datasets(as_json: bool) -> None:
-    """List the data sets that have a name."""
+    """List the named data sets."""
     from trek.data.datasets import dataset_names, find_dataset
 
     rows = [_summary(find_dataset(name)) for name in dataset_names()]
@@ -25,15 +27,15 @@ def list_datasets(as_json: bool) -> None:
         return
     for row in rows:
         sizes = " + ".join(f"{count:,}" for count in row["num_rows"].values())
-        here = "here" if row["is_fetched"] else f"{row['size_bytes'] / 1e6:.1f} MB to fetch"
-        click.echo(f"{row['name']:<14} {sizes:<22} {here:<18} {row['title']}")
+        status = "fetched" if row["is_fetched"] else f"{row['size_bytes'] / 1e6:.1f} MB to fetch"
+        click.echo(f"{row['name']:<14} {sizes:<22} {status:<18} {row['title']}")
 
 
 @data.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def get(names: tuple[str, ...], as_json: bool) -> None:
-    """Fetch data sets into the cache, verified by checksum."""
+    """Fetch data sets into the cache and verify their checksums."""
     from trek.data.datasets import find_dataset
     from trek.data.fetching.fetch import fetch
 
@@ -49,9 +51,9 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--split", help="Which split of a named data set; the first rows of train otherwise.")
+@click.option("--split", help="The split of a named data set.  [default: train]")
 @click.option("--rows", "num_rows", default=5, show_default=True, type=click.IntRange(min=1))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
     """Print the first rows of a data set, a file or a folder."""
     from trek.data.plans.steps import rows_of
@@ -67,10 +69,10 @@ def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--split", help="Which split of a named data set; train otherwise.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--split", help="The split of a named data set.  [default: train]")
+@json_option
 def describe(name: str, split: str | None, as_json: bool) -> None:
-    """Print types and figures of the columns of a data set, a file or a folder."""
+    """Print types and statistics of the columns of a data set, a file or a folder."""
     from trek.data.resolve import open as open_table
 
     frame = open_table(name, split=split).describe()
@@ -96,5 +98,5 @@ def _summary(dataset: Any) -> dict[str, Any]:
 
 def _fetched_line(name: str, folders: list[str], size_bytes: int) -> str:
     if not folders:
-        return f"{name}: comes with an installed package, nothing to fetch"
+        return f"{name}: part of an installed package, nothing to fetch"
     return f"{name}: {len(folders)} files, {size_bytes / 1e6:.1f} MB, verified, in {folders[0]}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +13,15 @@ import click
 
 from trek.cli import experiment_changes, render
 from trek.cli.connect import connect
-from trek.cli.lines import print_lines, search_options
+from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
+from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
     from trek.client.client import Client
-    from trek.client.models import Experiment, ExperimentDetails
+    from trek.client.models import ExperimentDetails, ExperimentRecord
+    from trek.experiments.package import Package
 
 KILL_TIMEOUT_S = 60.0
 
@@ -30,10 +34,12 @@ def experiment() -> None:
 @experiment.command()
 @click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
-@click.option("--template", metavar="NAME", help="Lay the config over this template of the master's.")
+@overrides_option
+@click.option("--template", metavar="NAME", help="Lay the config over this template of the master.")
 @click.option("--follow/--no-follow", "is_followed", default=True, help="Show logs and progress until the end.")
-@click.option("--detach-on-interrupt", is_flag=True, help="Ctrl-C leaves the experiment running instead of ending it.")
+@click.option(
+    "--detach-on-interrupt", is_flag=True, help="Let Ctrl-C leave the experiment running instead of ending it."
+)
 @json_option
 @click.pass_obj
 def create(
@@ -48,32 +54,33 @@ def create(
     as_json: bool,
 ) -> None:
     """Create an experiment from the YAML file CONFIG and the model folder DIR, and follow it."""
-    from trek.experiments.config import ExperimentConfig
-    from trek.experiments.entrypoint import check_entrypoint
-    from trek.experiments.package import pack
-    from trek.experiments.provenance import provenance
+    from trek.experiments.creation import create_experiment
 
-    below = _template(obj, template) if template is not None else None
-    config = ExperimentConfig.read(config_file, overrides=overrides, below=below)
-    package = pack(folder)
-    check_entrypoint(config.entrypoint, folder)
-    click.echo(f"Preparing files ({folder}): {package.num_files} files, {render.size(package.num_bytes)}", err=as_json)
-    with connect(obj) as client:
-        client.upload_archive(package.data, sha256=package.sha256)
-        created = client.create_experiment(
-            config=config.normal_form(), archive=package.sha256, provenance=provenance(folder)
+    def show_package(package: Package) -> None:
+        files, size = render.count(package.num_files, "file"), render.size(package.num_bytes)
+        click.echo(f"Preparing files ({folder}): {files}, {size}", err=as_json)
+
+    with ExitStack() as stack:
+        open_client = functools.cache(lambda: stack.enter_context(connect(obj)))
+        created = create_experiment(
+            config_file,
+            folder,
+            connect=open_client,
+            overrides=parse_overrides(overrides),
+            template=template,
+            on_packed=show_package,
         )
         if is_followed:
-            _follow(client, created, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
+            _follow(open_client(), created, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
         else:
-            _tell_created(created, as_json=as_json)
+            _show_created(created, as_json=as_json)
             if as_json:
                 render.show_json(created)
 
 
 @experiment.command()
 def schema() -> None:
-    """Print the JSON Schema of configs, for editors."""
+    """Print the JSON Schema of configs, for use in editors."""
     import json
 
     from trek.experiments.config_schema import config_schema
@@ -82,7 +89,7 @@ def schema() -> None:
 
 
 @experiment.command("list")
-@click.option("--all", "with_archived", is_flag=True, help="Archived ones too.")
+@click.option("--all", "with_archived", is_flag=True, help="Include archived experiments.")
 @listing_options
 @click.pass_obj
 def list_(obj: dict[str, Any], *, with_archived: bool, listing: Listing) -> None:
@@ -97,43 +104,13 @@ def list_(obj: dict[str, Any], *, with_archived: bool, listing: Listing) -> None
 @json_option
 @click.pass_obj
 def describe(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
-    """Show an experiment: state, trials, config."""
+    """Show an experiment with its state, trials, best checkpoint and config."""
     with connect(obj) as client:
         details = client.experiment(experiment_id)
-    if as_json:
-        render.show_json(details)
-    else:
-        _describe(details)
-
-
-@experiment.command()
-@click.argument("experiment_id", type=int)
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the experiment has ended.")
-@click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
-@search_options
-@json_option
-@click.pass_obj
-def logs(
-    obj: dict[str, Any],
-    experiment_id: int,
-    *,
-    is_followed: bool,
-    tail: int | None,
-    search: dict[str, Any],
-    as_json: bool,
-) -> None:
-    """Print what an experiment's trials wrote."""
-    with connect(obj) as client:
-        details = client.experiment(experiment_id)
-        print_lines(
-            lambda **query: client.experiment_logs(experiment_id, **query),
-            state=lambda: client.experiment(experiment_id).state,
-            details=details,
-            is_followed=is_followed,
-            tail=tail,
-            search=search,
-            as_json=as_json,
-        )
+        if as_json:
+            render.show_json(details)
+        else:
+            _describe(client, details)
 
 
 @experiment.command()
@@ -141,7 +118,7 @@ def logs(
 @json_option
 @click.pass_obj
 def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
-    """End an experiment and wait until it has."""
+    """End an experiment and wait until it has ended."""
     with connect(obj) as client:
         details = _kill(client, experiment_id)
     if as_json:
@@ -150,12 +127,7 @@ def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
         click.echo(f"Experiment {experiment_id} is {details.state}.")
 
 
-def _template(obj: dict[str, Any], name: str) -> dict[str, Any]:
-    with connect(obj) as client:
-        return client.template(name).config
-
-
-def _row(one: Experiment) -> dict[str, Any]:
+def _row(one: ExperimentRecord) -> dict[str, Any]:
     return {
         "id": one.id,
         "name": one.name,
@@ -169,7 +141,7 @@ def _row(one: Experiment) -> dict[str, Any]:
     }
 
 
-def _tell_created(created: ExperimentDetails, *, as_json: bool) -> None:
+def _show_created(created: ExperimentDetails, *, as_json: bool) -> None:
     for warning in created.warnings:
         click.echo(f"trek: warning: {warning}", err=True)
     click.echo(f"Created experiment {created.id}", err=as_json)
@@ -179,13 +151,13 @@ def _follow(client: Client, created: ExperimentDetails, *, detach_on_interrupt: 
     try:
         from trek.cli.follow import follow, raise_for_end, show_end
 
-        _tell_created(created, as_json=as_json)
-        hint = "leaves it running" if detach_on_interrupt else "ends it; with --detach-on-interrupt it would go on"
+        _show_created(created, as_json=as_json)
+        hint = "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
         click.echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
         details = follow(client, created.id, to_stderr=as_json)
     except KeyboardInterrupt:
         if detach_on_interrupt:
-            click.echo(f"Left running; follow it with `trek experiment logs -f {created.id}`.", err=True)
+            click.echo(f"Still running; follow it with `trek experiment logs -f {created.id}`.", err=True)
         else:
             click.echo(f"Ending experiment {created.id} …", err=True)
             _kill(client, created.id)
@@ -208,8 +180,10 @@ def _kill(client: Client, experiment_id: int) -> ExperimentDetails:
     return details
 
 
-def _describe(details: ExperimentDetails) -> None:
+def _describe(client: Client, details: ExperimentDetails) -> None:
     import yaml
+
+    from trek.cli.follow import show_best_checkpoint
 
     click.echo(f"Experiment {details.id}: {details.name}")
     click.echo(f"State: {details.state}, {render.percent(details.progress)}")
@@ -217,6 +191,7 @@ def _describe(details: ExperimentDetails) -> None:
         click.echo(f"Error: {details.error}")
     if details.best_trial is not None:
         click.echo(f"Best {details.metric}: {render.number(details.best_metric)} (trial {details.best_trial})")
+    show_best_checkpoint(client, details)
     click.echo()
     rows = [
         {
@@ -236,5 +211,5 @@ def _describe(details: ExperimentDetails) -> None:
     click.echo(yaml.safe_dump(details.config, sort_keys=False).rstrip())
 
 
-for _command in experiment_changes.COMMANDS:
+for _command in (logs_command("experiment"), *experiment_changes.COMMANDS):
     experiment.add_command(_command)

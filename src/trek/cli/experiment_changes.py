@@ -1,4 +1,4 @@
-"""Commands that change an experiment that exists, or make a new one of it."""
+"""Commands that change an existing experiment, or create a new one from it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
+from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _show(details: ExperimentDetails, *, as_json: bool, text: str = "") -> None:
 @json_option
 @click.pass_obj
 def pause(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
-    """Let running trials save and give their slots back."""
+    """Pause an experiment: running trials save and release their slots."""
     with connect(obj) as client:
         details = client.pause_experiment(experiment_id)
         deadline = time.monotonic() + PAUSE_TIMEOUT_S
@@ -45,31 +46,33 @@ def pause(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def activate(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
-    """Let a paused experiment go on."""
+    """Let a paused experiment run again."""
     with connect(obj) as client:
         _show(client.activate_experiment(experiment_id), as_json=as_json)
 
 
 @click.command()
 @click.argument("experiment_id", type=int)
-@click.option("--undo", is_flag=True, help="Bring it back into lists.")
+@click.option("--undo", is_flag=True, help="Show it in lists again.")
 @json_option
 @click.pass_obj
 def archive(obj: dict[str, Any], experiment_id: int, *, undo: bool, as_json: bool) -> None:
-    """Leave an ended experiment out of lists; nothing of it is deleted."""
+    """Hide an ended experiment from lists; nothing is deleted."""
     with connect(obj) as client:
         details = client.change_experiment(experiment_id, is_archived=not undo)
-    _show(details, as_json=as_json, text=f"Experiment {experiment_id} is {'back' if undo else 'archived'}.")
+    _show(
+        details, as_json=as_json, text=f"Experiment {experiment_id} is {'no longer archived' if undo else 'archived'}."
+    )
 
 
 @click.command()
 @click.argument("experiment_id", type=int)
 @click.argument("labels", nargs=-1)
-@click.option("--remove", is_flag=True, help="Take the labels away instead of adding them.")
+@click.option("--remove", is_flag=True, help="Remove the labels instead of adding them.")
 @json_option
 @click.pass_obj
 def label(obj: dict[str, Any], experiment_id: int, labels: tuple[str, ...], *, remove: bool, as_json: bool) -> None:
-    """Add LABELS to an experiment, or take them away."""
+    """Add LABELS to an experiment, or remove them."""
     with connect(obj) as client:
         before = set(client.experiment(experiment_id).labels)
         after = before - set(labels) if remove else before | set(labels)
@@ -79,10 +82,10 @@ def label(obj: dict[str, Any], experiment_id: int, labels: tuple[str, ...], *, r
 
 @click.command()
 @click.argument("experiment_id", type=int)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool) -> None:
-    """Delete an ended experiment: records, logs and checkpoints."""
+    """Delete an ended experiment with its records, logs and checkpoints."""
     with connect(obj) as client:
         name = client.experiment(experiment_id).name
         if not yes:
@@ -93,30 +96,30 @@ def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool) -> None:
 
 @click.command()
 @click.argument("experiment_id", type=int)
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @json_option
 @click.pass_obj
 def fork(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Run an experiment again from the start: same code, same config, with overrides."""
-    _again(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=False)
+    """Run an experiment again from the start, with the same code and the same config plus overrides."""
+    _fork(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=False)
 
 
 @click.command("continue")
 @click.argument("experiment_id", type=int)
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @json_option
 @click.pass_obj
 def continue_(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Train on from an experiment's best checkpoint; give a greater length with --config searcher.max_length=…"""
-    _again(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=True)
+    """Continue from an experiment's best checkpoint; set a greater length with --config searcher.max_length=…"""
+    _fork(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=True)
 
 
 @click.command()
 @click.argument("experiment_id", type=int)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to; experiment_ID without.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The target folder.  [default: experiment_ID]")
 @click.pass_obj
 def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) -> None:
-    """Fetch an experiment's model folder and its config."""
+    """Download an experiment's model folder and its config."""
     import yaml
 
     from trek.errors import InputError
@@ -124,24 +127,21 @@ def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) ->
 
     target = output or Path(f"experiment_{experiment_id}")
     if target.exists():
-        raise InputError(f"{str(target)!r} exists already. Name another folder with --output.")
+        raise InputError(f"{str(target)!r} already exists. Name another folder with --output.")
     with connect(obj) as client:
         details = client.experiment(experiment_id)
         count = unpack(client.archive(details.archive), target)
     config = target / "experiment.yaml"
     if not config.exists():
         config.write_text(yaml.safe_dump(details.config, sort_keys=False))
-    click.echo(f"Wrote {count} files and {config.name} to {target}")
+    click.echo(f"Wrote {render.count(count, 'file')} and {config.name} to {target}")
 
 
-def _again(
+def _fork(
     obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool, is_continued: bool
 ) -> None:
-    from trek.experiments.yaml_source import parse_override
-
-    changes = dict(parse_override(setting) for setting in overrides)
     with connect(obj) as client:
-        made = client.fork_experiment(experiment_id, changes=changes, is_continued=is_continued)
+        made = client.fork_experiment(experiment_id, changes=parse_overrides(overrides), is_continued=is_continued)
     _show(made, as_json=as_json, text=f"Created experiment {made.id}")
 
 

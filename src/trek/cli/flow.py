@@ -1,4 +1,4 @@
-"""`trek flow`: run pipelines of steps, and look at their runs. Thin over `trek.flow`."""
+"""`trek flow`: run pipelines of steps, and inspect their runs. Thin over `trek.flow`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trek.cli.flow_list import list_flows
+from trek.cli.flow_records import find_flows, find_run, find_runs, read_step_log, summary, summary_with_steps
+from trek.cli.render import json_option
 from trek.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from trek.flow import Flow
     from trek.flow.flow_store import FlowStore
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_PARALLEL = click.option("--parallel", type=int, help="How many slots steps may take.  [default: one per core or GPU]")
+_PARALLEL = click.option(
+    "--parallel", type=int, help="How many slots the steps may use.  [default: one per core or GPU]"
+)
 _PARAM = click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter; may be repeated."
 )
@@ -31,7 +34,7 @@ _PARAM = click.option(
 @click.group()
 @click.pass_obj
 def flow(obj: dict[str, Any]) -> None:
-    """Run pipelines of steps, and look at their runs."""
+    """Run pipelines of steps, and inspect their runs."""
     if obj["master"]:
         os.environ["TREK_MASTER"] = obj["master"]  # for steps that are experiments, in processes of their own
 
@@ -41,12 +44,12 @@ flow.add_command(list_flows)
 
 @flow.command(add_help_option=False)
 @click.argument("file", required=False)
-@click.option("--from", "from_step", metavar="STEP", help="Run STEP and all that depends on it, changed or not.")
-@click.option("--only", metavar="STEP", help="Run STEP alone, on what earlier steps gave before.")
+@click.option("--from", "from_step", metavar="STEP", help="Run STEP and every step that depends on it, changed or not.")
+@click.option("--only", metavar="STEP", help="Run only STEP, with the results of earlier runs as its inputs.")
 @click.option("--force", is_flag=True, help="Run every step, changed or not.")
 @_PARAM
 @_PARALLEL
-@_JSON
+@json_option
 @click.option("-h", "--help", "wants_help", is_flag=True, help="Show this message, and the parameters of FILE.")
 @click.pass_context
 def run(
@@ -60,14 +63,14 @@ def run(
     as_json: bool,
     wants_help: bool,
 ) -> int:
-    """Run the flow that FILE (Python or YAML) defines; steps whose result is kept are not run again."""
+    """Run the flow that FILE (Python or YAML) defines. Steps with a cached result are not run again."""
     from trek.flow.loading import load_flow
 
     if wants_help:
         click.echo(ctx.get_help() + (_describe_params(load_flow(file)) if file else ""))
         return 0
     if file is None:
-        raise InputError("trek flow run needs the file that defines the flow, such as flow.py.")
+        raise InputError("FILE is missing: name the file that defines the flow, such as flow.py.")
     loaded = load_flow(file)
     settings = {"from_step": from_step, "only": only, "force": force}
     return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
@@ -78,9 +81,9 @@ def run(
 @click.argument("run_id", metavar="[RUN]", required=False)
 @_PARAM
 @_PARALLEL
-@_JSON
+@json_option
 def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, as_json: bool) -> int:
-    """Go on with a RUN (the newest) of FLOW (its name or file) where it failed or was ended."""
+    """Resume a RUN (default: the newest) of FLOW (a name or a file) where it failed or was interrupted."""
     from trek.flow.loading import load_flow
 
     loaded = load_flow(flow_name) if _is_file(flow_name) else None
@@ -89,7 +92,7 @@ def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel
     store.close()
     if loaded is None:
         if row.source is None:
-            raise InputError(f"run {row.id} was started from no file. Resume it with flow.run(resume={row.id!r}).")
+            raise InputError(f"run {row.id} was not started from a file. Resume it with flow.run(resume={row.id!r}).")
         loaded = load_flow(row.source)
     return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, resume=row.id)
 
@@ -97,18 +100,16 @@ def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel
 @flow.command()
 @click.argument("flow_name", metavar="[FLOW]", required=False)
 @click.argument("run_id", metavar="[RUN]", required=False)
-@_JSON
+@json_option
 @click.pass_obj
 def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_json: bool) -> None:
-    """Show the runs of every flow, or the steps of one RUN (the newest) of FLOW and why each ran."""
-    from trek.cli.flow_records import recorded_run, recorded_runs
-
+    """Show the runs of all flows, or the steps of one RUN (default: the newest) of FLOW and why each ran."""
     if flow_name is None:
-        rows = recorded_runs(obj) if obj["master"] else _own_runs()
+        runs = [run for one in find_flows(obj) for run in reversed(find_runs(obj, one.name))]
+        rows = [summary(run) for run in sorted(runs, key=lambda run: run.started_s)]
         _show(rows, as_json=as_json, columns=("flow", "id", "state", "seconds"))
         return
-    name = _name_of(flow_name)
-    found = recorded_run(obj, name, run_id) if obj["master"] else _own_run(name, run_id)
+    found = summary_with_steps(find_run(obj, _name_of(flow_name), run_id))
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -120,17 +121,16 @@ def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_js
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--format", "style", type=click.Choice(["text", "mermaid", "svg"]), default="text", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write there instead of printing.")
-@_JSON
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of printing.")
+@json_option
 @click.pass_obj
 def graph(
     obj: dict[str, Any], flow_name: str, run_id: str | None, style: str, output: Path | None, as_json: bool
 ) -> None:
-    """Draw the steps of FLOW (its name or file) with their states and times in a RUN (the newest)."""
-    from trek.cli.flow_records import recorded_graph
+    """Draw the steps of FLOW (a name or a file) with their states and times in a RUN (default: the newest)."""
     from trek.flow import drawing
 
-    nodes = recorded_graph(obj, _name_of(flow_name), run_id) if obj["master"] else _nodes(flow_name, run_id)
+    nodes = _nodes(obj, flow_name, run_id)
     if as_json:
         rows = [{"name": n.name, "after": list(n.after), "state": n.state, "seconds": n.seconds} for n in nodes]
         click.echo(json.dumps(rows))
@@ -146,20 +146,11 @@ def graph(
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("step")
 @click.option("--run", "run_id", metavar="RUN", help="Which run.  [default: the newest]")
-@_JSON
+@json_option
 @click.pass_obj
 def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
-    """Print what STEP wrote."""
-    from trek.cli.flow_records import recorded_log
-    from trek.flow.inspect import read_log
-
-    name = _name_of(flow_name)
-    if obj["master"]:
-        text = recorded_log(obj, name, run_id, step=step)
-    else:
-        store = _open(name)
-        text = read_log(store, store.find_run(run_id), step)
-        store.close()
+    """Print the log of STEP."""
+    text = read_step_log(obj, _name_of(flow_name), run_id, step=step)
     click.echo(
         json.dumps([{"step": step, "line": line} for line in text.splitlines()]) if as_json else text, nl=as_json
     )
@@ -168,39 +159,44 @@ def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_
 @flow.command()
 @click.argument("flow_name", metavar="FLOW")
 @click.option(
-    "--keep", "keep_runs", type=click.IntRange(min=0), default=1, show_default=True, help="Newest runs to keep."
+    "--keep",
+    "keep_runs",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How many of the newest runs to keep.",
 )
-@_JSON
+@json_option
 def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
-    """Remove old runs of FLOW, and results and files that no kept run used."""
+    """Remove old runs of FLOW, and the results and files that no remaining run uses."""
     store = _open(_name_of(flow_name))
     count, num_bytes = store.clean(keep_runs=keep_runs)
     store.close()
     gone = {"flow": store.name, "artefacts": count, "bytes": num_bytes}
-    click.echo(json.dumps(gone) if as_json else f"removed {count} artefacts, {num_bytes} bytes")
+    click.echo(json.dumps(gone) if as_json else f"Removed {count} artefacts, {num_bytes} bytes.")
 
 
 @flow.command()
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("service", metavar="[SERVICE]", required=False)
-@_JSON
+@json_option
 def stop(flow_name: str, service: str | None, as_json: bool) -> None:
-    """End the detached services of FLOW, or one of them."""
+    """Stop the detached services of FLOW, or one of them."""
     from trek.flow.service_steps import running_services, stop_service
 
     store = _open(_name_of(flow_name))
     store.close()
     running = running_services(store.services)
     if service is not None and service not in running:
-        raise InputError(f"flow {store.name!r} has no service {service!r} running. Running: {_list(running)}.")
+        raise InputError(f"the service {service!r} of flow {store.name!r} is not running. Running: {_list(running)}.")
     chosen = running if service is None else [service]
     for name in chosen:
         stop_service(store.services / name)
-    click.echo(json.dumps([{"name": name} for name in chosen]) if as_json else f"stopped: {_list(chosen)}")
+    click.echo(json.dumps([{"name": name} for name in chosen]) if as_json else f"Stopped: {_list(chosen)}.")
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, treated as Ctrl-C is."""
+    """SIGTERM, handled like Ctrl-C."""
 
 
 def _run(loaded: Flow, *, as_json: bool, **settings: Any) -> int:
@@ -219,11 +215,8 @@ def _run(loaded: Flow, *, as_json: bool, **settings: Any) -> int:
 
 
 def _print_newest(name: str, run_id: str | None = None) -> None:
-    from trek.flow.inspect import describe_run
-
-    store = _open(name)
-    click.echo(json.dumps(describe_run(store, store.find_run(run_id))))
-    store.close()
+    """The run is one of this home, even if a master is named: it has just ended here."""
+    click.echo(json.dumps(summary_with_steps(find_run({"master": None}, name, run_id))))
 
 
 @contextmanager
@@ -248,27 +241,6 @@ def _open(name: str) -> FlowStore:
     return open_store(name, home=trek_home())
 
 
-def _own_runs() -> list[dict[str, Any]]:
-    from trek.flow.inspect import flow_names, summarise_run
-    from trek.world import trek_home
-
-    rows = []
-    for name in flow_names(trek_home()):
-        store = _open(name)
-        rows += [summarise_run(store, one) for one in store.runs()]
-        store.close()
-    return rows
-
-
-def _own_run(name: str, run_id: str | None) -> dict[str, Any]:
-    from trek.flow.inspect import describe_run
-
-    store = _open(name)
-    found = describe_run(store, store.find_run(run_id))
-    store.close()
-    return found
-
-
 def _list(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
@@ -283,23 +255,20 @@ def _name_of(flow_or_file: str) -> str:
     return load_flow(flow_or_file).name if _is_file(flow_or_file) else flow_or_file
 
 
-def _nodes(flow_or_file: str, run_id: str | None) -> list[Any]:
-    """The graph of a run, or of a file as it is now with the states that the run found."""
+def _nodes(obj: dict[str, Any], flow_or_file: str, run_id: str | None) -> list[Any]:
+    """The graph of a run, or of a file as it is now with the states of the run's steps."""
     from trek.flow.drawing import GraphNode
     from trek.flow.graph import graph_of
     from trek.flow.inspect import flow_names, nodes_of
     from trek.flow.loading import load_flow
     from trek.world import trek_home
 
-    loaded = load_flow(flow_or_file) if _is_file(flow_or_file) else None
+    loaded = load_flow(flow_or_file) if _is_file(flow_or_file) and not obj["master"] else None
     graph = graph_of(loaded.steps) if loaded else None
-    name = loaded.name if loaded else flow_or_file
+    name = loaded.name if loaded else _name_of(flow_or_file)
     if graph is not None and name not in flow_names(trek_home()):
         return [GraphNode(one["name"], tuple(one["after"])) for one in graph]
-    store = _open(name)
-    nodes = nodes_of(store, store.find_run(run_id), graph=graph)
-    store.close()
-    return nodes
+    return nodes_of(find_run(obj, name, run_id), graph=graph)
 
 
 def _parse_params(loaded: Flow, params: tuple[str, ...]) -> dict[str, Any]:
@@ -307,7 +276,7 @@ def _parse_params(loaded: Flow, params: tuple[str, ...]) -> dict[str, Any]:
     for param in params:
         name, equals, text = param.partition("=")
         if not equals:
-            raise InputError(f"--param {param!r} is not NAME=VALUE. Write for example --param lr=0.1.")
+            raise InputError(f"invalid --param {param!r}: expected NAME=VALUE, such as --param lr=0.1.")
         if name not in loaded.params:
             raise InputError(f"flow {loaded.name!r} has no parameter {name!r}. It has: {_list(loaded.params)}.")
         parsed[name] = loaded.params[name].parse(text)

@@ -1,4 +1,4 @@
-"""`trek flow list`: flows and their runs, of the master that was named, else of this home, without a control plane."""
+"""`trek flow list`: flows and their runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trek.cli import render
-from trek.cli.connect import connect
+from trek.cli.flow_records import find_flows, find_runs
 from trek.cli.listing import Listing, listing_options
-from trek.errors import NotFound
 
 if TYPE_CHECKING:
     from trek.client.flow_models import FlowRun, FlowSummary
@@ -22,32 +21,9 @@ if TYPE_CHECKING:
 def list_flows(obj: dict[str, Any], flow_name: str | None, *, listing: Listing) -> None:
     """List all flows with their newest runs, or the runs of FLOW, the newest first."""
     if flow_name is not None:
-        listing.show(_find_runs(obj, flow_name), row=_row, empty="no runs")
+        listing.show(find_runs(obj, flow_name), row=_row, empty="No runs.")
     else:
-        listing.show(_find_flows(obj), row=_summary_row, empty="no flow has been run")
-
-
-def _find_flows(obj: dict[str, Any]) -> list[FlowSummary]:
-    from trek.flow.records import own_flows
-    from trek.world import trek_home
-
-    if not obj["master"]:
-        return own_flows(trek_home())
-    with connect(obj) as client:
-        return client.flows()
-
-
-def _find_runs(obj: dict[str, Any], flow: str) -> list[FlowRun]:
-    from trek.flow.records import own_runs
-    from trek.world import trek_home
-
-    if obj["master"]:
-        with connect(obj) as client:
-            return client.flow_runs(flow)
-    runs = own_runs(flow, home=trek_home())
-    if not runs:
-        raise NotFound(f"no flow {flow!r} has been run. See `trek flow list`.")
-    return runs
+        listing.show(find_flows(obj), row=_summary_row, empty="No flow has been run.")
 
 
 def _summary_row(one: FlowSummary) -> dict[str, Any]:

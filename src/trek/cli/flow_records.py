@@ -1,4 +1,4 @@
-"""Runs of flows as a master recorded them, in the shape in which commands show those of this home."""
+"""Runs of flows for commands: of the master that was named, else of this home, without a control plane."""
 
 from __future__ import annotations
 
@@ -10,67 +10,62 @@ from trek.errors import NotFound
 
 if TYPE_CHECKING:
     from trek.client.client import Client
-    from trek.client.flow_models import FlowRun, FlowRunDetails
+    from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
 
 
-def recorded_runs(obj: dict[str, Any]) -> list[dict[str, Any]]:
-    """All runs that the master knows, the oldest first, as the list of this home has them."""
+def find_flows(obj: dict[str, Any]) -> list[FlowSummary]:
+    """All flows by name, each with its newest run."""
+    from trek.flow.records import own_flows
+    from trek.world import trek_home
+
+    if not obj["master"]:
+        return own_flows(trek_home())
     with connect(obj) as client:
-        return [_summary(run) for run in reversed(client.flow_runs())]
+        return client.flows()
 
 
-def recorded_run(obj: dict[str, Any], flow: str, run: str | None) -> dict[str, Any]:
+def find_runs(obj: dict[str, Any], flow: str) -> list[FlowRun]:
+    """The runs of a flow, the newest first."""
+    from trek.flow.records import own_runs
+    from trek.world import trek_home
+
+    if obj["master"]:
+        with connect(obj) as client:
+            return client.flow_runs(flow)
+    runs = own_runs(flow, home=trek_home())
+    if not runs:
+        raise NotFound(f"no flow {flow!r} has been run. See `trek flow list`.")
+    return runs
+
+
+def find_run(obj: dict[str, Any], flow: str, run: str | None) -> FlowRunDetails:
     """One run of a flow, or its newest, with its steps."""
+    from trek.flow.records import own_run_or_newest
+    from trek.world import trek_home
+
+    if not obj["master"]:
+        return own_run_or_newest(flow, run, home=trek_home())
     with connect(obj) as client:
-        found = _find(client, flow, run)
-    return {**_summary(found), "steps": [step.model_dump() for step in found.steps]}
+        return _recorded_run(client, flow, run)
 
 
-def recorded_graph(obj: dict[str, Any], flow: str, run: str | None) -> list[Any]:
-    """The nodes of a run's graph, with what became of them."""
-    from trek.flow.drawing import GraphNode
-
-    with connect(obj) as client:
-        found = _find(client, flow, run)
-    steps = {step.name: step for step in found.steps}
-    return [
-        GraphNode(one.name, tuple(one.after), step.state if step else "pending", step.seconds if step else None)
-        for one in found.graph
-        for step in [steps.get(one.name)]
-    ]
-
-
-def recorded_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str) -> str:
-    """What a step of a run that the master knows wrote: it lies where the run ran, which is here or at the master."""
+def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str) -> str:
+    """What a step wrote. The log is where the run ran, which may be here or at the master."""
     from trek.flow.inspect import open_store, read_log
     from trek.flow.records import own_run
     from trek.world import trek_home
 
-    with connect(obj) as client:
-        found = _find(client, flow, run)
-        if own_run(flow, found.id, home=trek_home()) is None:
-            return client.flow_log(flow, found.id, step=step)
+    if obj["master"]:
+        with connect(obj) as client:
+            run = _recorded_run(client, flow, run).id
+            if own_run(flow, run, home=trek_home()) is None:
+                return client.flow_log(flow, run, step=step)
     with closing(open_store(flow, home=trek_home())) as store:
-        return read_log(store, store.find_run(found.id), step)
+        return read_log(store, store.find_run(run), step)
 
 
-def _find(client: Client, flow: str, run: str | None) -> FlowRunDetails:
-    try:
-        runs = client.flow_runs(flow)
-    except NotFound:
-        known = ", ".join(one.name for one in client.flows()[:20]) or "none"
-        raise NotFound(
-            f"the master at {client.url} has no record of a flow {flow!r}. It has: {known}. "
-            "Leave out -m and TREK_MASTER to look at the runs of this home."
-        ) from None
-    chosen = [one for one in runs if run is None or one.id == run]
-    if not chosen:
-        known = ", ".join(one.id for one in runs[:5])
-        raise NotFound(f"the master at {client.url} has no run {run!r} of flow {flow!r}. The newest are: {known}.")
-    return client.flow_run(flow, chosen[0].id)
-
-
-def _summary(run: FlowRun) -> dict[str, Any]:
+def summary(run: FlowRun) -> dict[str, Any]:
+    """A run as `--json` and tables show it."""
     return {
         "id": run.id,
         "flow": run.flow,
@@ -80,3 +75,24 @@ def _summary(run: FlowRun) -> dict[str, Any]:
         "params": run.params,
         "source": run.source,
     }
+
+
+def summary_with_steps(run: FlowRunDetails) -> dict[str, Any]:
+    """A run and its steps as `--json` shows them."""
+    return {**summary(run), "steps": [step.model_dump() for step in run.steps]}
+
+
+def _recorded_run(client: Client, flow: str, run: str | None) -> FlowRunDetails:
+    try:
+        runs = client.flow_runs(flow)
+    except NotFound:
+        known = ", ".join(one.name for one in client.flows()[:20]) or "none"
+        raise NotFound(
+            f"the master at {client.url} has no record of a flow {flow!r}. It has: {known}. "
+            "Omit -m and TREK_MASTER to see the runs of this home."
+        ) from None
+    chosen = [one for one in runs if run is None or one.id == run]
+    if not chosen:
+        known = ", ".join(one.id for one in runs[:5])
+        raise NotFound(f"the master at {client.url} has no run {run!r} of flow {flow!r}. The newest are: {known}.")
+    return client.flow_run(flow, chosen[0].id)

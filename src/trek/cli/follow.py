@@ -1,10 +1,10 @@
-"""Following an experiment in the terminal: its logs, its progress, its end."""
+"""Following an experiment in the terminal: its logs, its progress, its result."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -12,23 +12,23 @@ import click
 
 from trek.cli import render
 from trek.client.models import ENDED
-from trek.errors import TrainingError
+from trek.errors import NotFound, TrainingError
 
 if TYPE_CHECKING:
     from rich.live import Live
 
     from trek.client.client import Client
-    from trek.client.models import ExperimentDetails, LogLine, Trial
+    from trek.client.models import ExperimentDetails, LogLine, TrialRecord
 
 POLL_S = 0.25
 
 
 def follow(client: Client, experiment_id: int, *, to_stderr: bool = False) -> ExperimentDetails:
-    """Print logs and progress until the experiment has ended or is paused; returns how it stands then."""
+    """Print logs and progress until the experiment has ended or is paused; returns its details then."""
     with _Screen(to_stderr=to_stderr) as screen:
         cursor = 0
         while True:
-            # Asked before the lines: what an experiment wrote before it ended is then among them.
+            # Fetched before the lines, so that these include everything written before the experiment ended.
             details = client.experiment(experiment_id)
             for line in _lines(lambda after: client.experiment_logs(experiment_id, after=after, limit=5000), cursor):
                 screen.print(prefix(details, line) + line.text)
@@ -47,7 +47,7 @@ def _lines(fetch: Callable[[int], list[LogLine]], cursor: int) -> list[LogLine]:
 
 
 def prefix(details: ExperimentDetails, line: LogLine) -> str:
-    """Who wrote a line, where there is more than one who could have."""
+    """Which trial and rank wrote a line; empty where there is only one."""
     parts = []
     if details.num_trials > 1 or details.searcher != "single":
         parts.append(f"trial {line.trial_id}")
@@ -57,7 +57,7 @@ def prefix(details: ExperimentDetails, line: LogLine) -> str:
 
 
 def raise_for_end(details: ExperimentDetails) -> None:
-    """The error an experiment ended with. A terminal has seen the traceback already: the log above ends with it."""
+    """Raise the error an experiment ended with. On a terminal without the traceback, which the log above ends with."""
     from trek.experiments.experiment import raise_for_end as raise_error
 
     try:
@@ -69,29 +69,42 @@ def raise_for_end(details: ExperimentDetails) -> None:
 
 
 def show_end(client: Client, details: ExperimentDetails) -> None:
-    """The result: the best trial, its metrics and checkpoint."""
+    """Show the result: the best trial and its metrics, and the best checkpoint."""
     best = next((t for t in details.trials if t.id == details.best_trial), None)
     click.echo(f"Experiment {details.id} {details.state}.")
-    if best is None:
+    if best is not None:
+        if details.num_trials > 1:
+            click.echo(f"Best trial: {best.id} with {render.hparams(best.hparams)}")
+        click.echo(f"Best {details.metric}: {render.number(details.best_metric)}")
+        if best.latest_metrics:
+            click.echo(f"Last validation: {_metrics(best.latest_metrics)}")
+    show_best_checkpoint(client, details)
+
+
+def show_best_checkpoint(client: Client, details: ExperimentDetails) -> None:
+    """Show the experiment's best checkpoint and why it is; nothing without one."""
+    try:
+        found = client.best_checkpoint(details.id)
+    except NotFound:
         return
-    if details.num_trials > 1:
-        click.echo(f"Best trial: {best.id} with {render.hparams(best.hparams)}")
-    click.echo(f"Best {details.metric}: {render.number(details.best_metric)}")
-    if best.latest_metrics:
-        shown = "  ".join(f"{name} {render.number(value)}" for name, value in best.latest_metrics.items())
-        click.echo(f"Last validation: {shown}")
-    if best.checkpoint:
-        checkpoint = client.checkpoint(best.checkpoint)
-        click.echo(f"Checkpoint: {checkpoint.uuid} ({checkpoint.path})")
+    reason = f"{details.metric} {render.number(found.metrics.get(details.metric))}"
+    if found.reason != "best_metric":
+        reason = f"the newest, none has a {details.metric}"
+    click.echo(f"Checkpoint: {found.uuid} of trial {found.trial_id} at {found.batches} batches, {reason}")
+    click.echo(f"  {found.path}")
+
+
+def _metrics(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {render.number(value)}" for name, value in values.items())
 
 
 class _Screen:
-    """Lines, and under them a view of the experiment where there is a terminal."""
+    """Log lines, and on a terminal a live view of the experiment below them."""
 
     def __init__(self, *, to_stderr: bool) -> None:
         self._to_stderr = to_stderr
         self._live: Live | None = None
-        self._told: dict[int, int] = {}
+        self._printed: dict[int, int] = {}
         self._noted: dict[int, str] = {}
         self._rungs: list[int] | None = None
 
@@ -114,26 +127,26 @@ class _Screen:
             self._live.stop()
 
     def print(self, text: str) -> None:
-        """One line of a log, as it is."""
+        """Print one line of a log unchanged."""
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             click.echo(text, err=self._to_stderr)
 
     def update(self, details: ExperimentDetails) -> None:
-        """Where the experiment stands."""
+        """Show the progress of the experiment."""
         if self._live is not None:
             self._show(self._live, details)
             return
         for trial in details.trials:
-            self._tell_restart(trial)
-            if trial.latest_metrics and self._told.get(trial.id) != trial.batches:
-                self._told[trial.id] = trial.batches
-                shown = "  ".join(f"{name} {render.number(value)}" for name, value in trial.latest_metrics.items())
-                self.print(f"trial {trial.id}: {trial.batches} batches, {render.percent(trial.progress)}: {shown}")
+            self._print_restart(trial)
+            if trial.latest_metrics and self._printed.get(trial.id) != trial.batches:
+                self._printed[trial.id] = trial.batches
+                shown = f"{trial.batches} batches, {render.percent(trial.progress)}: {_metrics(trial.latest_metrics)}"
+                self.print(f"trial {trial.id}: {shown}")
 
-    def _tell_restart(self, trial: Trial) -> None:
-        """Why nothing happens after an error; a terminal's view says it all the time."""
+    def _print_restart(self, trial: TrialRecord) -> None:
+        """Print why a trial waits after an error; on a terminal the live view shows it."""
         if trial.restarts and trial.waiting and self._noted.get(trial.id) != trial.waiting:
             self._noted[trial.id] = trial.waiting
             self.print(f"trial {trial.id} waits: {trial.waiting}")

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @click.group()
 def job() -> None:
-    """See the queue of trials, and who goes first."""
+    """Show the queue of trials, and change who goes first."""
 
 
 @job.command("list")
 @listing_options
 @click.pass_obj
 def list_(obj: dict[str, Any], *, listing: Listing) -> None:
-    """List trials that run or wait, in the order they are taken."""
+    """List running trials, and queued ones in the order they will start."""
     with connect(obj) as client:
         found = client.jobs()
-    listing.show(found, row=_row, empty="Nothing runs and nothing waits.")
+    listing.show(found, row=_row, empty="No trials are running or queued.")
 
 
 @job.command()
 @click.argument("experiment_id", type=int)
-@click.option("--priority", type=click.IntRange(1, 99), help="Smaller goes first; 50 is usual.")
-@click.option("--weight", type=float, help="The share of slots beside experiments of the same priority.")
-@click.option("--max-slots", type=click.IntRange(min=1), help="The most slots the experiment may hold.")
+@click.option("--priority", type=click.IntRange(1, 99), help="Smaller numbers go first.  [default: 50]")
+@click.option("--weight", type=float, help="The share of slots among experiments of the same priority.")
+@click.option("--max-slots", type=click.IntRange(min=1), help="How many slots the experiment may use at most.")
 @click.pass_obj
 def update(
     obj: dict[str, Any], experiment_id: int, *, priority: int | None, weight: float | None, max_slots: int | None

@@ -1,4 +1,4 @@
-"""Printing log lines, once or as they come, and choosing which."""
+"""`logs` commands: printing the lines of an experiment or a trial, once or as they are written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from datetime import time as clock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from trek.cli import render
+from trek.cli.connect import connect
 
 if TYPE_CHECKING:
     from trek.client.models import ExperimentDetails, LogLine
@@ -22,7 +23,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Moment(click.ParamType[float]):
-    """A time of the day or of another day, or how long ago it was; gives seconds since 1970."""
+    """A date, a time of today, or how long ago; converted to seconds since 1970."""
 
     name = "time"
 
@@ -36,11 +37,11 @@ class Moment(click.ParamType[float]):
                 return datetime.combine(datetime.now().date(), clock.fromisoformat(text)).timestamp()
             return datetime.fromisoformat(text).timestamp()
         except (ValueError, OverflowError):
-            self.fail(f"{text!r} is no time. Write 2024-05-01T10:30, 10:30, or how long ago, such as 10m, 2h or 3d.")
+            self.fail(f"invalid time {text!r}. Use 2024-05-01T10:30, 10:30, or how long ago, such as 10m, 2h or 3d.")
 
 
 def search_options(command: F) -> F:
-    """Add the options; the command receives them as one `search`."""
+    """Add the options that select lines; the command receives them as one `search`."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -49,17 +50,48 @@ def search_options(command: F) -> F:
 
     levels = click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
     for option in (
-        click.option("--until", type=Moment(), metavar="TIME", help="Only lines until then."),
-        click.option("--since", type=Moment(), metavar="TIME", help="Only lines since then: 10:30, or 10m for ago."),
-        click.option("--level", type=levels, help="Only lines of this level or worse."),
-        click.option("--rank", type=click.IntRange(min=0), help="Only lines of this process."),
-        click.option("--grep", "text", help="Only lines with this text, in capitals or not."),
+        click.option("--until", type=Moment(), metavar="TIME", help="Only lines until this time."),
+        click.option(
+            "--since",
+            type=Moment(),
+            metavar="TIME",
+            help="Only lines since this time, such as 10:30, or 10m for ten minutes ago.",
+        ),
+        click.option("--level", type=levels, help="Only lines of this level or a more severe one."),
+        click.option("--rank", type=click.IntRange(min=0), help="Only lines of the process with this rank."),
+        click.option("--grep", "text", help="Only lines that contain this text; case is ignored."),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
 
 
-def print_lines(
+def logs_command(noun: Literal["experiment", "trial"]) -> click.Command:
+    """The command `logs` of experiments or of trials."""
+
+    @click.command("logs", help=f"Print the log lines of {'an experiment' if noun == 'experiment' else 'a trial'}.")
+    @click.argument("number", type=int, metavar=f"{noun.upper()}_ID")
+    @click.option("-f", "--follow", "is_followed", is_flag=True, help=f"Print new lines until the {noun} has ended.")
+    @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
+    @search_options
+    @render.json_option
+    @click.pass_obj
+    def logs(obj: dict[str, Any], /, number: int, **options: Any) -> None:
+        with connect(obj) as client:
+            is_trial = noun == "trial"
+            fetch: Callable[..., list[LogLine]] = client.trial_logs if is_trial else client.experiment_logs
+            find: Callable[[int], Any] = client.trial if is_trial else client.experiment
+            experiment_id = client.trial(number).experiment_id if is_trial else number
+            _print_lines(
+                functools.partial(fetch, number),
+                state=lambda: find(number).state,
+                details=client.experiment(experiment_id),
+                **options,
+            )
+
+    return logs
+
+
+def _print_lines(
     fetch: Callable[..., list[LogLine]],
     *,
     state: Callable[[], str],
@@ -69,13 +101,13 @@ def print_lines(
     search: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Print what `fetch` gives; when followed, until `state` is an end. Followed JSON is one object a line."""
+    """Print what `fetch` gives, when followed until `state` is final. Followed JSON is one object per line."""
     from trek.client.models import ENDED
 
     cursor, kept = 0, []
     is_first = True
     while True:
-        has_ended = state() in ENDED  # asked first, so that the last lines are in what is fetched next
+        has_ended = state() in ENDED  # before fetching, so that the last lines are included
         query: dict[str, Any] = {"tail": tail} if tail is not None and is_first else {"after": cursor, "limit": 5000}
         lines = fetch(**query, **search)
         is_first = False

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Listing:
-    """How a list is wanted."""
+    """Which rows to show, in which order and format."""
 
     where: str | None
     sort: str | None
@@ -31,11 +31,11 @@ class Listing:
 
     @property
     def enough(self) -> int | None:
-        """How many are worth asking for; None where all are needed to choose from."""
+        """How many rows need to be fetched; None for all, where they are filtered or sorted here."""
         return self.limit if self.where is None and self.sort is None else None
 
     def show(self, found: Sequence[BaseModel], *, row: Callable[[Any], Mapping[str, Any]], empty: str) -> None:
-        """Print what matches; `row` makes the columns people see of one item."""
+        """Print the matching rows; `row` gives the columns of the table for one item."""
         chosen = self.choose(found)
         if self.as_json:
             render.show_json(chosen)
@@ -45,7 +45,7 @@ class Listing:
             render.show_table([row(item) for item in chosen], empty=empty)
 
     def choose(self, found: Sequence[BaseModel]) -> list[Any]:
-        """What matches, sorted and cut."""
+        """The matching rows, sorted and limited."""
         rows = [(item, item.model_dump(mode="json")) for item in found]
         named = [*(names_in(self.where) if self.where else ()), *([self.sort.removeprefix("-")] if self.sort else ())]
         check_names(named, [row for _, row in rows])
@@ -69,9 +69,9 @@ def listing_options(command: F) -> F:
     for option in (
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
         render.json_option,
-        click.option("--limit", type=click.IntRange(min=1), help="At most so many."),
-        click.option("--sort", metavar="KEY", help="Sort by KEY; -KEY for the largest first."),
-        click.option("--where", metavar="TEST", help="What matches, such as 'hparams.lr<0.1 and state=completed'."),
+        click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N."),
+        click.option("--sort", metavar="KEY", help="Sort by KEY; use -KEY for descending order."),
+        click.option("--where", metavar="TEST", help="Filter, such as 'hparams.lr<0.1 and state=completed'."),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""What a terminal shows of an experiment that runs: one line that sums it up and, of a search, a table of trials."""
+"""The live view of a running experiment on a terminal: a line of progress and, for a search, a table of trials."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trek.client.models import ENDED
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from trek.client.models import ExperimentDetails, Trial
+    from trek.client.models import ExperimentDetails, TrialRecord
 
 MAX_ROWS = 12
 _ORDER = ("running", "queued", "paused", "completed", "errored", "killed")
 
 
 def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows: int = MAX_ROWS) -> RenderableType:
-    """The line and the table; `rungs` are the lengths at which the searcher decides."""
+    """The line and the table; `rungs` are the lengths at which the searcher stops trials."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -34,7 +34,7 @@ def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows
 
 
 def headline(details: ExperimentDetails) -> str:
-    """How an experiment stands, in one line."""
+    """The state of an experiment in one line."""
     running = sum(trial.state == "running" for trial in details.trials)
     waiting = next((trial.waiting for trial in details.trials if trial.waiting), "")
     if running == 0 and waiting:
@@ -46,17 +46,17 @@ def headline(details: ExperimentDetails) -> str:
 
 
 def time_left(details: ExperimentDetails, *, now_s: float) -> float | None:
-    """Seconds, if it goes on as it went so far; None before anything can be said."""
+    """Estimated seconds at the speed so far; None before there is any progress."""
     if details.started_s is None or details.progress <= 0 or details.state in ENDED:
         return None
     return max(now_s - details.started_s, 0.0) * (1 - details.progress) / details.progress
 
 
-def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[Trial]:
-    """The best trial and those that run, then the others by how good they are."""
+def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[TrialRecord]:
+    """The best trial and the running ones, then the others by their metric."""
     sign = 1 if details.smaller_is_better else -1
 
-    def rank(trial: Trial) -> tuple[Any, ...]:
+    def rank(trial: TrialRecord) -> tuple[Any, ...]:
         value = trial.best_metric
         is_first = trial.id == details.best_trial or trial.state == "running"
         return (not is_first, value is None, sign * (value or 0.0), _ORDER.index(trial.state), trial.id)
@@ -80,7 +80,7 @@ def _table(details: ExperimentDetails, *, rungs: Sequence[int], max_rows: int) -
     return table
 
 
-def _cells(details: ExperimentDetails, trial: Trial, rungs: Sequence[int]) -> list[str]:
+def _cells(details: ExperimentDetails, trial: TrialRecord, rungs: Sequence[int]) -> list[str]:
     from rich.markup import escape
 
     unit, target = next(iter(trial.length.items()))

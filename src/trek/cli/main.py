@@ -1,4 +1,4 @@
-"""The root of the command line: finds a noun's file when it is called, and turns errors into one line and a code."""
+"""The root of the command line: imports a noun's file when it is called; turns errors into one line and a code."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from trek.errors import TrainingError, TrekError
 # command -> (module:attribute, help shown in the list, so that listing imports nothing)
 COMMANDS = {
     "checkpoint": ("trek.cli.checkpoint:checkpoint", "List, describe, download and delete checkpoints."),
-    "cluster": ("trek.cli.cluster:cluster", "See the control plane of this machine, and stop it."),
-    "data": ("trek.cli.data:data", "Fetch and look at data sets."),
+    "cluster": ("trek.cli.cluster:cluster", "Show the control plane of this machine, and stop it."),
+    "data": ("trek.cli.data:data", "Fetch and inspect data sets."),
     "experiment": ("trek.cli.experiment:experiment", "Create, list, describe, follow and end experiments."),
-    "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and look at their runs."),
-    "job": ("trek.cli.job:job", "See the queue of trials, and who goes first."),
+    "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and inspect their runs."),
+    "job": ("trek.cli.job:job", "Show the queue of trials, and change who goes first."),
     "launch": ("trek.cli.launch:launch", "Run a script as N processes."),
-    "master": ("trek.cli.master:master", "See the master, and stop it."),
-    "model": ("trek.cli.model:model", "Name checkpoints as versions of models."),
-    "preview-search": ("trek.cli.preview_search:preview_search", "Show how many trials a search runs to which length."),
-    "template": ("trek.cli.template:template", "Keep parts of configs that experiments are laid over."),
-    "token": ("trek.cli.token:token", "Make, list and revoke your tokens for scripts."),
-    "trial": ("trek.cli.trial:trial", "Describe trials, their metrics and logs."),
+    "master": ("trek.cli.master:master", "Show the master, and stop it."),
+    "model": ("trek.cli.model:model", "Register checkpoints as versions of models."),
+    "preview-search": (
+        "trek.cli.preview_search:preview_search",
+        "Show how many trials a search trains to which length.",
+    ),
+    "template": ("trek.cli.template:template", "Manage templates: shared parts of configs."),
+    "token": ("trek.cli.token:token", "Create, list and revoke your tokens for scripts."),
+    "trial": ("trek.cli.trial:trial", "Describe, end and scale trials, and show their metrics and logs."),
     "up": ("trek.cli.up:up", "Start a master that other people can use."),
-    "user": ("trek.cli.user:user", "Log in, and keep the users of a master."),
+    "user": ("trek.cli.user:user", "Log in, and manage the users of a master."),
 }
 
 
@@ -39,7 +42,7 @@ class LazyGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's file and hand its command over."""
+        """Import the command's file and return its command."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -47,16 +50,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and one-line helps from the table."""
+        """List names and one-line help texts from the table."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="trek")
-@click.option(
-    "-m", "--master", envvar="TREK_MASTER", metavar="URL", help="The master to talk to; without it, an own one."
-)
+@click.option("-m", "--master", envvar="TREK_MASTER", metavar="URL", help="The master to use.  [default: a local one]")
 @click.pass_context
 def trek(ctx: click.Context, master: str | None) -> None:
     """Take one PyTorch model from a laptop to a cluster."""
@@ -64,7 +65,7 @@ def trek(ctx: click.Context, master: str | None) -> None:
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command line and exit with the code design promises: 0, 1, 2, 3 or 130."""
+    """Run the command line and exit with 0, 1, 2, 3 or 130; see `trek.errors`."""
     try:
         code = trek.main(args=argv, standalone_mode=False)
     except click.exceptions.Abort:

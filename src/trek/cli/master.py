@@ -1,4 +1,4 @@
-"""`trek master …`: the control plane by the name that its users know. The commands are those of `trek cluster`."""
+"""`trek master …`: the commands of `trek cluster` under the name that users of a master know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trek.cli.cluster import info, stop
 
 @click.group()
 def master() -> None:
-    """See the master, and stop it."""
+    """Show the master, and stop it."""
 
 
 master.add_command(info)

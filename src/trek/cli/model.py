@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def model() -> None:
-    """Name checkpoints as versions of models."""
+    """Register checkpoints as versions of models."""
 
 
 @model.command("list")
@@ -32,7 +32,7 @@ def list_(obj: dict[str, Any], *, listing: Listing) -> None:
 
 @model.command()
 @click.argument("name")
-@click.option("--description", default="", help="What it is for.")
+@click.option("--description", default="", help="What the model is for.")
 @json_option
 @click.pass_obj
 def create(obj: dict[str, Any], name: str, *, description: str, as_json: bool) -> None:
@@ -45,7 +45,7 @@ def create(obj: dict[str, Any], name: str, *, description: str, as_json: bool) -
 @model.command()
 @click.argument("name")
 @click.argument("checkpoint")
-@click.option("--notes", default="", help="What is new.")
+@click.option("--notes", default="", help="What is new in this version.")
 @json_option
 @click.pass_obj
 def register(obj: dict[str, Any], name: str, checkpoint: str, *, notes: str, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
         return
-    click.echo(f"Model {found.name} of {found.owner or 'nobody'}: {found.description or 'no description'}")
+    click.echo(f"Model {found.name}, owned by {found.owner or 'nobody'}: {found.description or 'no description'}")
     render.show_table([_version_row(one) for one in found.versions], empty="No versions.")
 
 
@@ -84,13 +84,13 @@ def versions(obj: dict[str, Any], name: str, *, listing: Listing) -> None:
 
 @model.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def delete(obj: dict[str, Any], name: str, *, yes: bool) -> None:
-    """Forget a model; its checkpoints stay."""
+    """Delete a model and its version numbers; its checkpoints stay."""
     with connect(obj) as client:
         if not yes:
-            click.confirm(f"Forget the model {name} and its version numbers?", abort=True)
+            click.confirm(f"Delete the model {name} and its version numbers?", abort=True)
         client.delete_model(name)
     click.echo(f"Deleted model {name}.")
 
@@ -107,7 +107,7 @@ def _version_row(one: ModelVersion) -> dict[str, Any]:
         "version": one.number,
         "checkpoint": one.checkpoint,
         "notes": one.notes,
-        "made": render.ago(one.created_s),
+        "created": render.ago(one.created_s),
     }
 
 

@@ -1,4 +1,4 @@
-"""`trek preview-search`: how many trials a config would run to which length, before anything starts."""
+"""`trek preview-search`: how many trials a search would train to which length, without starting any."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 import click
 
 from trek.cli import render
+from trek.cli.overrides import overrides_option
 from trek.cli.render import json_option
 
 
 @click.command("preview-search")
 @click.argument("config_file", type=click.Path(path_type=Path), metavar="CONFIG")
-@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@overrides_option
 @json_option
 def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Show how many trials of CONFIG end at which length, when every rung keeps its share."""
+    """Show how many trials of CONFIG end at which length if every rung promotes its full share."""
     from trek.experiments.config import ExperimentConfig
     from trek.search import preview
 
@@ -26,4 +27,4 @@ def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bo
         return
     render.show_table(rows, empty="No trials.")
     trials, length = sum(row["trials"] for row in rows), sum(row["trials"] * row["length"] for row in rows)
-    click.echo(f"{trials} trials, {length} {rows[0]['unit']} in all")
+    click.echo(f"{render.count(trials, 'trial')}, {length} {rows[0]['unit']} in total")

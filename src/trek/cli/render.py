@@ -21,6 +21,16 @@ def show_json(value: BaseModel | Sequence[BaseModel]) -> None:
     click.echo(json.dumps(value.model_dump(mode="json") if not isinstance(value, Sequence) else items, indent=2))
 
 
+def show_fields(value: BaseModel, *, as_json: bool) -> None:
+    """One object: as JSON, or a line for each field that has a value."""
+    if as_json:
+        show_json(value)
+        return
+    for name, field in value.model_dump().items():
+        if field not in (None, "", {}, []):
+            click.echo(f"{name}: {hparams(field) if isinstance(field, dict) else field}")
+
+
 def show_table(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
     """Aligned columns under their names; `empty` where there is nothing to show."""
     if not rows:
@@ -34,17 +44,17 @@ def show_table(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
 
 
 def number(value: float | None) -> str:
-    """A metric, short."""
+    """A metric in a few digits."""
     return "-" if value is None else f"{value:.6g}"
 
 
 def percent(fraction: float) -> str:
-    """A share."""
+    """A fraction as a percentage."""
     return f"{100 * fraction:.0f}%"
 
 
 def ago(time_s: float | None) -> str:
-    """How long since."""
+    """How long ago a time was."""
     if time_s is None:
         return "-"
     seconds = max(time.time() - time_s, 0)
@@ -55,10 +65,15 @@ def ago(time_s: float | None) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Bytes, readable."""
+    """A number of bytes in a readable unit."""
     if num_bytes < 1000:
         return f"{num_bytes} B"
     return f"{num_bytes / 1000:.1f} KB" if num_bytes < 1_000_000 else f"{num_bytes / 1_000_000:.1f} MB"
+
+
+def count(number: int, noun: str) -> str:
+    """A number and its noun, which takes an s unless there is one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def hparams(values: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`trek template …`: parts of configs that are shared."""
+"""`trek template …`: shared parts of configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def template() -> None:
-    """Keep parts of configs that experiments are laid over."""
+    """Manage templates: shared parts of configs."""
 
 
 @template.command("set")
@@ -26,7 +26,7 @@ def template() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.pass_obj
 def set_(obj: dict[str, Any], name: str, file: Path) -> None:
-    """Add or replace the template NAME by the YAML in FILE; use it with `experiment create --template NAME`."""
+    """Set the template NAME to the YAML in FILE; use it with `experiment create --template NAME`."""
     from trek.experiments.yaml_source import read_yaml
 
     source = read_yaml(file)
@@ -56,8 +56,8 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     from trek.control.masking import masked
 
     with connect(obj) as client:
-        told = client.template(name)
-    found = told.model_copy(update={"config": masked(told.config)})
+        template = client.template(name)
+    found = template.model_copy(update={"config": masked(template.config)})
     if as_json:
         render.show_json(found)
     else:
@@ -68,7 +68,7 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_obj
 def delete(obj: dict[str, Any], name: str) -> None:
-    """Forget a template."""
+    """Delete a template; experiments created from it keep their configs."""
     with connect(obj) as client:
         client.delete_template(name)
     click.echo(f"Deleted template {name}.")

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke your tokens for scripts."""
+    """Create, list and revoke your tokens for scripts."""
 
 
 @token.command()
-@click.option("--description", default="", help="What it is for.")
-@click.option("--days", type=float, default=30, show_default=True, help="How long it is good for.")
+@click.option("--description", default="", help="What the token is for.")
+@click.option("--days", type=float, default=30, show_default=True, help="How many days it is valid.")
 @json_option
 @click.pass_obj
 def create(obj: dict[str, Any], *, description: str, days: float, as_json: bool) -> None:
-    """Make a token; it is shown once. Use it as TREK_TOKEN."""
+    """Create a token and show it, which is possible only once. Set it as TREK_TOKEN."""
     with connect(obj) as client:
         made = client.create_token(description=description, days=days)
     if as_json:
@@ -50,7 +50,7 @@ def list_(obj: dict[str, Any], *, listing: Listing) -> None:
 @click.argument("token_id", type=int)
 @click.pass_obj
 def revoke(obj: dict[str, Any], token_id: int) -> None:
-    """End a token."""
+    """Revoke a token."""
     with connect(obj) as client:
         client.revoke_token(token_id)
     click.echo(f"Revoked token {token_id}.")

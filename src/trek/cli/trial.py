@@ -8,17 +8,17 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
-from trek.cli.lines import print_lines, search_options
+from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 
 if TYPE_CHECKING:
-    from trek.client.models import MetricPoint, Trial
+    from trek.client.models import MetricPoint, TrialRecord
 
 
 @click.group()
 def trial() -> None:
-    """Describe, end and scale trials; their metrics and logs."""
+    """Describe, end and scale trials, and show their metrics and logs."""
 
 
 @trial.command("list")
@@ -37,7 +37,7 @@ def list_(obj: dict[str, Any], experiment_id: int, *, listing: Listing) -> None:
 @json_option
 @click.pass_obj
 def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
-    """End one trial; its experiment goes on."""
+    """End one trial; its experiment continues."""
     with connect(obj) as client:
         found = client.kill_trial(trial_id)
     if as_json:
@@ -48,20 +48,20 @@ def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
 
 @trial.command()
 @click.argument("trial_id", type=int)
-@click.option("--slots", type=click.IntRange(min=1), required=True, help="How many slots it shall have.")
+@click.option("--slots", type=click.IntRange(min=1), required=True, help="The new number of slots.")
 @json_option
 @click.pass_obj
 def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> None:
-    """Let a trial go on with another number of slots, from where it is; this is no restart."""
+    """Change a trial's number of slots. A running trial saves and resumes; it does not count as restarted."""
     with connect(obj) as client:
         found = client.scale_trial(trial_id, slots=slots)
     if as_json:
         render.show_json(found)
         return
-    shown = f"{slots} slot{'' if slots == 1 else 's'}"
+    shown = render.count(slots, "slot")
     is_running = found.state == "running"
     click.echo(
-        f"Trial {trial_id} saves and goes on with {shown}." if is_running else f"Trial {trial_id} takes {shown}."
+        f"Trial {trial_id} saves and resumes with {shown}." if is_running else f"Trial {trial_id} will use {shown}."
     )
 
 
@@ -72,23 +72,16 @@ def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> N
 def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
     """Show a trial."""
     with connect(obj) as client:
-        found = client.trial(trial_id)
-    if as_json:
-        render.show_json(found)
-        return
-    for name, value in found.model_dump().items():
-        if value not in (None, "", {}, []):
-            text = render.hparams(value) if isinstance(value, dict) else value
-            click.echo(f"{name}: {text}")
+        render.show_fields(client.trial(trial_id), as_json=as_json)
 
 
 @trial.command()
 @click.argument("trial_id", type=int)
-@click.option("--group", help="Only this group, such as training or validation.")
+@click.option("--group", help="Only metrics of this group, such as training or validation.")
 @click.option(
     "--max-points",
     type=click.IntRange(4, 100_000),
-    help="Thin out longer series to so many points of each group; first, last and every extreme stay.",
+    help="Downsample longer series to this many points of each group, with the first, the last and every extreme.",
 )
 @listing_options
 @click.pass_obj
@@ -105,37 +98,10 @@ def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, max_points
     listing.show(points, row=row, empty="No metrics yet.")
 
 
-@trial.command()
-@click.argument("trial_id", type=int)
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on until the trial has ended.")
-@click.option("--tail", type=click.IntRange(min=1), help="Only the last so many lines.")
-@search_options
-@json_option
-@click.pass_obj
-def logs(
-    obj: dict[str, Any],
-    trial_id: int,
-    *,
-    is_followed: bool,
-    tail: int | None,
-    search: dict[str, Any],
-    as_json: bool,
-) -> None:
-    """Print what a trial wrote."""
-    with connect(obj) as client:
-        details = client.experiment(client.trial(trial_id).experiment_id)
-        print_lines(
-            lambda **query: client.trial_logs(trial_id, **query),
-            state=lambda: client.trial(trial_id).state,
-            details=details,
-            is_followed=is_followed,
-            tail=tail,
-            search=search,
-            as_json=as_json,
-        )
+trial.add_command(logs_command("trial"))
 
 
-def _row(one: Trial) -> dict[str, Any]:
+def _row(one: TrialRecord) -> dict[str, Any]:
     return {
         "id": one.id,
         "state": one.state,

@@ -5,19 +5,27 @@ from __future__ import annotations
 import click
 
 TAKE_OVER_S = 60.0
-"""How long the trials of a control plane in the background may take to save."""
+"""How long the trials of the background control plane may take to save."""
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@click.option("--db", "database", metavar="URL", help="The database, such as postgresql://…; without, SQLite.")
-@click.option("--prefix", default="", metavar="PATH", help="The path under which a proxy offers it, such as /trek.")
-@click.option("--slots", type=click.IntRange(min=1), help="How many processes may train at once.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="The port to listen on; 0 chooses a free one.",
+)
+@click.option("--db", "database", metavar="URL", help="The database, such as postgresql://…  [default: SQLite]")
+@click.option("--prefix", default="", metavar="PATH", help="The path under which a proxy serves it, such as /trek.")
+@click.option(
+    "--slots", type=click.IntRange(min=1), help="How many processes may train at once.  [default: one per core or GPU]"
+)
 def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | None) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
-    Listening beyond this machine demands users: see `trek user create`.
+    Listening on an address that other machines can reach requires users; see `trek user create`.
     """
     from trek.client.embedded import ask_background_to_end
     from trek.master.control_plane import ControlPlane, MasterSettings
@@ -25,8 +33,8 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
 
     home, path = trek_home(), prefix.rstrip("/")
 
-    def tell(url: str) -> None:
-        click.echo(f"Trek master at {url}{path} (Ctrl-C ends it; running trials save and go on at the next start)")
+    def announce(url: str) -> None:
+        click.echo(f"Trek master at {url}{path} (Ctrl-C stops it; running trials save, and resume at the next start)")
 
     patience_s = 0.0
     if ask_background_to_end(home):
@@ -35,4 +43,4 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
     settings = MasterSettings(
         home=home, host=host, port=port, database=database, prefix=path, slots=slots, patience_s=patience_s
     )
-    ControlPlane(settings, on_ready=tell).serve()
+    ControlPlane(settings, on_ready=announce).serve()

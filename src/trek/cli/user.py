@@ -1,4 +1,4 @@
-"""`trek user …`: logging in, and who may."""
+"""`trek user …`: logging in, and managing users."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ roles = click.Choice(["viewer", "editor", "admin"])
 
 @click.group()
 def user() -> None:
-    """Log in, and keep the users of a master."""
+    """Log in, and manage the users of a master."""
 
 
 @user.command()
 @click.argument("name")
-@click.option("--password", prompt=True, hide_input=True, help="Asked for without.")
+@click.option("--password", prompt=True, hide_input=True, help="The password; prompted for if omitted.")
 @click.pass_obj
 def login(obj: dict[str, Any], name: str, *, password: str) -> None:
-    """Log in as NAME; the login is remembered for this master."""
+    """Log in as NAME; the login is saved for this master."""
     from trek.client.logins import save_token
     from trek.world import trek_home
 
@@ -40,7 +40,7 @@ def login(obj: dict[str, Any], name: str, *, password: str) -> None:
 @user.command()
 @click.pass_obj
 def logout(obj: dict[str, Any]) -> None:
-    """Forget the login for this master."""
+    """Delete the saved login for this master."""
     from trek.client.logins import save_token
     from trek.world import trek_home
 
@@ -53,7 +53,7 @@ def logout(obj: dict[str, Any]) -> None:
 @json_option
 @click.pass_obj
 def whoami(obj: dict[str, Any], *, as_json: bool) -> None:
-    """Show whom the master takes you for."""
+    """Show the user you are logged in as."""
     with connect(obj) as client:
         found = client.whoami()
     if as_json:
@@ -74,11 +74,13 @@ def list_(obj: dict[str, Any], *, listing: Listing) -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("--role", type=roles, default="editor", show_default=True, help="What the user may do.")
-@click.option("--password", prompt=True, hide_input=True, confirmation_prompt=True, help="Asked for without.")
+@click.option("--role", type=roles, default="editor", show_default=True, help="What the user is allowed to do.")
+@click.option(
+    "--password", prompt=True, hide_input=True, confirmation_prompt=True, help="The password; prompted for if omitted."
+)
 @click.pass_obj
 def create(obj: dict[str, Any], name: str, *, role: Any, password: str) -> None:
-    """Add a user. Viewers look, editors run experiments and change their own, admins may do anything."""
+    """Add a user. Viewers read, editors create experiments and change their own, admins may do anything."""
     with connect(obj) as client:
         client.create_user(name, password=password, role=role)
     click.echo(f"Created user {name} ({role}).")
@@ -86,16 +88,16 @@ def create(obj: dict[str, Any], name: str, *, role: Any, password: str) -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("--role", type=roles, help="What the user may do.")
+@click.option("--role", type=roles, help="What the user is allowed to do.")
 @click.option("--active/--inactive", "is_active", default=None, help="Whether the user may log in.")
-@click.option("--password", is_flag=True, help="Ask for a new password; it ends all logins of the user.")
+@click.option("--password", is_flag=True, help="Prompt for a new password; this revokes all tokens of the user.")
 @click.pass_obj
 def change(obj: dict[str, Any], name: str, *, role: str | None, is_active: bool | None, password: bool) -> None:
     """Change a user's role or password, or whether the user may log in."""
     new = click.prompt("New password", hide_input=True, confirmation_prompt=True) if password else None
     with connect(obj) as client:
         found = client.change_user(name, role=role, is_active=is_active, password=new)
-    click.echo(f"{found.name} is {found.role}{'' if found.is_active else ', and may not log in'}.")
+    click.echo(f"{found.name} is {found.role}{'' if found.is_active else ' and cannot log in'}.")
 
 
 def _row(one: User) -> dict[str, Any]:

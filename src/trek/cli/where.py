@@ -1,10 +1,10 @@
-"""`--where` and `--sort`: a small language of comparisons over the rows of a list. Evaluates nothing but itself.
+"""`--where` and `--sort`: a small language of comparisons over the rows of a list. Never runs code.
 
     hparams.lr < 0.1 and (state = completed or not best_metric > 3)
 
-Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric, `hparams` of
-an experiment its best trial's. `~` finds a text within another. A row without the key does not match, and sorts last;
-a name that no row can have is a mistake.
+Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric; `hparams` of
+an experiment are those of its best trial. `~` matches part of a text. A row without the key does not match and sorts
+last; a name that no row has is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MISSING = object()
 
 
 def parse_where(text: str) -> Test:
-    """A test of rows; InputError says where the text cannot be read."""
+    """A test of rows; InputError where the text is invalid."""
     parser = _Parser(text)
     test = parser.either()
     parser.expect_end()
@@ -32,14 +32,14 @@ def parse_where(text: str) -> Test:
 
 
 def check_names(names: Iterable[str], rows: Sequence[Row]) -> None:
-    """InputError for a name that begins with no key of the rows: a list that is empty for a typing error misleads."""
+    """InputError for a name that no row has: an empty list because of a misspelt name would mislead."""
     known = sorted({*_ALIASES, *(key for row in rows for key in row)})
     for name in names:
         head = name.partition(".")[0]
         if rows and head not in known:
             near = difflib.get_close_matches(head, known, n=1)
-            remedy = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-            raise InputError(f"{name!r} is nothing that these rows have. {remedy}")
+            remedy = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+            raise InputError(f"unknown key {name!r}. {remedy}")
 
 
 def names_in(text: str) -> list[str]:
@@ -50,14 +50,14 @@ def names_in(text: str) -> list[str]:
 
 
 def sort_rows(rows: Sequence[Any], key: str, *, get: Callable[[Any], Row]) -> list[Any]:
-    """Rows in the order of `key`, the smallest first; `-key` for the largest. Rows without it come last."""
+    """Rows in ascending order of `key`, or descending for `-key`. Rows without it come last."""
     name, is_reversed = key.removeprefix("-"), key.startswith("-")
     present = [row for row in rows if _lookup(get(row), name) not in (_MISSING, None)]
     absent = [row for row in rows if _lookup(get(row), name) in (_MISSING, None)]
     try:
         return sorted(present, key=lambda row: _lookup(get(row), name), reverse=is_reversed) + absent
     except TypeError:
-        raise InputError(f"rows cannot be sorted by {name!r}: its values are of different kinds.") from None
+        raise InputError(f"rows cannot be sorted by {name!r}: its values have different types.") from None
 
 
 class _Parser:
@@ -77,7 +77,7 @@ class _Parser:
 
     def expect_end(self) -> None:
         if self._at < len(self._tokens):
-            raise self._error(f"{self._tokens[self._at]!r} was not expected")
+            raise self._error(f"unexpected {self._tokens[self._at]!r}")
 
     def _all(self) -> Test:
         tests = [self._one()]
@@ -92,7 +92,7 @@ class _Parser:
         if self._take("("):
             inner = self.either()
             if not self._take(")"):
-                raise self._error("a ')' is missing")
+                raise self._error("missing ')'")
             return inner
         return self._comparison()
 
@@ -100,7 +100,7 @@ class _Parser:
         name, operator, value = self._next("a name"), self._next("a comparison"), self._next("a value")
         self.names.append(name)
         if operator not in _OPERATORS:
-            raise self._error(f"{operator!r} is no comparison; use one of {' '.join(_OPERATORS)}")
+            raise self._error(f"unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}")
         compare, wanted = _OPERATORS[operator], _value(value)
         return lambda row: _compare(compare, _lookup(row, name), wanted)
 
@@ -112,12 +112,12 @@ class _Parser:
 
     def _next(self, what: str) -> str:
         if self._at == len(self._tokens):
-            raise self._error(f"{what} is missing at its end")
+            raise self._error(f"expected {what} at the end")
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _error(self, problem: str) -> InputError:
-        return InputError(f"--where {self._text!r} cannot be read: {problem}. Write such as 'state=completed'.")
+        return InputError(f"invalid --where {self._text!r}: {problem}. Example: 'state=completed'.")
 
 
 def _tokens(text: str) -> list[str]:
@@ -125,7 +125,7 @@ def _tokens(text: str) -> list[str]:
     while text[at:].strip():
         found = _TOKEN.match(text, at)
         if found is None:
-            raise InputError(f"--where {text!r} cannot be read from {text[at:]!r} on.")
+            raise InputError(f"invalid --where {text!r}: unexpected {text[at:]!r}. Example: 'state=completed'.")
         tokens.append(found.group(1))
         at = found.end()
     return tokens

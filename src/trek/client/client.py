@@ -1,7 +1,7 @@
-"""Client: the REST API of a control plane as typed calls. Used by the command line, by trials, and by scripts.
+"""Client: the REST API of a control plane as typed calls. Used by the command line, by trials and by scripts.
 
-Contracts: a Client may be used from several threads. Every call raises a TrekError of the kind the control plane named,
-or MasterUnreachable when there is no answer.
+Contracts: a Client may be used from several threads. Every call raises the kind of TrekError that the control plane
+names, or MasterUnreachable if there is no answer.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Address:
-    """Where a control plane listens, and what opens its door."""
+    """Where a control plane listens, and the token to send."""
 
     url: str
     token: str = ""
 
 
 class Client(FlowCalls):
-    """A control plane: the one at `address`, else at TREK_MASTER, else this machine's own, started if need be.
+    """A control plane: the one at `address`, else at TREK_MASTER, else that of this machine, started if necessary.
 
-    `relocate` finds the address anew when nobody answers any more.
+    `relocate` finds the new address when the old one no longer answers.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Client(FlowCalls):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the control plane."""
         return self._address.url
 
     # experiments
 
     def upload_archive(self, data: bytes, *, sha256: str) -> None:
-        """Send the archive of a model folder, unless the control plane has it."""
+        """Upload the archive of a model folder, unless the control plane has it."""
         if self._send("GET", f"/archives/{sha256}/exists").json() is not True:
             self._send("PUT", f"/archives/{sha256}", content=data)
 
@@ -88,20 +88,20 @@ class Client(FlowCalls):
         archive: str,
         provenance: dict[str, Any] | None = None,
     ) -> models.ExperimentDetails:
-        """Create an experiment of a config and an uploaded archive."""
+        """Create an experiment from a config and an uploaded archive."""
         request = models.CreateExperiment(config=config, archive=archive, provenance=provenance or {})
         return self._one(models.ExperimentDetails, "POST", "/experiments", body=request)
 
     def fork_experiment(
         self, experiment_id: int, *, changes: dict[str, Any] | None = None, is_continued: bool = False
     ) -> models.ExperimentDetails:
-        """Run an experiment again with changes, from the start or on from its best checkpoint."""
+        """Run an experiment again with changes, from the start or from its best checkpoint."""
         body = models.ForkExperiment(changes=changes or {}, is_continued=is_continued)
         return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/fork", body=body)
 
-    def experiments(self, *, page: int = 1000) -> list[models.Experiment]:
-        """All experiments, the newest first; `page` of them are asked for at a time."""
-        return self._pages(models.Experiment, "/experiments", page=page)
+    def experiments(self, *, page: int = 1000) -> list[models.ExperimentRecord]:
+        """All experiments, the newest first, fetched in pages of `page`."""
+        return self._pages(models.ExperimentRecord, "/experiments", page=page)
 
     def experiment(self, experiment_id: int) -> models.ExperimentDetails:
         """One experiment with its trials."""
@@ -112,15 +112,15 @@ class Client(FlowCalls):
         return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/kill")
 
     def pause_experiment(self, experiment_id: int) -> models.ExperimentDetails:
-        """Let running trials save and give their slots back."""
+        """Let running trials save and release their slots."""
         return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/pause")
 
     def activate_experiment(self, experiment_id: int) -> models.ExperimentDetails:
-        """Let a paused experiment go on."""
+        """Let a paused experiment run again."""
         return self._one(models.ExperimentDetails, "POST", f"/experiments/{experiment_id}/activate")
 
     def change_experiment(self, experiment_id: int, **changes: Any) -> models.ExperimentDetails:
-        """Set name, description, labels or is_archived."""
+        """Set name, description, labels, is_archived, priority, weight or max_slots."""
         body = _checked(models.ChangeExperiment, **changes)
         return self._one(models.ExperimentDetails, "PATCH", f"/experiments/{experiment_id}", body=body)
 
@@ -129,41 +129,41 @@ class Client(FlowCalls):
         self._send("DELETE", f"/experiments/{experiment_id}")
 
     def experiment_logs(self, experiment_id: int, **query: Any) -> list[models.LogLine]:
-        """Lines of all trials; `after` is the id of the last line seen, `limit` or `tail` how many at most.
+        """Lines of all trials: at most `limit` after the line with the id `after`, or the last `tail`.
 
-        `text`, `rank`, `level` (or worse), `since` and `until` (seconds since 1970) say which.
+        `text`, `rank`, `level` (or more severe), `since` and `until` (seconds since 1970) select lines.
         """
         return self._logs(f"/experiments/{experiment_id}/logs", **query)
 
     # trials
 
-    def trials(self, experiment_id: int, *, limit: int | None = None) -> list[models.Trial]:
-        """The trials of an experiment in the order they were made."""
-        return self._pages(models.Trial, f"/experiments/{experiment_id}/trials", limit=limit)
+    def trials(self, experiment_id: int, *, limit: int | None = None) -> list[models.TrialRecord]:
+        """The trials of an experiment in the order they were created."""
+        return self._pages(models.TrialRecord, f"/experiments/{experiment_id}/trials", limit=limit)
 
-    def trial(self, trial_id: int) -> models.Trial:
+    def trial(self, trial_id: int) -> models.TrialRecord:
         """One trial."""
-        return self._one(models.Trial, "GET", f"/trials/{trial_id}")
+        return self._one(models.TrialRecord, "GET", f"/trials/{trial_id}")
 
-    def kill_trial(self, trial_id: int) -> models.Trial:
+    def kill_trial(self, trial_id: int) -> models.TrialRecord:
         """End one trial."""
-        return self._one(models.Trial, "POST", f"/trials/{trial_id}/kill")
+        return self._one(models.TrialRecord, "POST", f"/trials/{trial_id}/kill")
 
-    def scale_trial(self, trial_id: int, *, slots: int) -> models.Trial:
-        """Let a trial go on with another number of slots: one that runs saves first, and goes on from there."""
+    def scale_trial(self, trial_id: int, *, slots: int) -> models.TrialRecord:
+        """Change a trial's number of slots; a running one saves and resumes with them."""
         body = _checked(models.ScaleTrial, slots=slots)
-        return self._one(models.Trial, "POST", f"/trials/{trial_id}/scale", body=body)
+        return self._one(models.TrialRecord, "POST", f"/trials/{trial_id}/scale", body=body)
 
     def trial_metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None
     ) -> list[models.MetricPoint]:
-        """A trial's reports, in order; with `max_points` long series are thinned out, every extreme kept."""
+        """A trial's reports in order; with `max_points` long series are downsampled, every extreme included."""
         query = {"group": group, "max_points": max_points}
         found = self._pages(models.MetricPoint, f"/trials/{trial_id}/metrics", query=query, page=20_000)
         return sorted(found, key=lambda point: (point.batches, point.group))
 
     def trial_logs(self, trial_id: int, **query: Any) -> list[models.LogLine]:
-        """Lines of one trial, asked for as in `experiment_logs`."""
+        """Lines of one trial, selected as in `experiment_logs`."""
         return self._logs(f"/trials/{trial_id}/logs", **query)
 
     def assignment(self, trial_id: int, *, run: int) -> models.Assignment:
@@ -171,28 +171,32 @@ class Client(FlowCalls):
         return self._one(models.Assignment, "GET", f"/trials/{trial_id}/assignment", query={"run": run})
 
     def report(self, trial_id: int, report: models.Report) -> models.ReportReply:
-        """Tell metrics, checkpoints and progress; learn whether to stop."""
+        """Report metrics, checkpoints and progress; the reply says whether to stop."""
         return self._one(models.ReportReply, "POST", f"/trials/{trial_id}/reports", body=report)
 
     # checkpoints
 
     def checkpoints(
         self, *, experiment_id: int | None = None, trial_id: int | None = None, limit: int | None = None
-    ) -> list[models.Checkpoint]:
-        """Checkpoints that are still there, the newest first."""
+    ) -> list[models.CheckpointRecord]:
+        """Checkpoints that are still stored, the newest first."""
         query = {"experiment_id": experiment_id, "trial_id": trial_id}
-        return self._pages(models.Checkpoint, "/checkpoints", query=query, limit=limit)
+        return self._pages(models.CheckpointRecord, "/checkpoints", query=query, limit=limit)
 
-    def checkpoint(self, uuid: str) -> models.Checkpoint:
+    def checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """One checkpoint, by its uuid or the beginning of it."""
-        return self._one(models.Checkpoint, "GET", f"/checkpoints/{uuid}")
+        return self._one(models.CheckpointRecord, "GET", f"/checkpoints/{uuid}")
 
-    def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
+    def best_checkpoint(self, experiment_id: int) -> models.BestCheckpoint:
+        """The best checkpoint of an experiment, over all its trials, and why it is the best."""
+        return self._one(models.BestCheckpoint, "GET", f"/experiments/{experiment_id}/best-checkpoint")
+
+    def delete_checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """Delete a checkpoint's files."""
-        return self._one(models.Checkpoint, "DELETE", f"/checkpoints/{uuid}")
+        return self._one(models.CheckpointRecord, "DELETE", f"/checkpoints/{uuid}")
 
     def download_checkpoint(self, uuid: str, target: Path) -> None:
-        """Fetch a checkpoint's files into the folder `target`, which must not exist yet."""
+        """Download a checkpoint's files into the folder `target`, which must not exist yet."""
         with tempfile.TemporaryFile() as file:
             self._stream(f"/checkpoints/{uuid}/files", file)
             file.seek(0)
@@ -219,7 +223,7 @@ class Client(FlowCalls):
         return self._one(models.RegisteredModel, "POST", f"/models/{quote(name, safe='')}/versions", body=body)
 
     def delete_model(self, name: str) -> None:
-        """Forget a model; its checkpoints stay."""
+        """Delete a model; its checkpoints stay."""
         self._send("DELETE", f"/models/{quote(name, safe='')}")
 
     def templates(self) -> list[models.Template]:
@@ -236,11 +240,11 @@ class Client(FlowCalls):
         return self._one(models.Template, "POST", "/templates", body=body)
 
     def delete_template(self, name: str) -> None:
-        """Forget a template."""
+        """Delete a template."""
         self._send("DELETE", f"/templates/{quote(name, safe='')}")
 
     def jobs(self) -> list[models.Job]:
-        """Trials that run or wait, in the order the scheduler takes them."""
+        """Running trials, then queued ones in the order the scheduler starts them."""
         return self._many(models.Job, "/jobs")
 
     # accounts
@@ -252,7 +256,7 @@ class Client(FlowCalls):
         return token
 
     def whoami(self) -> models.User:
-        """Whom the control plane takes us for."""
+        """The user that the token belongs to."""
         return self._one(models.User, "GET", "/whoami")
 
     def users(self) -> list[models.User]:
@@ -269,16 +273,16 @@ class Client(FlowCalls):
         return self._one(models.User, "PATCH", f"/users/{name}", body=_checked(models.ChangeUser, **changes))
 
     def tokens(self) -> list[models.Token]:
-        """Our own tokens."""
+        """The user's tokens."""
         return self._many(models.Token, "/tokens")
 
     def create_token(self, *, description: str = "", days: float = 30) -> models.Token:
-        """A new token of our own."""
+        """Create a token of the user."""
         body = _checked(models.CreateToken, description=description, days=days)
         return self._one(models.Token, "POST", "/tokens", body=body)
 
     def revoke_token(self, token_id: int) -> None:
-        """End one of our own tokens."""
+        """Revoke one of the user's tokens."""
         self._send("DELETE", f"/tokens/{token_id}")
 
     # cluster
@@ -288,7 +292,7 @@ class Client(FlowCalls):
         return self._one(models.ClusterInfo, "GET", "/cluster")
 
     def stop_cluster(self, *, kill: bool = False) -> None:
-        """Ask the control plane to end. Experiments go on when it starts again, unless `kill` ends them first."""
+        """Shut the control plane down. Experiments resume when it starts again, unless `kill` ends them first."""
         self._send("POST", "/cluster/stop", query={"kill": kill})
 
     def _one(self, model: type[T], method: str, path: str, *, query: Any = None, body: BaseModel | None = None) -> T:
@@ -303,7 +307,7 @@ class Client(FlowCalls):
     def _pages(
         self, model: type[T], path: str, *, query: Any = None, limit: int | None = None, page: int = 1000
     ) -> list[T]:
-        """All there is, or the first `limit`; `page` of them are asked for at a time."""
+        """All items, or the first `limit`, fetched in pages of `page`."""
         found: list[T] = []
         asked = dict(query or {})
         while True:
@@ -338,7 +342,7 @@ class Client(FlowCalls):
                 for part in response.iter_bytes():
                     file.write(part)
         except httpx.HTTPError as error:
-            raise MasterUnreachable(f"the download from {self._address.url} broke off: {error}.") from error
+            raise MasterUnreachable(f"the download from {self._address.url} was interrupted: {error}.") from error
 
     def _attempt(self, method: str, path: str, *, params: Any, content: bytes | None) -> httpx.Response:
         address = self._address
@@ -371,7 +375,9 @@ def _error_of(response: httpx.Response) -> TrekError:
     try:
         body = models.ErrorBody.model_validate(response.json())
     except ValueError:
-        return MasterUnreachable(f"{response.url} answered {response.status_code}, not as a Trek master would.")
+        return MasterUnreachable(
+            f"{response.url} answered {response.status_code}, but not as a Trek master does. Check the address."
+        )
     kind = getattr(errors, body.kind, None)
     if isinstance(kind, type) and issubclass(kind, TrekError) and not issubclass(kind, errors.RankFailed):
         return kind(body.message)

@@ -1,4 +1,4 @@
-"""Which control plane to speak to: the master that was named, else this machine's own."""
+"""Which control plane to use: the named master, else the one of this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Relocate = Callable[[], Address | None]
 def find_control_plane(
     master: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> tuple[Address, Relocate | None]:
-    """The address of `master`, of TREK_MASTER, or of the embedded control plane, with the way to find it anew."""
+    """The address of `master`, of TREK_MASTER, or of the embedded control plane, and how to find it again."""
     url = master or environ.get("TREK_MASTER")
     if url:
         url = master_url(url)
@@ -31,5 +31,5 @@ def master_url(text: str) -> str:
     url = text if "://" in text else f"http://{text}"
     scheme, _, rest = url.partition("://")
     if scheme not in ("http", "https") or not rest.partition("/")[0]:
-        raise InputError(f"the master {text!r} is no address. Use one like http://host:8080.")
+        raise InputError(f"the master {text!r} is not a valid address. Use one such as http://host:8080.")
     return url.rstrip("/")

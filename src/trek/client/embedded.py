@@ -1,7 +1,7 @@
-"""The control plane of this machine's own home: found where it runs, started where it does not.
+"""The control plane of a home on this machine: found if it is running, started if it is not.
 
-It is a process of its own, in a session of its own, so that it outlives the command that started it and hears none of
-the terminal's signals. It ends by itself when it has had nothing to do for a while.
+It is a separate process in a session of its own, so that it outlives the command that started it and receives none of
+the terminal's signals. It ends by itself after it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ START_TIMEOUT_S = 60.0
 
 
 def running_address(home: Path) -> Address | None:
-    """Where the control plane of `home` listens; None when it does not run."""
+    """Where the control plane of `home` listens; None if it is not running."""
     address = read_address(home / "control.json")
     return address if address is not None and _answers(address) else None
 
 
 def ask_background_to_end(home: Path) -> bool:
-    """Ask the control plane that commands started for themselves to make way; False where there is none.
+    """Ask the control plane that commands started in the background to shut down; False if there is none.
 
-    Its trials save, and are continued by the next one. One that a person started is left alone.
+    Its trials save, and are resumed by the next one. A master that a user started is left alone.
     """
     try:
         is_background = json.loads((home / "control.json").read_text())["is_background"] is True
@@ -45,16 +45,16 @@ def ask_background_to_end(home: Path) -> bool:
 
 
 def read_address(path: Path) -> Address | None:
-    """What the address file says, whether or not somebody still listens there."""
+    """The address in the file, whether or not anything still listens there."""
     try:
-        told = json.loads(path.read_text())
-        return Address(url=told["url"], token=told["token"])
+        content = json.loads(path.read_text())
+        return Address(url=content["url"], token=content["token"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def ensure_running(home: Path) -> Address:
-    """Find the control plane of `home` or start it; only one of several starters does."""
+    """Find the control plane of `home`, or start it; of several callers only one starts it."""
     address = running_address(home)
     if address is not None:
         return address
@@ -78,8 +78,8 @@ def _start(home: Path) -> Address:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             break
         time.sleep(0.02)
-    said = log.read_bytes()[began:].decode(errors="replace").strip().splitlines()
-    raise MasterUnreachable(f"the control plane did not start: {said[-1] if said else 'it said nothing'} (see {log}).")
+    output = log.read_bytes()[began:].decode(errors="replace").strip().splitlines()
+    raise MasterUnreachable(f"the control plane did not start: {output[-1] if output else 'no output'} (see {log}).")
 
 
 def _spawn(command: list[str], *, log: Path) -> int:

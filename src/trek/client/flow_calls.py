@@ -1,4 +1,4 @@
-"""The Client's calls about flows. What they are sent with is the Client's matter."""
+"""The calls of the Client about flows. How they are sent is left to the Client."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class FlowCalls(ABC):
-    """Recording runs of flows, and looking at them."""
+    """Records and lists runs of flows."""
 
     def save_flow_run(self, run: FlowRunDetails) -> None:
-        """Record where a run stands; what was recorded of it before is replaced."""
+        """Record the state of a run, replacing what was recorded before."""
         content = run.model_dump_json().encode()
         self._send("PUT", f"/flows/{quote(run.flow, safe='')}/runs/{quote(run.id, safe='')}", content=content)
 
@@ -39,7 +39,7 @@ class FlowCalls(ABC):
         return FlowRunDetails.model_validate_json(reply.content)
 
     def flow_log(self, flow: str, run: str, *, step: str) -> str:
-        """What a step wrote, where the run lies in the home of the control plane."""
+        """What a step wrote, for a run in the home of the control plane."""
         path = f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}/log"
         return FlowLog.model_validate_json(self._send("GET", path, query={"step": step}).content).text
 
@@ -51,4 +51,4 @@ class FlowCalls(ABC):
 
     @abstractmethod
     def _send(self, method: str, path: str, *, query: Any = None, content: bytes | None = None) -> httpx.Response:
-        """Ask, and give the answer or raise what it says."""
+        """Send a request; returns the answer, or raises the error in it."""

@@ -1,4 +1,4 @@
-"""The words of the REST API about flows and their runs. No behaviour, no torch.
+"""The models of the REST API about flows and their runs. No behaviour, no torch.
 
 A flow's states are its own: a run is `running`, `done`, `failed` or `interrupted`; a step may also be `pending`,
 `cached`, `skipped` or `blocked`.
@@ -44,9 +44,9 @@ class FlowRun(Model):
     started_s: float
     ended_s: float | None = None
     num_steps: dict[str, int] = Field(default_factory=dict)
-    """How many steps are in which state."""
+    """The number of steps by state."""
     error: str = ""
-    """What the first failed step said."""
+    """The error of the first failed step."""
 
 
 class FlowRunDetails(FlowRun):

@@ -1,4 +1,4 @@
-"""Logins that were saved: one token per master, in a file that only its owner can read."""
+"""Saved logins: one token per master, in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAME = "logins.json"
 
 
 def saved_token(url: str, *, home: Path) -> str:
-    """The token saved for the master at `url`; empty without one."""
+    """The token saved for the master at `url`; empty if there is none."""
     return _read(home).get(url, "")
 
 
 def save_token(url: str, token: str | None, *, home: Path) -> None:
-    """Save a token for the master at `url`; None forgets it."""
+    """Save a token for the master at `url`; None deletes it."""
     logins = _read(home)
     logins.pop(url, None)
     if token is not None:
@@ -35,7 +35,7 @@ def save_token(url: str, token: str | None, *, home: Path) -> None:
 
 def _read(home: Path) -> dict[str, str]:
     try:
-        told = json.loads((home / _NAME).read_text())
+        saved = json.loads((home / _NAME).read_text())
     except (OSError, ValueError):
         return {}
-    return {str(url): str(token) for url, token in told.items()} if isinstance(told, dict) else {}
+    return {str(url): str(token) for url, token in saved.items()} if isinstance(saved, dict) else {}

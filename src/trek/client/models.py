@@ -1,4 +1,4 @@
-"""The words of the REST API, as the client and the master both speak them. No behaviour, no torch.
+"""The models of the REST API, shared by the client and the master. No behaviour, no torch.
 
 Times are seconds since 1970.
 """
@@ -13,16 +13,16 @@ State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
 Level = Literal["debug", "info", "warning", "error", "critical"]
 Failure = Literal["", "user", "input", "outside", "rejected"]
-"""Whose fault an error was: the user's code, a mistake Trek can name, the world around, or InvalidHP."""
+"""What caused an error: the user's code, invalid input, the outside (network, disk), or InvalidHP."""
 
 
 class Model(BaseModel):
-    """Unknown fields are ignored, so that an older client reads a newer master."""
+    """Unknown fields are ignored, so that an older client can talk to a newer master."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Experiment(Model):
+class ExperimentRecord(Model):
     """One experiment, as lists show it."""
 
     id: int
@@ -50,7 +50,7 @@ class Experiment(Model):
     ended_s: float | None = None
 
 
-class Trial(Model):
+class TrialRecord(Model):
     """One trial."""
 
     id: int
@@ -63,7 +63,7 @@ class Trial(Model):
     batches: int
     length: dict[str, int]
     slots: int = 1
-    """Processes that train it; of one that was scaled while it runs, those it goes on with."""
+    """How many processes train it; after it was scaled, how many it will resume with."""
     restarts: int = 0
     run: int = 0
     best_metric: float | None = None
@@ -79,14 +79,14 @@ class Trial(Model):
     ended_s: float | None = None
 
 
-class ExperimentDetails(Experiment):
-    """One experiment, with all that belongs to it."""
+class ExperimentDetails(ExperimentRecord):
+    """One experiment with its config, provenance, trials and warnings."""
 
     config: dict[str, Any]
     archive: str
     """sha256 of the model folder's archive."""
     provenance: dict[str, Any] = {}
-    trials: list[Trial] = []
+    trials: list[TrialRecord] = []
     warnings: list[str] = []
 
 
@@ -97,13 +97,13 @@ class MetricPoint(Model):
     batches: int
     epoch: float = 0.0
     metrics: dict[str, float | None]
-    """None stands for a value that is no finite number."""
+    """None stands for a value that is not finite."""
     time_s: float
     duration_s: float = 0.0
 
 
 class CheckpointReport(Model):
-    """A checkpoint that is whole and on storage, as a trial reports it."""
+    """A complete checkpoint on storage, as a trial reports it."""
 
     uuid: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
     batches: int
@@ -113,7 +113,7 @@ class CheckpointReport(Model):
     time_s: float
 
 
-class Checkpoint(CheckpointReport):
+class CheckpointRecord(CheckpointReport):
     """A checkpoint, as lists show it."""
 
     trial_id: int
@@ -121,8 +121,19 @@ class Checkpoint(CheckpointReport):
     is_deleted: bool = False
 
 
+BestReason = Literal["best_metric", "newest_of_best_trial", "newest"]
+"""Why a checkpoint is an experiment's best: the best value of the searcher's metric; where no stored checkpoint has a
+finite one, the newest of the best trial; where that one has none, the newest of all trials."""
+
+
+class BestCheckpoint(CheckpointRecord):
+    """The best checkpoint of an experiment, and why it is."""
+
+    reason: BestReason
+
+
 class LogLine(Model):
-    """One line that one process of a trial wrote. `id` grows, and is the cursor to read on from."""
+    """One line that one process of a trial wrote. `id` increases, and is the cursor for reading on."""
 
     id: int
     trial_id: int
@@ -130,7 +141,7 @@ class LogLine(Model):
     run: int
     time_s: float
     level: Level = "info"
-    """Going by its text: a line that says nothing is info."""
+    """Derived from the text; info where it names no level."""
     text: str
 
 
@@ -152,7 +163,7 @@ class Assignment(Model):
 
 
 class Report(Model):
-    """What a trial tells. Rows are named by trial, group and batches: sent twice, they count once."""
+    """What a trial reports. Rows are identified by trial, group and batches: sent twice, they count once."""
 
     run: int
     metrics: list[MetricPoint] = []
@@ -162,32 +173,30 @@ class Report(Model):
 
 
 class ReportReply(Model):
-    """What a trial is told in return: why it should stop, or nothing."""
+    """The answer to a report: why the trial should stop, or nothing."""
 
     stop: Literal["", "killed", "preempted", "searcher"] = ""
 
 
 class CreateExperiment(Model):
-    """A new experiment; the archive is uploaded before."""
+    """A new experiment; its archive must be uploaded before."""
 
     config: dict[str, Any]
     archive: str
-    parent: int | None = None
-    """The experiment it was forked or continued from."""
     provenance: dict[str, Any] = {}
-    """What was there when it was created: versions, machine, commit."""
+    """The versions, machine and commit it was created with."""
 
 
 class ForkExperiment(Model):
-    """A new experiment of one that exists: same code, same config with changes, named by dotted keys."""
+    """A new experiment with the code and config of another; `changes` are keyed by dotted names."""
 
     changes: dict[str, Any] = {}
     is_continued: bool = False
-    """Start from the best trial's newest checkpoint."""
+    """Start from the experiment's best checkpoint."""
 
 
 class ChangeExperiment(Model):
-    """What may be changed of an experiment at any time; None leaves it as it is."""
+    """Changes to an experiment; fields that are None are left unchanged."""
 
     name: str | None = Field(default=None, min_length=1, max_length=200)
     description: str | None = None
@@ -199,13 +208,13 @@ class ChangeExperiment(Model):
 
 
 class ScaleTrial(Model):
-    """How many slots a trial shall have."""
+    """The new number of slots of a trial."""
 
     slots: int = Field(ge=1, le=65_536)
 
 
 class Job(Model):
-    """A trial that runs or waits for slots, in the order the scheduler takes them."""
+    """A trial that is running or waits for slots."""
 
     trial_id: int
     experiment_id: int
@@ -218,7 +227,7 @@ class Job(Model):
 
 
 class ModelVersion(Model):
-    """A checkpoint under a number."""
+    """A numbered version of a model: a checkpoint."""
 
     number: int
     checkpoint: str
@@ -244,7 +253,7 @@ class CreateModel(Model):
 
 
 class RegisterVersion(Model):
-    """A checkpoint to become the next version."""
+    """The checkpoint that becomes the next version."""
 
     checkpoint: str
     notes: str = ""
@@ -263,7 +272,7 @@ Role = Literal["viewer", "editor", "admin"]
 
 
 class User(Model):
-    """Somebody who may log in. Viewers look, editors run experiments and change their own, admins may do anything."""
+    """A user. Viewers read, editors create experiments and change their own, admins may do anything."""
 
     name: str
     role: Role
@@ -280,7 +289,7 @@ class CreateUser(Model):
 
 
 class ChangeUser(Model):
-    """What may be changed of a user; None leaves it as it is."""
+    """Changes to a user; fields that are None are left unchanged."""
 
     password: str | None = Field(default=None, min_length=8, max_length=1000)
     role: Role | None = None
@@ -295,7 +304,7 @@ class Login(Model):
 
 
 class Token(Model):
-    """A token of the user who asks; `token` is shown once, when it is made."""
+    """A token of the current user; `token` is shown only once, when it is created."""
 
     id: int
     description: str = ""
@@ -324,7 +333,7 @@ class ClusterInfo(Model):
 
 
 class ErrorBody(Model):
-    """Why a request failed: the name of the exception, and its sentence."""
+    """Why a request failed: the name of the exception and its message."""
 
     kind: str
     message: str

@@ -1,8 +1,7 @@
-"""Accounts: users, passwords, tokens, and who a token belongs to. What each may do is the master's matter.
+"""Accounts: users, passwords, tokens, and whom a token belongs to. What each may do is decided by the master.
 
-Passwords are kept as Argon2 hashes, tokens as SHA-256 of 256 random bits. A trial's processes have a token of their
-own, signed and bound to one run: it needs no row, survives a restart of the control plane, and is worth nothing when
-the run is over.
+Passwords are stored as Argon2 hashes, tokens as SHA-256 of 256 random bits. The processes of a trial have a signed
+token that is bound to one run: it needs no row, survives a restart of the control plane, and expires with the run.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import hashlib
 import hmac
 import secrets
 import threading
-import time
 from collections import defaultdict, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -28,6 +25,7 @@ from trek.client.models import Role
 from trek.control.store import Store
 from trek.control.tables import SecretRow, TokenRow, UserRow
 from trek.errors import InputError, NotAllowed, NotFound
+from trek.world.clock import Clock
 
 LOGIN_DAYS = 30.0
 MAX_FAILURES = 5
@@ -36,7 +34,7 @@ FAILURE_WINDOW_S = 60.0
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks: a user, or a process of one run of a trial."""
+    """Who sent a request: a user, or a process of one run of a trial."""
 
     name: str
     role: Role | None
@@ -47,7 +45,7 @@ class Identity:
 class Accounts:
     """Users and tokens of one store."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, *, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._hasher = PasswordHasher()
@@ -57,7 +55,7 @@ class Accounts:
 
     @cached_property
     def _dummy_hash(self) -> str:
-        """Checked for names that do not exist, so that the time an answer takes tells nothing."""
+        """Verified for unknown names, so that the response time does not reveal which names exist."""
         return self._hasher.hash(secrets.token_hex())
 
     # users
@@ -73,8 +71,8 @@ class Accounts:
         hashed = self._hasher.hash(request.password)
         with self._store.writing() as session:
             if session.scalar(select(UserRow).where(UserRow.name == request.name)) is not None:
-                raise InputError(f"the user {request.name!r} exists already. Choose another name.")
-            row = UserRow(name=request.name, password_hash=hashed, role=request.role, created_s=self._clock())
+                raise InputError(f"the user {request.name!r} already exists. Choose another name.")
+            row = UserRow(name=request.name, password_hash=hashed, role=request.role, created_s=self._clock.now_s())
             session.add(row)
         return _user(row)
 
@@ -84,7 +82,7 @@ class Accounts:
             return [_user(row) for row in session.scalars(select(UserRow).order_by(UserRow.name))]
 
     def change_user(self, name: str, change: models.ChangeUser) -> models.User:
-        """Set a password, a role, or whether the user may log in; a new password ends all sessions."""
+        """Set a password, a role, or whether the user may log in. A new password revokes all tokens of the user."""
         with self._store.writing() as session:
             row = self._find(session, name)
             if change.password is not None:
@@ -100,19 +98,19 @@ class Accounts:
     # tokens
 
     def login(self, request: models.Login, *, origin: str) -> models.Token:
-        """A token for a name and a password; after too many failures nobody gets in for a while."""
+        """A token for a name and a password; refused for a while after too many failures."""
         self._check_failures(f"{origin} {request.name}")
         with self._store.reading() as session:
             row = session.scalar(select(UserRow).where(UserRow.name == request.name))
         hashed = row.password_hash if row is not None and row.is_active else self._dummy_hash
         if not self._verify(hashed, request.password) or row is None or not row.is_active:
-            self._failures[f"{origin} {request.name}"].append(self._clock())
-            raise NotAllowed("the name or the password is wrong.")
+            self._failures[f"{origin} {request.name}"].append(self._clock.now_s())
+            raise NotAllowed("invalid user name or password.")
         return self.create_token(row.name, models.CreateToken(description="login", days=LOGIN_DAYS))
 
     def create_token(self, name: str, request: models.CreateToken) -> models.Token:
-        """A token for a user; the only time its text is known."""
-        text, now = secrets.token_urlsafe(32), self._clock()
+        """A new token of a user. Its text is not stored, so this is the only time it can be shown."""
+        text, now = secrets.token_urlsafe(32), self._clock.now_s()
         with self._store.writing() as session:
             row = TokenRow(
                 user_id=self._find(session, name).id,
@@ -132,7 +130,7 @@ class Accounts:
             return [_token(row) for row in session.scalars(query.order_by(TokenRow.id))]
 
     def revoke_token(self, name: str, token_id: int) -> None:
-        """End one of a user's tokens."""
+        """Revoke one of a user's tokens."""
         with self._store.writing() as session:
             row = session.get(TokenRow, token_id)
             if row is None or row.user_id != self._find(session, name).id:
@@ -140,7 +138,7 @@ class Accounts:
             session.delete(row)
 
     def identify(self, token: str) -> Identity | None:
-        """Whose token it is; None for one that is wrong, expired or revoked."""
+        """Whom the token belongs to; None if it is invalid, expired or revoked."""
         if token.startswith("trial."):
             return self._identify_trial(token)
         with self._store.reading() as session:
@@ -149,12 +147,12 @@ class Accounts:
                 .join(TokenRow, TokenRow.user_id == UserRow.id)
                 .where(TokenRow.hash == _digest(token))
             ).one_or_none()
-        if found is None or not found[0].is_active or found[1] < self._clock():
+        if found is None or not found[0].is_active or found[1] < self._clock.now_s():
             return None
         return Identity(found[0].name, cast(Role, found[0].role))
 
     def trial_token(self, trial_id: int, run: int) -> str:
-        """What the processes of one run of a trial show."""
+        """The token of the processes of one run of a trial."""
         return f"trial.{trial_id}.{run}.{self._sign(f'{trial_id}.{run}')}"
 
     def _identify_trial(self, token: str) -> Identity | None:
@@ -179,7 +177,7 @@ class Accounts:
     def _check_failures(self, who: str) -> None:
         with self._lock:
             recent = self._failures[who]
-            while recent and recent[0] < self._clock() - FAILURE_WINDOW_S:
+            while recent and recent[0] < self._clock.now_s() - FAILURE_WINDOW_S:
                 recent.popleft()
             if len(recent) >= MAX_FAILURES:
                 raise NotAllowed(f"too many failed logins. Try again in {FAILURE_WINDOW_S:.0f} seconds.")

@@ -1,4 +1,4 @@
-"""Where the control plane keeps its files under its home. Only paths; nothing is made here."""
+"""Where the control plane keeps its files under its home. Only paths; nothing is created here."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Layout:
 
     @property
     def address_file(self) -> Path:
-        """Where the control plane that runs now can be reached."""
+        """Holds the address of the running control plane."""
         return self.home / "control.json"
 
     def trial(self, trial_id: int) -> Path:
-        """All that belongs to one trial."""
+        """The files of one trial."""
         return self.home / "trials" / str(trial_id)
 
     def run(self, trial_id: int, run: int) -> Path:
-        """One start of a trial's gang: logs, outcomes, code."""
+        """The files of one run of a trial: logs, outcomes, code."""
         return self.trial(trial_id) / f"run_{run}"
 
     def checkpoints(self, experiment_id: int, trial_id: int, storage: CheckpointStorage) -> str:

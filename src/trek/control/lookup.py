@@ -1,16 +1,16 @@
-"""Rows by the ids people give, or one sentence about what is not there."""
+"""Finds rows by the ids and names that users give; NotFound where there is none."""
 
 from __future__ import annotations
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
+from trek.control.tables import CheckpointTable, ExperimentRow, ModelRow, TemplateRow, TrialRow
 from trek.errors import NotFound
 
 
 def find_experiment(session: Session, experiment_id: int) -> ExperimentRow:
-    """The experiment."""
+    """The experiment with this id."""
     row = session.get(ExperimentRow, experiment_id)
     if row is None:
         raise NotFound(f"experiment {experiment_id} does not exist. See `trek experiment list`.")
@@ -18,7 +18,7 @@ def find_experiment(session: Session, experiment_id: int) -> ExperimentRow:
 
 
 def find_trial(session: Session, trial_id: int) -> TrialRow:
-    """The trial."""
+    """The trial with this id."""
     row = session.get(TrialRow, trial_id)
     if row is None:
         raise NotFound(f"trial {trial_id} does not exist. See `trek experiment describe`.")
@@ -26,11 +26,28 @@ def find_trial(session: Session, trial_id: int) -> TrialRow:
 
 
 def find_checkpoint(session: Session, uuid: str) -> CheckpointTable:
-    """The checkpoint; `uuid` may be shortened as long as it names one."""
+    """The checkpoint whose uuid is, or begins with, `uuid`; it must be the only one."""
     found = session.scalars(
         select(CheckpointTable).where(CheckpointTable.uuid.startswith(uuid, autoescape=True)).limit(2)
     ).all()
-    if len(found) != 1:
-        problem = "names more than one checkpoint. Give more of it" if found else "does not exist"
-        raise NotFound(f"checkpoint {uuid!r} {problem}.")
+    if not found:
+        raise NotFound(f"checkpoint {uuid!r} does not exist. See `trek checkpoint list`.")
+    if len(found) > 1:
+        raise NotFound(f"checkpoint {uuid!r} is ambiguous: several uuids begin with it. Give more characters.")
     return found[0]
+
+
+def find_model(session: Session, name: str) -> ModelRow:
+    """The registered model with this name."""
+    row = session.scalar(select(ModelRow).where(ModelRow.name == name))
+    if row is None:
+        raise NotFound(f"the model {name!r} does not exist. See `trek model list`, or add it with `trek model create`.")
+    return row
+
+
+def find_template(session: Session, name: str) -> TemplateRow:
+    """The template with this name."""
+    row = session.get(TemplateRow, name)
+    if row is None:
+        raise NotFound(f"the template {name!r} does not exist. See `trek template list`.")
+    return row

@@ -1,4 +1,4 @@
-"""Secrets in a config, kept from every output. Trials alone get the config as it is."""
+"""Masks secrets in configs before they are shown. Only trials get the unmasked config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HARMLESS = re.compile(
 
 
 def masked(value: Any) -> Any:
-    """The same structure with the values of secret-looking keys hidden; numbers and flags are never secret."""
+    """A copy with the values of keys that look secret masked; numbers and flags are never secret."""
     if isinstance(value, Mapping):
         return {key: MASK if _is_secret(str(key), item) else masked(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,13 +1,53 @@
-"""What can be asked of the control plane. Routes and tests call these; none of them knows HTTP."""
+"""Services: everything that can be asked of the control plane, one part per noun. None of them knows HTTP."""
 
 from __future__ import annotations
 
-from trek.control.checkpoints.checkpoint_services import CheckpointServices
-from trek.control.cluster_services import ClusterServices
-from trek.control.experiments.experiment_services import ExperimentServices
-from trek.control.flows.flow_services import FlowServices
-from trek.control.trials.trial_services import TrialServices
+from dataclasses import dataclass
+
+from trek.control.accounts import Accounts
+from trek.control.checkpoints.checkpoint_service import CheckpointService
+from trek.control.checkpoints.model_registry import ModelRegistry
+from trek.control.cluster_service import ClusterService
+from trek.control.experiments.archives import Archives
+from trek.control.experiments.experiment_service import ExperimentService
+from trek.control.experiments.templates import Templates
+from trek.control.flows.flow_service import FlowService
+from trek.control.layout import Layout
+from trek.control.logs.log_service import LogService
+from trek.control.store import Store
+from trek.control.trials.trial_runner import TrialRunner
+from trek.control.trials.trial_service import TrialService
+from trek.world.clock import Clock
 
 
-class Services(ExperimentServices, TrialServices, CheckpointServices, ClusterServices, FlowServices):
-    """The control plane's verbs: one class for callers, one file for every noun."""
+@dataclass(frozen=True)
+class Services:
+    """The parts that routes and tests call."""
+
+    accounts: Accounts
+    archives: Archives
+    checkpoints: CheckpointService
+    cluster: ClusterService
+    experiments: ExperimentService
+    flows: FlowService
+    logs: LogService
+    models: ModelRegistry
+    templates: Templates
+    trials: TrialService
+
+    @classmethod
+    def over(cls, store: Store, *, layout: Layout, runner: TrialRunner, clock: Clock) -> Services:
+        """All services over one store."""
+        archives = Archives(store, folder=layout.archives, clock=clock)
+        return cls(
+            accounts=Accounts(store, clock=clock),
+            archives=archives,
+            checkpoints=CheckpointService(store),
+            cluster=ClusterService(store, runner=runner),
+            experiments=ExperimentService(store, archives=archives, layout=layout, runner=runner, clock=clock),
+            flows=FlowService(store, home=layout.home, clock=clock),
+            logs=LogService(store),
+            models=ModelRegistry(store, clock=clock),
+            templates=Templates(store, clock=clock),
+            trials=TrialService(store, layout=layout, runner=runner, clock=clock),
+        )

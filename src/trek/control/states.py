@@ -1,4 +1,4 @@
-"""The states of experiments and trials, and which may follow which. Pure."""
+"""The states of experiments and trials, and the allowed transitions between them. Pure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ TRIAL_MOVES: dict[State, frozenset[State]] = {
 
 
 def check_move(kind: str, old: State, new: State) -> None:
-    """Our own invariant: a state only changes along the table."""
+    """Assert our own invariant: a state changes only as the table allows."""
     moves = EXPERIMENT_MOVES if kind == "experiment" else TRIAL_MOVES
     assert new == old or new in moves[old], f"{kind} cannot go from {old} to {new}"

@@ -1,7 +1,7 @@
-"""The database: opening it, bringing its tables up to date, and transactions. What is in it is `tables`' matter.
+"""The database: opens it, migrates its tables, and provides transactions. Its contents are defined in `tables`.
 
-SQLite by default, PostgreSQL by URL. There is one writer at a time in one process, so that a transaction never waits on
-another of our own; readers do not wait at all.
+SQLite by default, PostgreSQL by URL. A process has one writer at a time, so that its transactions never conflict with
+each other; readers do not wait.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ class Store:
 
     @classmethod
     def at(cls, folder: Path) -> Store:
-        """The SQLite database in `folder`, which is made where it is missing."""
+        """The SQLite database in `folder`, which is created if it is missing."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot make the folder {str(folder)!r}: {error.strerror}.") from error
+            raise StorageError(f"cannot create the folder {str(folder)!r}: {error.strerror}. Set TREK_HOME.") from error
         return cls(f"sqlite:///{folder / 'control.db'}")
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """A transaction that is committed when the block ends well, and leaves nothing behind otherwise."""
+        """A transaction that is committed at the end of the block, or rolled back if the block raises."""
         with self._write_lock, self._session(begin="IMMEDIATE") as session, session.begin():
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A consistent view; what is changed through it is not kept."""
+        """A consistent view; changes made through it are discarded."""
         with self._session(begin="DEFERRED") as session:
             yield session
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -76,7 +76,7 @@ class Store:
             raise _storage_error(self.url, error) from error
         except (OverflowError, DataError) as error:
             cause = getattr(error, "orig", None) or error
-            raise InputError(f"a value is not one the database can hold: {cause}. Give a smaller one.") from error
+            raise InputError(f"a value does not fit into the database: {cause}. Use a smaller one.") from error
 
 
 def _open(url: str) -> Engine:
@@ -100,7 +100,7 @@ def _open(url: str) -> Engine:
 
 
 def _to_json(value: Any) -> str:
-    """As `json.dumps`, and much faster: every metric row passes here. What only the slow one can write goes there."""
+    """A fast `json.dumps`, since every metric row passes here; falls back to it for what only it can write."""
     try:
         return to_json(value).decode()
     except ValueError:
@@ -115,7 +115,7 @@ def _from_json(text: str | bytes) -> Any:
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
-    # The driver's own BEGIN comes too late to keep a read and the write that follows it together.
+    # The driver begins transactions too late to keep a read and the following write consistent.
     connection.isolation_level = None
     for pragma in (
         f"busy_timeout = {BUSY_TIMEOUT_S * 1000}",
@@ -132,7 +132,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def migrations() -> Config:
-    """What alembic must know of the history of the tables."""
+    """The alembic config with the history of the tables."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     return config

@@ -1,4 +1,4 @@
-"""The tables of the control plane. Their history is in `migrations`; behaviour is elsewhere."""
+"""The tables of the control plane. Their history is in `migrations`; they hold no behaviour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Base(DeclarativeBase):
 
 
 class ExperimentRow(Base):
-    """A config, its searcher's snapshot, and where it stands."""
+    """An experiment: its config, its searcher's snapshot and its state."""
 
     __tablename__ = "experiments"
 
@@ -29,7 +29,7 @@ class ExperimentRow(Base):
     owner: Mapped[str] = mapped_column(String(100), default="")
     state: Mapped[str] = mapped_column(String(20), default="queued", index=True)
     wanted: Mapped[str] = mapped_column(String(20), default="run")
-    """run, pause or kill: what the user asked for; the supervisor makes it so."""
+    """run, pause or kill: what the user requested; the supervisor acts on it."""
     config: Mapped[dict[str, Any]] = mapped_column(JSON)
     archive: Mapped[str] = mapped_column(String(64))
     labels: Mapped[list[str]] = mapped_column(JSON, default=list)
@@ -50,13 +50,13 @@ class ExperimentRow(Base):
     ended_s: Mapped[float | None] = mapped_column(Float)
 
     def move(self, state: State) -> None:
-        """Change the state along the table of moves."""
+        """Change the state as the table of transitions allows."""
         check_move("experiment", cast(State, self.state), state)
         self.state = state
 
 
 class TrialRow(Base):
-    """One trial. `key` is the searcher's name for it, `run` counts how often its gang was started."""
+    """One trial. `key` is its id in the searcher; `run` counts how often its gang was started."""
 
     __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("experiment_id", "key"),)
@@ -66,7 +66,7 @@ class TrialRow(Base):
     key: Mapped[int] = mapped_column(Integer)
     parent_key: Mapped[int | None] = mapped_column(Integer)
     start_checkpoint: Mapped[str | None] = mapped_column(Text)
-    """The folder of the checkpoint its first run starts from; None starts afresh."""
+    """The folder of the checkpoint its first run starts from; None starts from scratch."""
     state: Mapped[str] = mapped_column(String(20), default="queued", index=True)
     wanted: Mapped[str] = mapped_column(String(20), default="run")
     """run, pause, stop or kill."""
@@ -79,17 +79,17 @@ class TrialRow(Base):
     progress: Mapped[float] = mapped_column(Float, default=0.0)
     batches: Mapped[int] = mapped_column(BigInteger, default=0)
     start_batches: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Batches of the checkpoint the present run started from."""
+    """Batches of the checkpoint the current run started from."""
     best_metric: Mapped[float | None] = mapped_column(Float)
     latest_metrics: Mapped[dict[str, float]] = mapped_column(JSON, default=dict)
     checkpoint: Mapped[str | None] = mapped_column(String(100))
     slots: Mapped[list[int]] = mapped_column(JSON, default=list)
-    """Those its present run holds; none while it does not run."""
+    """The slots its current run holds; empty while it is not running."""
     num_slots: Mapped[int | None] = mapped_column(Integer)
-    """How many slots it was scaled to; None for as many as the config says."""
+    """How many slots it was scaled to; None for the number in the config."""
     waiting: Mapped[str] = mapped_column(Text, default="")
     not_before_s: Mapped[float | None] = mapped_column(Float)
-    """When its pause after an error from outside is over; None without one."""
+    """When it may be retried after an error from outside; None if at once."""
     retries_cancelled: Mapped[str] = mapped_column(Text, default="")
     error: Mapped[str] = mapped_column(Text, default="")
     traceback: Mapped[str] = mapped_column(Text, default="")
@@ -100,17 +100,17 @@ class TrialRow(Base):
 
     @property
     def is_to_be_resized(self) -> bool:
-        """Whether it runs with another number of slots than it was scaled to since."""
+        """Whether it was scaled while running, and still runs with the old number of slots."""
         return self.state == "running" and self.num_slots not in (None, len(self.slots))
 
     def move(self, state: State) -> None:
-        """Change the state along the table of moves."""
+        """Change the state as the table of transitions allows."""
         check_move("trial", cast(State, self.state), state)
         self.state = state
 
 
 class MetricTable(Base):
-    """Reports by trial, group and batches: a row reported again replaces itself."""
+    """Reports by trial, group and batches; a row that is reported again replaces the old one."""
 
     __tablename__ = "metrics"
 
@@ -124,7 +124,7 @@ class MetricTable(Base):
 
 
 class MetricBlockTable(Base):
-    """The extremes of runs of rows of one series; see `metric_blocks`."""
+    """The extremes of consecutive rows of one series; see `metric_blocks`."""
 
     __tablename__ = "metric_blocks"
 
@@ -139,7 +139,7 @@ class MetricBlockTable(Base):
 
 
 class LogTable(Base):
-    """Lines by where they stand in the file they were written to, so that none is taken in twice."""
+    """Log lines, identified by their position in their file, so that none is stored twice."""
 
     __tablename__ = "logs"
     __table_args__ = (UniqueConstraint("trial_id", "run", "rank", "position"), Index("logs_trial", "trial_id", "id"))
@@ -149,7 +149,7 @@ class LogTable(Base):
     run: Mapped[int] = mapped_column(Integer)
     rank: Mapped[int] = mapped_column(Integer)
     position: Mapped[int] = mapped_column(BigInteger)
-    """The byte after the line in its file: where reading goes on."""
+    """The byte after the line in its file, where reading continues."""
     time_s: Mapped[float] = mapped_column(Float)
     level: Mapped[int] = mapped_column(Integer, default=20, server_default="20")
     text: Mapped[str] = mapped_column(Text)
@@ -182,7 +182,7 @@ class ArchiveTable(Base):
 
 
 class UserRow(Base):
-    """A person who may log in."""
+    """A user who may log in."""
 
     __tablename__ = "users"
 
@@ -195,7 +195,7 @@ class UserRow(Base):
 
 
 class TokenRow(Base):
-    """A token of a user; only its hash is kept."""
+    """A token of a user; only its hash is stored."""
 
     __tablename__ = "tokens"
 
@@ -208,7 +208,7 @@ class TokenRow(Base):
 
 
 class SecretRow(Base):
-    """Secrets of the control plane itself, made once."""
+    """Secrets of the control plane itself, generated once."""
 
     __tablename__ = "secrets"
 
@@ -217,7 +217,7 @@ class SecretRow(Base):
 
 
 class ModelRow(Base):
-    """A registered model: a name under which checkpoints get version numbers."""
+    """A registered model: a name under which checkpoints have version numbers."""
 
     __tablename__ = "models"
 
@@ -229,7 +229,7 @@ class ModelRow(Base):
 
 
 class ModelVersionRow(Base):
-    """A checkpoint that is a version of a model; it is never removed while it is."""
+    """A checkpoint that is a version of a model, and is not removed as long as it is one."""
 
     __tablename__ = "model_versions"
 

@@ -1,4 +1,4 @@
-"""Rows of the store as the models that leave the control plane."""
+"""Converts rows of the store into the models of the REST API."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, cast
 from sqlalchemy import Row
 
 from trek.client import models
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.logs.levels import name_of
 from trek.control.masking import masked
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.control.trials.runs import slots_of
 from trek.control.trials.scheduler import DEFAULT_PRIORITY
-from trek.experiments.config import ExperimentConfig
 
 
-def experiment(row: ExperimentRow, *, num_trials: int, best_hparams: Mapping[str, Any]) -> models.Experiment:
-    """As lists show it."""
+def experiment(row: ExperimentRow, *, num_trials: int, best_hparams: Mapping[str, Any]) -> models.ExperimentRecord:
+    """An experiment, as lists show it."""
     best = masked(best_hparams)
-    return models.Experiment(**_experiment_fields(row), num_trials=num_trials, best_hparams=best)  # type: ignore[arg-type]
+    return models.ExperimentRecord(**_experiment_fields(row), num_trials=num_trials, best_hparams=best)  # type: ignore[arg-type]
 
 
 def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.ExperimentDetails:
-    """With config and trials."""
-    unit = unit_of(row)  # reading the config is slow, and there may be thousands of trials
+    """An experiment with its config and trials."""
+    unit = unit_of(row)
     return models.ExperimentDetails(
         **_experiment_fields(row),  # type: ignore[arg-type]
         num_trials=len(trials),
@@ -37,9 +37,9 @@ def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.Exp
     )
 
 
-def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.Trial:
+def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.TrialRecord:
     """One trial, its length in the unit of its experiment."""
-    return models.Trial(
+    return models.TrialRecord(
         id=row.id,
         experiment_id=row.experiment_id,
         key=row.key,
@@ -92,9 +92,9 @@ def metric(row: MetricTable | Row[Any]) -> models.MetricPoint:
     )
 
 
-def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.Checkpoint:
+def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.CheckpointRecord:
     """One checkpoint."""
-    return models.Checkpoint(
+    return models.CheckpointRecord(
         uuid=row.uuid,
         trial_id=row.trial_id,
         experiment_id=experiment_id,
@@ -122,11 +122,11 @@ def log_line(row: LogTable) -> models.LogLine:
 
 def unit_of(row: ExperimentRow) -> str:
     """The unit in which the experiment's trials are measured."""
-    return ExperimentConfig.parse(row.config).searcher.max_length.unit
+    return parsed_config(row).searcher.max_length.unit
 
 
 def _waiting(trial: TrialRow, experiment: ExperimentRow) -> str:
-    """Why it does not run; the scheduler looks at no trial of a paused experiment."""
+    """Why a queued trial does not run; the scheduler skips the trials of paused experiments."""
     if trial.state != "queued":
         return ""
     return "its experiment is paused" if experiment.wanted == "pause" else trial.waiting

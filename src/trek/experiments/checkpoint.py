@@ -1,4 +1,4 @@
-"""Checkpoint: of a folder, a URL, or the control plane by its id; fetched, and loaded with the code that trained it."""
+"""Checkpoint: opened from a folder, a URL, or the control plane by its id, and loaded with the code that trained it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?")
 
 
 class Checkpoint(checkpoints.Checkpoint):
-    """One checkpoint: its folder or URL, or the beginning of its id at the control plane that commands use.
+    """One checkpoint, given by its folder, its URL, or the beginning of its id at the control plane.
 
-    With an id, `client` says which control plane. Files that are not on this machine are fetched, once, to
-    `$TREK_HOME/downloads`.
+    For an id, `client` is the control plane to ask, by default the one that commands use. Files that are not on this
+    machine are downloaded once to `$TREK_HOME/downloads`.
     """
 
     def __init__(self, place: Path | str, *, client: Client | None = None) -> None:
@@ -42,7 +42,7 @@ class Checkpoint(checkpoints.Checkpoint):
         super().__init__(place)
 
     def load(self, trial_class: type[Trial] | None = None) -> nn.Module:
-        """The trained model in evaluation mode. Found by id, it is built by its experiment's code, which this runs."""
+        """The trained model in evaluation mode. For a checkpoint given by id, this runs its experiment's code."""
         if trial_class is None and self._client is not None and self._experiment_id is not None:
             trial_class = _trial_class(self._client, self._experiment_id)
         return self.load_model(trial_class)
@@ -61,20 +61,20 @@ class Checkpoint(checkpoints.Checkpoint):
 
 
 def _trial_class(client: Client, experiment_id: int) -> type[Trial] | None:
-    """The Trial of an experiment from its own archive; None for a command, whose loop only it knows."""
+    """The Trial of an experiment, from its archive; None for a command, which has none."""
     details = client.experiment(experiment_id)
     config = ExperimentConfig.parse(details.config)
     if config.command is not None:
         return None
     code = trek_home() / "downloads" / f"code-{details.archive[:16]}"
     unpack_once(client.archive(details.archive), code)
-    with _alone(config.trial_class.partition(".")[0].partition(":")[0]):
+    with _isolated_import(config.trial_class.partition(".")[0].partition(":")[0]):
         return load_entrypoint(config.trial_class, code)
 
 
 @contextmanager
-def _alone(module: str) -> Iterator[None]:
-    """Import within the block as if nothing had been imported by this name, and leave things as they were after it."""
+def _isolated_import(module: str) -> Iterator[None]:
+    """Import within the block as if no module of this name had been imported, and restore everything after it."""
     path = list(sys.path)
     names = [name for name in sys.modules if name == module or name.startswith(f"{module}.")]
     before = {name: sys.modules.pop(name) for name in names}

@@ -1,4 +1,4 @@
-"""The address of one checkpoint, a folder or a URL, and what can be done with either: fetch it, remove it."""
+"""The address of one checkpoint, a folder or a URL: fetching and removing what it names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trek.train.checkpointing.stores import Storage, open_storage
 from trek.world.urls import is_remote, local_path
 
 
-def open_anew(place: str) -> Storage:
+def open_uncached(place: str) -> Storage:
     """The Storage at `place`, as it is now: other processes write there too."""
     storage = open_storage(place)
     storage.refresh()
@@ -20,49 +20,49 @@ def open_anew(place: str) -> Storage:
 
 
 def fetch_checkpoint(address: str, *, into: Path | None = None) -> Path:
-    """A local folder with its files: its own, or a copy, which is `into` or lasts as long as this process."""
+    """A local folder with the checkpoint's files: the stored ones, or a copy in `into` or in a temporary folder."""
     if not is_remote(address):
         return local_path(address)
     try:
         storage, name = _parts(address)
         folder = storage.fetch(name)
-    except Exception as error:  # every store has exceptions of its own
+    except Exception as error:  # every store has its own exceptions
         raise StorageError(f"the checkpoint at {address} cannot be fetched: {error}.") from error
     if into is None:
         return folder
     moved = Path(shutil.move(folder, into))
-    _forget_copy(folder)
+    _remove_copy(folder)
     return moved
 
 
 @contextmanager
 def borrowed_checkpoint(address: str) -> Iterator[Path]:
-    """A local folder with its files for as long as the block lasts: its own, or a copy that is removed after it."""
+    """A local folder with the checkpoint's files: the stored ones, or a copy that is removed when the block ends."""
     folder = fetch_checkpoint(address)
     try:
         yield folder
     finally:
         if is_remote(address):
-            _forget_copy(folder)
+            _remove_copy(folder)
 
 
 def remove_checkpoint(address: str) -> None:
-    """Remove its files; no error where they are gone already."""
+    """Remove the checkpoint's files. Missing files are ignored."""
     if not is_remote(address):
         shutil.rmtree(local_path(address), ignore_errors=True)
         return
     try:
         storage, name = _parts(address)
         storage.delete(name)
-    except Exception as error:  # every store has exceptions of its own
+    except Exception as error:  # every store has its own exceptions
         raise StorageError(f"the checkpoint at {address} cannot be removed: {error}.") from error
 
 
-def _forget_copy(folder: Path) -> None:
-    """What a Storage fetched lies in a temporary folder of that Storage's own."""
+def _remove_copy(folder: Path) -> None:
+    """A Storage fetches into a temporary folder that it creates for each copy."""
     shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def _parts(address: str) -> tuple[Storage, str]:
     place, _, name = address.rstrip("/").rpartition("/")
-    return open_anew(place), name
+    return open_uncached(place), name

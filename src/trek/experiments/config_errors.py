@@ -1,4 +1,4 @@
-"""What is wrong with a config, said in one sentence: the line, the key, the value, the remedy."""
+"""Turns errors in a config into one sentence: the line, the key, the value, the remedy."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Loc = tuple[str | int, ...]
 _REMEDIES: dict[str, str] = {
     "entrypoint": "Add 'entrypoint: module:Class', the Trial to train.",
     "searcher": "Add 'searcher: {name: single, metric: <validation metric>, max_length: {epochs: 1}}'.",
-    "searcher.metric": "Name the validation metric that says which trial is best.",
-    "searcher.max_length": "Say how long a trial trains, such as 'max_length: {epochs: 10}'.",
+    "searcher.metric": "Name the validation metric that decides which trial is best.",
+    "searcher.max_length": "Set how long a trial trains, such as 'max_length: {epochs: 10}'.",
 }
-# A wrong choice explains the wrong keys that follow from it, and a misspelt key the one that seems to be missing.
+# A wrong choice explains the unknown keys that follow from it; a misspelt key explains the missing one.
 _RANKS = {"searcher_name": 0, "searcher_name_missing": 0, "literal_error": 1, "extra_forbidden": 1}
 
 
 class Problem(Exception):
-    """A rule between keys is broken; `path` is the key to point at."""
+    """A violated rule between keys; `path` is the key to point at."""
 
     def __init__(self, path: Sequence[str | int], message: str) -> None:
         super().__init__(message)
@@ -55,13 +55,13 @@ def translate(error: ValidationError, *, source: YamlSource, root: type[BaseMode
     path = written_path((*at, *first["loc"]), source.lines)
     if first["type"] in ("searcher_name", "searcher_name_missing"):
         path = (*path, "name")
-    more = f" ({len(others)} more after this one.)" if others else ""
+    more = f" ({len(others)} more problems follow.)" if others else ""
     sentence = _sentence(first, path, root=root, searcher=_searcher_settings(source))
     return ConfigError(f"{source.at(path)}: {sentence}{more}")
 
 
 def parameter_problem(error: ValidationError, path: Sequence[str]) -> Problem:
-    """What is wrong with one hyperparameter."""
+    """The problem of one hyperparameter."""
     first = error.errors(include_url=False)[0]
     full = ("hyperparameters", *path, *[part for part in first["loc"] if part not in TYPES])
     return Problem(full, _sentence(first, full, root=None, searcher=None))
@@ -80,7 +80,7 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher
     if kind == "extra_forbidden":
         known = sorted(_known_keys(root, problem["loc"][:-1], searcher)) if root is not None else []
         if path[-1] in known:
-            return f"{dotted!r} does not go with the other keys here: it may be there in a newer spelling. Keep one."
+            return f"{dotted!r} conflicts with another key here, probably a newer spelling of it. Keep one."
         if path[:-1] == ("searcher",) and any(path[-1] in kind.model_fields for kind in settings_types().values()):
             assert searcher is not None
             own = ", ".join(searcher.model_fields)
@@ -99,7 +99,7 @@ def _suggest(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if near:
         return f" Did you mean {near[0]!r}?"
-    return f" Known here: {', '.join(known)}." if known else ""
+    return f" Known keys: {', '.join(known)}." if known else ""
 
 
 def _short(value: Any) -> str:

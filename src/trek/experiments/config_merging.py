@@ -38,7 +38,7 @@ def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     changed = respell_training(config)
     for dotted, value in changes.items():
         if not all(dotted.split(".")):
-            raise InputError(f"{dotted!r} is not the path of a config key. Write one such as searcher.max_trials.")
+            raise InputError(f"invalid key {dotted!r}: expected a dotted name, such as searcher.max_trials.")
         keys = canonical_path(tuple(dotted.split(".")))
         inner = changed
         for key in keys[:-1]:

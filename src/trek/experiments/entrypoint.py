@@ -1,4 +1,4 @@
-"""`module:Class` of the user's folder, or a command in it: found before anything is stored, loaded where it runs."""
+"""Entrypoints, `module:Class` or a command: checked before an experiment is created, loaded where it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trek.train.jobs.user_traceback import format_user_traceback
 
 
 def check_entrypoint(entrypoint: str | list[str], folder: Path) -> None:
-    """EntrypointError where the file or the name cannot be there; runs none of the user's code."""
+    """EntrypointError if the file or the name does not exist. Runs none of the user's code."""
     if isinstance(entrypoint, list):
         _check_command(entrypoint, folder)
         return
@@ -26,13 +26,13 @@ def check_entrypoint(entrypoint: str | list[str], folder: Path) -> None:
         if _is_installed(module):
             return
         raise EntrypointError(
-            f"entrypoint {entrypoint!r}: there is no module {module!r} in {str(folder)!r}. "
+            f"entrypoint {entrypoint!r}: module {module!r} not found in {str(folder)!r}. "
             f"It has: {', '.join(_modules(folder)) or 'no Python files'}."
         )
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
-        return  # the trial will show the user's own error, with its line
+        return  # the trial will show the error with its line
     names = _bound_names(tree)
     if name not in names and "*" not in names:
         classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -51,7 +51,7 @@ def load_entrypoint(entrypoint: str, folder: Path) -> type[Any]:
     if not hasattr(module, name):
         raise EntrypointError(f"entrypoint {entrypoint!r}: module {module_name!r} has no {name!r}.")
     found: type[Any] = getattr(module, name)
-    from trek.train.trainer import check_trial_class  # loads torch, which checking a folder does without
+    from trek.train.trainer import check_trial_class  # loads torch, which checking an entrypoint does not need
 
     check_trial_class(found)
     return found
@@ -62,12 +62,12 @@ def _check_command(words: list[str], folder: Path) -> None:
     shown = shlex.join(words)
     if program not in ("python", "python3") and not (folder / program).is_file() and shutil.which(program) is None:
         raise EntrypointError(
-            f"entrypoint {shown!r}: there is no program {program!r}, neither in {str(folder)!r} nor on the path."
+            f"entrypoint {shown!r}: program {program!r} not found, neither in {str(folder)!r} nor on PATH."
         )
     script = words[1] if len(words) > 1 and program in ("python", "python3") else ""
     if script.endswith(".py") and not (folder / script).is_file():
         raise EntrypointError(
-            f"entrypoint {shown!r}: there is no {script!r} in {str(folder)!r}. "
+            f"entrypoint {shown!r}: script {script!r} not found in {str(folder)!r}. "
             f"It has: {', '.join(f'{name}.py' for name in _modules(folder)) or 'no Python files'}."
         )
 
@@ -77,7 +77,7 @@ def _import(entrypoint: str, module_name: str) -> Any:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise EntrypointError(f"entrypoint {entrypoint!r}: there is no module {error.name!r}.") from None
+            raise EntrypointError(f"entrypoint {entrypoint!r}: module {error.name!r} not found.") from None
         raise _users_error(module_name, error) from error
     except (TrekError, InvalidHP):
         raise

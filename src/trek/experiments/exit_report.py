@@ -1,6 +1,6 @@
-"""What a program that is run as a trial leaves word of when an error ends it: whose error, in its own frames.
+"""Reports the uncaught error that ends a program which is run as a trial, with the traceback of the user's frames.
 
-InvalidHP is how a program rejects its hyperparameters, as a Trial does.
+A program may raise InvalidHP to reject its hyperparameters, as a Trial does.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-_is_watching = False
+_is_installed = False
 
 
-def leave_word_of_errors() -> None:
-    """From now on, write down the error that ends this process; what is printed stays as it is."""
-    global _is_watching
-    if _is_watching:
+def report_uncaught_errors() -> None:
+    """From now on, write the error that ends this process to its run's folder; what is printed does not change."""
+    global _is_installed
+    if _is_installed:
         return
-    _is_watching = True
+    _is_installed = True
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

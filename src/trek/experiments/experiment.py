@@ -1,18 +1,18 @@
-"""Experiment: an experiment as a Python object. Creates, waits and reads through the same client as commands."""
+"""Experiment: an experiment as a Python object. Creates, waits and reads through the same client as the commands."""
 
 from __future__ import annotations
 
+import functools
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from trek.client.client import Client
-from trek.client.models import ENDED, ExperimentDetails, LogLine, Trial
+from trek.client.models import ENDED, ExperimentDetails, LogLine, TrialRecord
 from trek.errors import InputError, NotFound, OutsideError, TrainingError
-from trek.experiments.config import ExperimentConfig
-from trek.experiments.entrypoint import check_entrypoint
-from trek.experiments.package import pack
+from trek.experiments.creation import create_experiment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,18 +25,34 @@ POLL_S = 0.25
 class Experiment:
     """An experiment of a config (a mapping, or the path of a YAML file) and a model folder; it starts at once.
 
-    Without a client, the control plane is found as commands find it: TREK_MASTER, else this machine's own.
+    `overrides` set keys of the config by their dotted names, `template` names a template of the control plane that the
+    config is laid over, and `labels` are added to the config's. Settings without effect cause a warning on stderr.
+    Without a client, the control plane is found as commands find it: TREK_MASTER, else the one of this machine.
     """
 
     def __init__(
-        self, config: Mapping[str, Any] | Path | str, folder: Path | str = ".", *, client: Client | None = None
+        self,
+        config: Mapping[str, Any] | Path | str,
+        folder: Path | str = ".",
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        template: str | None = None,
+        labels: Sequence[str] = (),
+        client: Client | None = None,
     ) -> None:
-        parsed = ExperimentConfig.parse(config) if isinstance(config, Mapping) else ExperimentConfig.read(Path(config))
-        package = pack(Path(folder))
-        check_entrypoint(parsed.entrypoint, Path(folder))
-        self._client = client or Client()
-        self._client.upload_archive(package.data, sha256=package.sha256)
-        self.id = self._client.create_experiment(config=parsed.normal_form(), archive=package.sha256).id
+        connect = functools.cache(lambda: client or Client())
+        created = create_experiment(
+            config if isinstance(config, Mapping) else Path(config),
+            Path(folder),
+            connect=connect,
+            overrides=overrides,
+            template=template,
+            labels=labels,
+        )
+        self._client = connect()
+        self.id = created.id
+        for warning in created.warnings:
+            print(f"trek: warning: {warning}", file=sys.stderr, flush=True)
 
     @classmethod
     def get(cls, experiment_id: int, *, client: Client | None = None) -> Self:
@@ -51,7 +67,7 @@ class Experiment:
 
     @property
     def details(self) -> ExperimentDetails:
-        """How it stands now: state, progress, config, trials."""
+        """Its current state, progress, config and trials."""
         return self._client.experiment(self.id)
 
     @property
@@ -60,12 +76,12 @@ class Experiment:
         return self.details.state
 
     @property
-    def trials(self) -> list[Trial]:
-        """Its trials, in the order they were made."""
+    def trials(self) -> list[TrialRecord]:
+        """Its trials, in the order they were created."""
         return self.details.trials
 
     def wait(self, *, timeout_s: float | None = None) -> Self:
-        """Return when it has completed or is paused; raises what it ended with otherwise."""
+        """Return when it has completed or is paused; raise the error it ended with otherwise."""
         deadline = time.monotonic() + timeout_s if timeout_s is not None else None
         while (details := self.details).state not in (*ENDED, "paused"):
             if deadline is not None and time.monotonic() > deadline:
@@ -79,34 +95,35 @@ class Experiment:
         self._client.kill_experiment(self.id)
 
     def pause(self) -> None:
-        """Let running trials save and give their slots back."""
+        """Let running trials save and release their slots."""
         self._client.pause_experiment(self.id)
 
     def activate(self) -> None:
-        """Let it go on after a pause."""
+        """Let it run again after a pause."""
         self._client.activate_experiment(self.id)
 
     def logs(self, *, tail: int = 1000) -> list[LogLine]:
         """The last lines its trials wrote."""
         return self._client.experiment_logs(self.id, tail=tail)
 
-    def top_k(self, k: int) -> list[Trial]:
+    def top_k(self, k: int) -> list[TrialRecord]:
         """The `k` trials with the best metric, the best first."""
         if k < 1:
-            raise InputError(f"top_k needs at least 1, got {k}.")
+            raise InputError(f"k must be at least 1, got {k}.")
         details = self.details
-        judged = [trial for trial in details.trials if trial.best_metric is not None]
+        measured = [trial for trial in details.trials if trial.best_metric is not None]
         sign = 1 if details.smaller_is_better else -1
-        return sorted(judged, key=lambda trial: (sign * (trial.best_metric or 0.0), trial.id))[:k]
+        return sorted(measured, key=lambda trial: (sign * (trial.best_metric or 0.0), trial.id))[:k]
 
     def checkpoint(self, trial_id: int | None = None) -> Checkpoint:
-        """The newest checkpoint of a trial, the best trial's without one; fetched where it is on another machine."""
+        """The experiment's best checkpoint, or the newest one of a trial; downloaded if it is on another machine."""
         from trek.experiments.checkpoint import Checkpoint
 
-        chosen = trial_id if trial_id is not None else self.details.best_trial
-        uuid = self._client.trial(chosen).checkpoint if chosen is not None else None
+        if trial_id is None:
+            return Checkpoint(self._client.best_checkpoint(self.id).uuid, client=self._client)
+        uuid = self._client.trial(trial_id).checkpoint
         if uuid is None:
-            raise NotFound(f"experiment {self.id} has no checkpoint of trial {chosen}.")
+            raise NotFound(f"trial {trial_id} has no checkpoint. See checkpoint_policy in its experiment's config.")
         return Checkpoint(uuid, client=self._client)
 
     def to_pandas(self, *, group: str | None = None) -> pd.DataFrame:
@@ -130,7 +147,7 @@ class Experiment:
 
 
 def raise_for_end(details: ExperimentDetails) -> None:
-    """Nothing for completed and paused, else the error the experiment ended with."""
+    """Raise the error that the experiment ended with; nothing if it completed or is paused."""
     if details.state == "killed":
         raise TrainingError(f"experiment {details.id} was killed.")
     if details.state != "errored":

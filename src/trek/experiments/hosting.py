@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trek.client.models import Assignment
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.exit_report import leave_word_of_errors
+from trek.experiments.exit_report import report_uncaught_errors
 from trek.experiments.trial_process import TrialProcess
 from trek.experiments.trial_settings import decided, start_of
 from trek.train.jobs.rank_outcome import RankOutcome
@@ -44,7 +44,7 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
         atexit.register(logger.finish)
         loggers.append(logger.__enter__())
     atexit.register(_leave_word, place, world.rank, stop)
-    leave_word_of_errors()
+    report_uncaught_errors()
     _stop_on_sigterm(stop)
     return _host(config, assignment, folder=place.folder, loggers=loggers)
 

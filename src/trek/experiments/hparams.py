@@ -11,14 +11,14 @@ VARIABLE = "TREK_HPARAMS"
 
 
 def hparams(**defaults: Any) -> dict[str, Any]:
-    """`defaults` with the trial's hyperparameters over them; outside of a trial just `defaults`.
+    """`defaults` updated with the trial's hyperparameters; outside of a trial, `defaults`.
 
-    With argparse, one line makes every option one that can be searched over: `parser.set_defaults(**trek.hparams())`.
+    With argparse, one line makes every option searchable: `parser.set_defaults(**trek.hparams())`.
     """
-    told = os.environ.get(VARIABLE)
-    if not told:
+    text = os.environ.get(VARIABLE)
+    if not text:
         return defaults
-    from trek.experiments.exit_report import leave_word_of_errors
+    from trek.experiments.exit_report import report_uncaught_errors
 
-    leave_word_of_errors()
-    return {**defaults, **json.loads(told)}
+    report_uncaught_errors()
+    return {**defaults, **json.loads(text)}

@@ -1,6 +1,6 @@
-"""The user's model folder as one archive: packed the same way every time, unpacked without trust.
+"""The user's model folder as one archive: packed reproducibly, unpacked without trusting it.
 
-Knows nothing of experiments or of where archives are kept.
+Knows nothing about experiments or where archives are stored.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Package:
     data: bytes
     num_files: int
     num_bytes: int
-    """Of the files, before compression."""
+    """The size of the files before compression."""
 
     @property
     def sha256(self) -> str:
-        """The archive's name."""
+        """The hash that names the archive."""
         return hashlib.sha256(self.data).hexdigest()
 
 
 def pack(folder: Path, *, max_bytes: int = MAX_BYTES) -> Package:
-    """Pack `folder`, without what .trekignore or .gitignore leaves out, and never .git, .venv or __pycache__."""
+    """Pack `folder` without what .trekignore or .gitignore excludes, and never .git, .venv or __pycache__."""
     if not folder.is_dir():
-        raise InputError(f"the model folder {str(folder)!r} does not exist or is no folder.")
+        raise InputError(f"the model folder {str(folder)!r} does not exist or is not a folder.")
     paths = _check_size(folder, sorted(_files(folder)), max_bytes=max_bytes)
     buffer, total = io.BytesIO(), 0
     with (
@@ -57,7 +57,7 @@ def pack(folder: Path, *, max_bytes: int = MAX_BYTES) -> Package:
 
 
 def unpack(data: bytes, target: Path, *, max_bytes: int = MAX_BYTES) -> int:
-    """Unpack into `target`, which must not exist; returns the number of files. Refuses what `pack` would not make."""
+    """Unpack into `target`, which must not exist; returns the number of files. Refuses what `pack` never produces."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
             count = _extract(tar, target, max_bytes=max_bytes)
@@ -69,7 +69,7 @@ def unpack(data: bytes, target: Path, *, max_bytes: int = MAX_BYTES) -> int:
 
 
 def unpack_once(data: bytes, target: Path) -> None:
-    """Unpack, unless another process of this machine did or is doing it: then wait for it."""
+    """Unpack, unless another process of this machine has done so; wait while one is doing it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_suffix(".lock")):
         if not target.exists():
@@ -79,7 +79,7 @@ def unpack_once(data: bytes, target: Path) -> None:
 
 
 def inspect(data: bytes, *, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Files and bytes in an archive from outside; InputError for one that `unpack` would refuse."""
+    """The numbers of files and bytes in an archive; InputError for one that `unpack` would refuse."""
     if len(data) > max_bytes:
         raise InputError(f"the archive has {len(data)} bytes, over the limit of {max_bytes}.")
     try:
@@ -147,9 +147,9 @@ def _safe_members(tar: tarfile.TarFile, *, max_bytes: int) -> Iterator[tarfile.T
     for count, member in enumerate(tar):
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or "\\" in member.name or "\0" in member.name:
-            raise InputError(f"the archive holds {member.name!r}, which would land outside its folder.")
+            raise InputError(f"the archive holds {member.name!r}, which would be written outside its folder.")
         if not (member.isfile() or member.isdir()) or member.issparse():
-            raise InputError(f"the archive holds {member.name!r}, which is no plain file or folder.")
+            raise InputError(f"the archive holds {member.name!r}, which is not a regular file or folder.")
         total += member.size
         if count >= 2 * MAX_FILES or total > max_bytes:
             raise InputError(f"the archive unpacks to more than {MAX_FILES} files or {max_bytes} bytes.")

@@ -1,4 +1,4 @@
-"""What ran, so that it can run again: versions, machine, and the state of the source tree. Reads, changes nothing."""
+"""Provenance, so that a run can be reproduced: versions, machine, and the state of the source tree. Read-only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("torch", "numpy", "pyarrow", "pandas", "torchvision", "transformers
 
 
 def provenance(folder: Path) -> dict[str, Any]:
-    """Facts about this machine, the packages here, and the git checkout around `folder`, where there is one."""
+    """Facts about this machine, its packages, and the git checkout that contains `folder`, if there is one."""
     return {
         "trek": __version__,
         "python": platform.python_version(),

@@ -1,7 +1,7 @@
-"""ControlPlaneLogger: tells the control plane what a trial does, off the training thread, and learns when to stop.
+"""ControlPlaneLogger: reports a trial to the control plane, off the training thread, and learns when to stop.
 
-Logging a row puts it in the spool and in a queue; a thread of its own sends what has gathered, again and again while
-the control plane is slow or away. What is never delivered stays in the spool, and the supervisor takes it from there.
+Logging a row puts it in the spool and in a queue; a separate thread sends what has accumulated, and retries while the
+control plane is slow or unreachable. What is never delivered stays in the spool, where the supervisor reads it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trek.train.loop.stopping import StopRequest
 BATCH_REPORTS = 2000
 POLL_S = 0.5
 GATHER_S = 0.02
-"""Rows that come close together travel together."""
+"""How long to wait for more rows, to send them in one report."""
 DRAIN_S = 3.0
 MAX_PAUSE_S = 2.0
 DECISION_S = 2.0
-"""How long a trial of a search waits at a validation to hear whether it goes on."""
+"""How long a trial of a search waits after a validation for the decision whether it continues."""
 
 
 class ControlPlaneLogger(Logger):
-    """Use as a context; `send` delivers one Report and may raise MasterUnreachable as often as it likes."""
+    """Use as a context manager. `send` delivers one Report and may raise MasterUnreachable any number of times."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ControlPlaneLogger(Logger):
         self._has_lost = False
         self._is_sending = False
         self._is_awaited = False
-        self._is_away = False
+        self._is_unreachable = False
         self._deadline = math.inf
         self._thread = threading.Thread(target=self._work, name="trek-reporting", daemon=True)
 
@@ -82,7 +82,7 @@ class ControlPlaneLogger(Logger):
             self._await_decision()
 
     def log_progress(self, fraction: float) -> None:
-        """Remember the newest progress; it travels with the next report."""
+        """Store the newest progress; it is sent with the next report."""
         with self._changed:
             self._progress = fraction
 
@@ -99,11 +99,11 @@ class ControlPlaneLogger(Logger):
         self._put(Report(run=self._run, checkpoints=[checkpoint]))
 
     def log_checkpoint_deleted(self, uuid: str) -> None:
-        """Queue the news that a checkpoint is gone."""
+        """Queue the deletion of a checkpoint."""
         self._put(Report(run=self._run, deleted_checkpoints=[uuid]))
 
     def finish(self) -> None:
-        """Deliver what is left, or leave it in the spool; returns within the time to drain."""
+        """Deliver what is left, or leave it in the spool; returns within `drain_s`."""
         with self._changed:
             self._deadline = time.monotonic() + self._drain_s
             self._changed.notify_all()
@@ -118,14 +118,14 @@ class ControlPlaneLogger(Logger):
                 self._changed.notify_all()
 
     def _await_decision(self) -> None:
-        """A search decides at validations who goes on; hearing of it later would train what is thrown away.
+        """Wait for the searcher's decision after a validation, so that a stopped trial trains no further batches.
 
-        A control plane that is away is not waited for: training goes on, and the decision is heard when it is back.
+        An unreachable control plane is not waited for: training continues, and the decision arrives later.
         """
         with self._changed:
             self._is_awaited = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_away or not (self._queue or self._is_sending), DECISION_S)
+            self._changed.wait_for(lambda: self._is_unreachable or not (self._queue or self._is_sending), DECISION_S)
             self._is_awaited = False
 
     @property
@@ -143,7 +143,7 @@ class ControlPlaneLogger(Logger):
                 self._changed.notify_all()
 
     def _next(self) -> Report | None:
-        """What has gathered, or an empty report that only asks whether to stop; None at the end."""
+        """What has accumulated, or an empty report that only asks whether to stop; None at the end."""
         with self._changed:
             if not self._is_closing and not self._queue:
                 self._changed.wait(self._poll_s)
@@ -172,12 +172,14 @@ class ControlPlaneLogger(Logger):
                     self._has_lost = True
                     return
                 with self._changed:
-                    self._is_away = True
+                    self._is_unreachable = True
                     self._changed.notify_all()
                     self._changed.wait(min(pause_s, max(self._deadline - time.monotonic(), 0.01)))
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
             except TrekError as error:
-                print(f"trek: a report was refused and stays in the spool: {error}", flush=True)
+                print(
+                    f"trek: warning: the control plane refused a report, which stays in the spool: {error}", flush=True
+                )
                 self._has_lost = True
                 return
             else:
@@ -188,7 +190,7 @@ class ControlPlaneLogger(Logger):
         if reply.stop:
             self._stop.request(reply.stop)
         with self._changed:
-            self._is_away = False
+            self._is_unreachable = False
             if not self._queue and not self._has_lost:
                 self._spool.clear()
 

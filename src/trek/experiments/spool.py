@@ -1,7 +1,7 @@
-"""Spool: what a trial has to tell, on disk until the control plane has it, so that even a killed trial is heard out.
+"""Spool: a trial's reports on disk until the control plane has them, so that a killed trial loses none.
 
-Lines go to the file before the call that reports them returns. They are in the hands of the system then: the death of
-this process does not lose them.
+A report is written to the file before the call that makes it returns. From then on the operating system has it, and the
+death of this process does not lose it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ _NAME = "spool.jsonl"
 
 
 class Spool:
-    """The writing side, of one run of one trial. Not safe for several threads; its owner has the lock."""
+    """The writing side, for one run of one trial. Not thread-safe; its owner holds a lock."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _NAME
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def append(self, report: Report) -> None:
-        """Keep one report; a line torn by a crash is skipped when read."""
+        """Write one report. An incomplete line after a crash is skipped when read."""
         os.write(self._descriptor, report.model_dump_json(exclude_defaults=True).encode() + b"\n")
 
     def clear(self) -> None:
-        """Everything kept so far was delivered."""
+        """Delete all reports, because they were delivered."""
         os.ftruncate(self._descriptor, 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 def take_spool(folder: Path, *, run: int) -> list[Report]:
-    """What was not delivered by `run`, oldest first. Taking it twice does no harm: rows count once."""
+    """The reports that `run` did not deliver, the oldest first. Reading them twice is harmless: rows count once."""
     try:
         lines = (folder / _NAME).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A YAML file with the line of every key remembered, so that an error can say where. Knows no schema."""
+"""A YAML file with the line number of every key, for error messages. Knows no schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_NODES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads `1e-3` as text; everybody who writes it means a number."""
+    """Reads `1e-3` as a number; in YAML 1.1 it is text."""
 
 
 _Loader.add_implicit_resolver(
@@ -30,53 +30,53 @@ _Loader.add_implicit_resolver(
 
 @dataclass
 class YamlSource:
-    """What the file says, and on which line it says it."""
+    """The content of the file, and the line of each key."""
 
     name: str
     data: dict[str, Any]
     lines: dict[Keys, int] = field(default_factory=dict)
 
     def at(self, path: Sequence[str | int]) -> str:
-        """`file:line` of the key at `path`, or of the nearest key around it that the file has."""
+        """`file:line` of the key at `path`, or of the nearest enclosing key that the file has."""
         line = self.line(path)
         return f"{self.name}:{line}" if line is not None else self.name
 
     def line(self, path: Sequence[str | int]) -> int | None:
-        """The line of the key at `path`, or of the nearest around it; None where the file has none of them."""
+        """The line of the key at `path`, or of the nearest enclosing one; None if the file has none of them."""
         keys = tuple(path)
         while keys and keys not in self.lines:
             keys = keys[:-1]
         return self.lines.get(keys)
 
     def override(self, setting: str) -> None:
-        """Apply `a.b.c=value`, the value read as YAML."""
+        """Apply `a.b.c=value`; the value is read as YAML."""
         self.data = with_changes(self.data, dict([parse_override(setting)]))
 
 
 def parse_override(setting: str) -> tuple[str, Any]:
-    """`a.b.c=value` as the dotted key and the value, read as YAML."""
+    """Parse `a.b.c=value` into the dotted key and the value, which is read as YAML."""
     dotted, equals, text = setting.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
-        raise InputError(f"override {setting!r} is not of the form key=value, such as searcher.max_trials=16.")
+        raise InputError(f"invalid override {setting!r}: expected key=value, such as searcher.max_trials=16.")
     return ".".join(keys), _construct(text, name=f"--config {dotted}")
 
 
 def read_yaml(path: Path, *, environ: Mapping[str, str] = os.environ) -> YamlSource:
-    """Read the file at `path`; `${NAME}` and `${NAME:-default}` in values become the environment's."""
+    """Read the file at `path`; `${NAME}` and `${NAME:-default}` in values are replaced from the environment."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"the config file {str(path)!r} does not exist.") from None
     except IsADirectoryError:
-        raise InputError(f"the config file {str(path)!r} is a folder. Name a YAML file.") from None
+        raise InputError(f"the config file {str(path)!r} is a folder. Give the path of a YAML file.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"the config file {str(path)!r} is not UTF-8 text.") from None
     return parse_yaml(text, name=path.name, environ=environ)
 
 
 def parse_yaml(text: str, *, name: str = "config", environ: Mapping[str, str] = os.environ) -> YamlSource:
-    """As `read_yaml`, of text in hand."""
+    """Like `read_yaml`, for text."""
     lines: dict[Keys, int] = {}
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -87,7 +87,7 @@ def parse_yaml(text: str, *, name: str = "config", environ: Mapping[str, str] = 
     except RecursionError:
         raise ConfigError(f"{name} is nested too deeply to be read.") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{name} holds no mapping of keys to values. Write lines such as 'entrypoint: module:Class'.")
+        raise ConfigError(f"{name} is not a mapping of keys to values. Write lines such as 'entrypoint: module:Class'.")
     source = YamlSource(name, data, lines)
     source.data = _substitute(data, (), source=source, environ=environ)
     return source
@@ -106,12 +106,12 @@ def _syntax_error(error: yaml.YAMLError, *, name: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f"{name}:{mark.line + 1}" if mark is not None else name
-    return ConfigError(f"{where}: this is not valid YAML: {problem}.")
+    return ConfigError(f"{where}: invalid YAML: {problem}.")
 
 
 def _note_lines(node: yaml.Node | None, at: Keys, lines: dict[Keys, int], *, name: str, seen: set[int]) -> None:
     if len(lines) > _MAX_NODES:
-        raise ConfigError(f"{name} has more than {_MAX_NODES} entries; move data out of the config.")
+        raise ConfigError(f"{name} has more than {_MAX_NODES} entries. Move data out of the config.")
     if node is not None and not isinstance(node, yaml.ScalarNode):
         if id(node) in seen:
             return  # an alias: its lines are those of the anchor
@@ -139,7 +139,7 @@ def _substitute(value: Any, at: Keys, *, source: YamlSource, environ: Mapping[st
     if not isinstance(value, str) or "${" not in value:
         return value
     text = _VARIABLE.sub(lambda match: _variable(match, at, source=source, environ=environ), value)
-    # A value that is one variable and nothing else takes the type the variable's text has in YAML.
+    # A value that consists of one variable takes the type that the variable's text has in YAML.
     return _construct(text, name=source.at(at)) if _VARIABLE.fullmatch(value) else text
 
 

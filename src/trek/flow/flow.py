@@ -169,18 +169,21 @@ class Flow:
         folder: str | Path,
         *,
         overrides: Mapping[str, Any] | None = None,
+        template: str | None = None,
         name: str | None = None,
         cache: bool = True,
         **options: Unpack[StepOptions],
     ) -> Any:
         """Run a whole experiment, as `trek experiment create CONFIG FOLDER` does; returns its best `Checkpoint`.
 
-        `overrides` set parts of the config by dotted names, and may hold outputs and parameters.
+        `overrides` set parts of the config by dotted names, and may hold outputs and parameters. `template` names a
+        template of the control plane that the config is laid over.
         """
         from trek.flow.experiments import run_experiment
 
         base = Path(options.get("cwd") or "")
-        work = FunctionWork(run_experiment, (base / config, base / folder), {"overrides": dict(overrides or {})})
+        settings = {"overrides": dict(overrides or {}), "template": template}
+        work = FunctionWork(run_experiment, (base / config, base / folder), settings)
         return self._add(name or Path(config).stem, work, options, cache=cache, is_apart=True)
 
     def run(

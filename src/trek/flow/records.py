@@ -10,9 +10,9 @@ from typing import Any
 
 from trek.client.flow_models import FlowNode, FlowRun, FlowRunDetails, FlowStep, FlowSummary
 from trek.flow.flow_store import FlowStore, RunRow, StepRow
-from trek.flow.inspect import flow_names
+from trek.flow.inspect import flow_names, open_store
 
-__all__ = ["describe", "flow_names", "own_flows", "own_run", "own_runs"]
+__all__ = ["describe", "flow_names", "own_flows", "own_run", "own_run_or_newest", "own_runs"]
 
 
 def own_flows(home: Path) -> list[FlowSummary]:
@@ -22,7 +22,7 @@ def own_flows(home: Path) -> list[FlowSummary]:
 
 
 def own_runs(flow: str, *, home: Path) -> list[FlowRun]:
-    """The runs of a flow of `home`, the newest first; none for one that was never run here."""
+    """The runs of a flow of `home`, the newest first; empty if it was never run here."""
     if flow not in flow_names(home):
         return []
     with closing(FlowStore(flow, home=home)) as store:
@@ -35,7 +35,7 @@ def own_runs(flow: str, *, home: Path) -> list[FlowRun]:
 
 
 def own_run(flow: str, run: str, *, home: Path) -> FlowRunDetails | None:
-    """One run of a flow of `home` with its steps; None where there is no such run."""
+    """One run of a flow of `home` with its steps; None if there is no such run."""
     if flow not in flow_names(home):
         return None
     with closing(FlowStore(flow, home=home)) as store:
@@ -43,8 +43,15 @@ def own_run(flow: str, run: str, *, home: Path) -> FlowRunDetails | None:
         return describe(flow, found[0], store.steps(run)) if found else None
 
 
+def own_run_or_newest(flow: str, run: str | None, *, home: Path) -> FlowRunDetails:
+    """One run of a flow of `home`, or its newest; InputError where there is none."""
+    with closing(open_store(flow, home=home)) as store:
+        found = store.find_run(run)
+        return describe(flow, found, store.steps(found.id))
+
+
 def describe(flow: str, run: RunRow, steps: list[StepRow]) -> FlowRunDetails:
-    """A run as the control plane takes it."""
+    """A run with its graph and steps."""
     failed = (step.error for step in steps if step.state == "failed" and step.error)
     return FlowRunDetails(
         **_fields(flow, run),

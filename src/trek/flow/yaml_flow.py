@@ -35,7 +35,7 @@ _KINDS: dict[str, set[str]] = {
     "script": _SETTINGS | {"args", "outputs", "workers", "hostfile", "launcher", "cache"},
     "command": _SETTINGS | {"outputs", "cache"},
     "service": _SETTINGS | {"ready", "detach"},
-    "experiment": _SETTINGS | {"folder", "overrides", "cache"},
+    "experiment": _SETTINGS | {"folder", "overrides", "template", "cache"},
 }
 
 

@@ -1,4 +1,4 @@
-"""The master's HTTP application: puts the routes together, and turns errors into one sentence each."""
+"""The master's HTTP application: assembles the routes, and turns each error into one sentence."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from starlette.exceptions import HTTPException
 from trek import errors
 from trek._version import __version__
 from trek.client import models
-from trek.control.accounts import Accounts
-from trek.control.checkpoints.model_registry import Registry
 from trek.control.services import Services
 from trek.master.auth import Auth, NotLoggedIn
 from trek.master.etags import add_etag
-from trek.master.routes import accounts as account_routes
-from trek.master.routes import archives, checkpoints, cluster, events, experiments, flows, prometheus, trials
-from trek.master.routes import registry as registry_routes
+from trek.master.routes import (
+    accounts,
+    archives,
+    checkpoints,
+    cluster,
+    events,
+    experiments,
+    flows,
+    logs,
+    prometheus,
+    registry,
+    trials,
+)
 
 _STATUS: dict[type[errors.TrekError], int] = {
     NotLoggedIn: 401,
@@ -31,28 +39,26 @@ _STATUS: dict[type[errors.TrekError], int] = {
     errors.TrekError: 500,
 }
 _DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    304: {"description": "What the client has (If-None-Match) is what there is."},
-    400: {"model": models.ErrorBody, "description": "A mistake in what is asked."},
-    401: {"model": models.ErrorBody, "description": "The token is missing, wrong or expired."},
-    403: {"model": models.ErrorBody, "description": "Known, and not allowed."},
-    404: {"model": models.ErrorBody, "description": "Nothing is there."},
-    422: {"model": models.ErrorBody, "description": "A request that makes no sense."},
+    304: {"description": "Unchanged: the client's copy (If-None-Match) is current."},
+    400: {"model": models.ErrorBody, "description": "The request is invalid; the message says why."},
+    401: {"model": models.ErrorBody, "description": "The token is missing, invalid or expired."},
+    403: {"model": models.ErrorBody, "description": "The user is not allowed to do this."},
+    404: {"model": models.ErrorBody, "description": "Not found."},
+    422: {"model": models.ErrorBody, "description": "The request is malformed."},
     507: {"model": models.ErrorBody, "description": "The disk is full, or a store cannot be reached."},
 }
 
 
 def make_app(
     services: Services,
-    accounts: Accounts,
-    registry: Registry,
     *,
     token: str,
     stop: Callable[[bool], None],
     is_stopping: Callable[[], bool] = lambda: False,
     on_request: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """The application. `stop(kill)` ends the control plane; `on_request` hears of every request."""
-    auth = Auth(accounts, services, own_token=token)
+    """The application. `stop(kill)` ends the control plane; `on_request` is called for every request."""
+    auth = Auth(services, own_token=token)
     app = FastAPI(title="Trek", version=__version__, docs_url="/docs", redoc_url=None, responses=_DOCUMENTED)
     app.add_exception_handler(errors.TrekError, _show_error)
     app.add_exception_handler(RequestValidationError, _show_bad_request)
@@ -74,8 +80,9 @@ def make_app(
         trials.make_router(services, auth),
         checkpoints.make_router(services, auth),
         archives.make_router(services, auth),
-        registry_routes.make_router(registry, services, auth),
-        account_routes.make_router(accounts, auth),
+        logs.make_router(services, auth),
+        registry.make_router(services, auth),
+        accounts.make_router(services, auth),
         cluster.make_router(services, auth, stop=stop),
         flows.make_router(services, auth),
         events.make_router(services, auth, is_stopping=is_stopping),
@@ -96,12 +103,12 @@ async def _show_bad_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    body = models.ErrorBody(kind="InputError", message=f"the request's {where} is wrong: {first['msg']}.")
+    body = models.ErrorBody(kind="InputError", message=f"invalid request, {where}: {first['msg']}.")
     return JSONResponse(body.model_dump(), status_code=422)
 
 
 async def _show_http_error(request: Request, error: Exception) -> JSONResponse:
-    """What the framework refuses by itself: no such route or method, a body that cannot be read."""
+    """What the framework itself refuses: an unknown route or method, a body that cannot be read."""
     assert isinstance(error, HTTPException)
     kind = "NotFound" if error.status_code == 404 else "InputError"
     message = f"{request.method} {request.url.path}: {error.detail}."

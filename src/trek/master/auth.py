@@ -1,7 +1,7 @@
-"""Who may do what: identities from tokens, and the permission every route asks for.
+"""Who may do what: identities from tokens, and the permission that every route requires.
 
-Viewers look. Editors create, and change what is theirs. Admins may do anything. A trial's process may read its own
-assignment and archive, and report to itself.
+Viewers read. Editors create, and change what they own. Admins may do anything. A trial's process may read its own
+assignment and archives, and report for its own trial.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fastapi import Request
 
 from trek.client.models import Role
-from trek.control.accounts import Accounts, Identity
+from trek.control.accounts import Identity
 from trek.control.services import Services
 from trek.errors import NotAllowed
 
@@ -21,25 +21,24 @@ _RANK: dict[Role, int] = {"viewer": 0, "editor": 1, "admin": 2}
 
 
 class NotLoggedIn(NotAllowed):
-    """Nobody we know asks."""
+    """The request has no valid token."""
 
 
 class Auth:
-    """Checks requests. `own_token` is the one in the home's address file: whoever can read it owns the home."""
+    """Checks requests. `own_token` is the one in the home's address file: whoever can read that file owns the home."""
 
-    def __init__(self, accounts: Accounts, services: Services, *, own_token: str) -> None:
-        self._accounts = accounts
+    def __init__(self, services: Services, *, own_token: str) -> None:
         self._services = services
         self._own_token = own_token.encode()
 
     def identify(self, request: Request) -> Identity:
-        """Who asks; NotLoggedIn for nobody we know."""
+        """Who sent the request; NotLoggedIn without a valid token."""
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(token.encode(), self._own_token):
             return Identity(_own_name(), "admin")
-        identity = self._accounts.identify(token) if token else None
+        identity = self._services.accounts.identify(token) if token else None
         if identity is None:
-            raise NotLoggedIn("the token is missing, wrong or expired. Use `trek user login`, or set TREK_TOKEN.")
+            raise NotLoggedIn("the token is missing, invalid or expired. Use `trek user login`, or set TREK_TOKEN.")
         return identity
 
     def at_least(self, role: Role) -> Callable[[Request], Identity]:
@@ -48,7 +47,7 @@ class Auth:
         def check(request: Request) -> Identity:
             identity = self.identify(request)
             if identity.role is None or _RANK[identity.role] < _RANK[role]:
-                raise NotAllowed(f"this needs the role {role!r}; {identity.name} has {identity.role or 'none'!r}.")
+                raise NotAllowed(f"this requires the role {role!r}; {identity.name} has {identity.role or 'none'!r}.")
             return identity
 
         return check
@@ -56,32 +55,37 @@ class Auth:
     def owner_of_experiment(self, request: Request, experiment_id: int) -> Identity:
         """A dependency: the experiment's owner, or an admin."""
         identity = self.at_least("editor")(request)
-        owner = self._services.owner(experiment_id)
-        if identity.role != "admin" and owner != identity.name:
-            raise NotAllowed(f"experiment {experiment_id} belongs to {owner or 'nobody'}; ask them or an admin.")
+        owner = self._services.experiments.owner(experiment_id)
+        check_owner(identity, owner, what=f"experiment {experiment_id}")
         return identity
 
     def owner_of_trial(self, request: Request, trial_id: int) -> Identity:
         """A dependency: the owner of the trial's experiment, or an admin."""
         self.at_least("editor")(request)
-        return self.owner_of_experiment(request, self._services.trial(trial_id).experiment_id)
+        return self.owner_of_experiment(request, self._services.trials.get(trial_id).experiment_id)
 
     def owner_of_checkpoint(self, request: Request, uuid: str) -> Identity:
         """A dependency: the owner of the checkpoint's experiment, or an admin."""
         self.at_least("editor")(request)
-        return self.owner_of_experiment(request, self._services.checkpoint(uuid).experiment_id)
+        return self.owner_of_experiment(request, self._services.checkpoints.get(uuid).experiment_id)
 
     def trial_itself(self, request: Request, trial_id: int) -> Identity:
         """A dependency: a process of this trial, or an admin."""
         identity = self.identify(request)
         if identity.trial_id != trial_id and identity.role != "admin":
-            raise NotAllowed(f"only trial {trial_id} itself may do this.")
+            raise NotAllowed(f"only the processes of trial {trial_id} may do this.")
         return identity
 
     def trial_or_viewer(self, request: Request) -> Identity:
         """A dependency: any user, or any trial's process."""
         identity = self.identify(request)
         return identity if identity.trial_id is not None else self.at_least("viewer")(request)
+
+
+def check_owner(identity: Identity, owner: str, *, what: str) -> None:
+    """NotAllowed unless `identity` is the owner or an admin."""
+    if identity.role != "admin" and identity.name != owner:
+        raise NotAllowed(f"{what} belongs to {owner or 'nobody'}. Ask the owner or an admin.")
 
 
 def _own_name() -> str:

@@ -1,4 +1,4 @@
-"""A whole control plane in this process: store, supervisor, services, HTTP, from start to orderly end."""
+"""A complete control plane in this process: store, supervisor, services and HTTP, from start to shutdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import secrets
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,6 @@ from filelock import FileLock, Timeout
 
 from trek._version import __version__
 from trek.client.models import ENDED
-from trek.control.accounts import Accounts
-from trek.control.checkpoints.model_registry import Registry
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
@@ -31,6 +28,7 @@ from trek.engines.local import LocalEngine, count_gpus
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
 from trek.master.prefix import UnderPrefix
+from trek.world.clock import Clock, SystemClock
 
 STOP_GRACE_S = 30.0
 KILL_GRACE_S = 2.0
@@ -38,34 +36,41 @@ KILL_GRACE_S = 2.0
 
 @dataclass(frozen=True)
 class MasterSettings:
-    """How to run. Port 0 takes any free one; `idle_s` None never ends by itself."""
+    """How to run. Port 0 takes any free port; with `idle_s` None it never ends by itself."""
 
     home: Path
     host: str = "127.0.0.1"
     port: int = 0
     database: str | None = None
     prefix: str = ""
-    """The path under which a proxy offers it, such as /trek."""
+    """The path under which a proxy serves it, such as /trek."""
     idle_s: float | None = None
     slots: int | None = None
     patience_s: float = 0.0
-    """How long to wait for a control plane of the same home that is just ending."""
+    """How long to wait for a control plane of the same home that is shutting down."""
 
 
 class ControlPlane:
-    """See the module. `serve` blocks until `stop` is called, by anyone, or until idle for too long."""
+    """See the module. `serve` blocks until `stop` is called, from any thread, or until it was idle for too long."""
 
-    def __init__(self, settings: MasterSettings, *, on_ready: Callable[[str], None] = lambda url: None) -> None:
+    def __init__(
+        self,
+        settings: MasterSettings,
+        *,
+        on_ready: Callable[[str], None] = lambda url: None,
+        clock: Clock | None = None,
+    ) -> None:
         self._settings = settings
         self._on_ready = on_ready
+        self._clock = clock or SystemClock()
         self._layout = Layout(settings.home)
         self._token = secrets.token_urlsafe(32)
-        self._last_request_s = time.monotonic()
+        self._last_request_s = self._clock.monotonic_s()
         self._kill = False
         self._is_stopping = threading.Event()
 
     def serve(self) -> None:
-        """Run. One control plane at a time may own a home."""
+        """Run until stopped. Only one control plane at a time may use a home."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()
@@ -79,7 +84,7 @@ class ControlPlane:
                 self._run(store, listener)
 
     def stop(self, kill: bool = False) -> None:
-        """End soon; with `kill` end all experiments first."""
+        """Shut down soon; with `kill`, end all experiments first."""
         self._kill = self._kill or kill
         self._is_stopping.set()
 
@@ -87,33 +92,31 @@ class ControlPlane:
         return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
 
     def _run(self, store: Store, listener: socket.socket) -> None:
-        self._accounts = Accounts(store)
-        self._check_reach()
         engine = LocalEngine()
         supervisor = Supervisor(
             store,
             layout=self._layout,
             engine=engine,
             slots=self._settings.slots or engine.slots(),
-            environment=self._environment,
+            environment=lambda trial_id, run: self._environment(services, trial_id, run),
+            clock=self._clock,
             has_gpus=count_gpus(os.environ) > 0,
         )
-        services = Services(store, layout=self._layout, supervisor=supervisor)
+        services = Services.over(store, layout=self._layout, runner=supervisor, clock=self._clock)
+        self._check_reach(services)
         app = make_app(
             services,
-            self._accounts,
-            Registry(store),
             token=self._token,
             stop=self.stop,
             is_stopping=self._is_stopping.is_set,
             on_request=self._notice,
         )
-        offered = UnderPrefix(app, prefix=self._settings.prefix)
-        config = uvicorn.Config(offered, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
+        served = UnderPrefix(app, prefix=self._settings.prefix)
+        config = uvicorn.Config(served, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
         server = _Server(config)
         is_background = self._settings.idle_s is not None
-        told = {"url": self._url, "token": self._token, "is_background": is_background}
-        with _address_file(self._layout.address_file, told):
+        address = {"url": self._url, "token": self._token, "is_background": is_background}
+        with _address_file(self._layout.address_file, address):
             supervisor.start()
             watcher = threading.Thread(target=self._watch, args=(services, supervisor, server), name="trek-watch")
             watcher.start()
@@ -125,53 +128,53 @@ class ControlPlane:
                 watcher.join()
 
     def _watch(self, services: Services, supervisor: Supervisor, server: uvicorn.Server) -> None:
-        """Wait for the order to stop, or for too long a silence; end the trials while they can still report."""
+        """Wait until told to stop or idle for too long; then end the trials while they can still report."""
         while not self._is_stopping.wait(0.5) and not self._is_idle(services):
             pass
-        # Nobody should be sent to a door that is closing; whoever comes now starts the next control plane.
+        # Commands must not be sent to a control plane that is shutting down; from now on they start the next one.
         self._layout.address_file.unlink(missing_ok=True)
         try:
             if self._kill:
-                for experiment in services.experiments():
+                for experiment in services.experiments.all():
                     if experiment.state not in ENDED:
-                        services.kill_experiment(experiment.id)
+                        services.experiments.kill(experiment.id)
             supervisor.stop(grace_s=KILL_GRACE_S if self._kill else STOP_GRACE_S)
         finally:
             server.should_exit = True
 
     def _is_idle(self, services: Services) -> bool:
-        quiet_s, idle_s = time.monotonic() - self._last_request_s, self._settings.idle_s
-        return idle_s is not None and quiet_s > idle_s and services.num_active() == 0
+        quiet_s, idle_s = self._clock.monotonic_s() - self._last_request_s, self._settings.idle_s
+        return idle_s is not None and quiet_s > idle_s and services.cluster.num_active() == 0
 
-    def _check_reach(self) -> None:
-        if not is_loopback(self._settings.host) and not self._accounts.has_users:
+    def _check_reach(self, services: Services) -> None:
+        if not is_loopback(self._settings.host) and not services.accounts.has_users:
             first = (
                 "Start it on 127.0.0.1 with the same --db first, and add one" if self._settings.database else "Add one"
             )
             raise InputError(
-                f"a master on {self._settings.host} can be reached by others, so it needs users. {first} with "
+                f"a master on {self._settings.host} is reachable from other machines, so it needs users. {first} with "
                 "`trek user create NAME --role admin`, or listen on 127.0.0.1."
             )
 
-    def _environment(self, trial_id: int, run: int) -> dict[str, str]:
+    def _environment(self, services: Services, trial_id: int, run: int) -> dict[str, str]:
         return {
             "TREK_MASTER": self._url,
-            "TREK_TOKEN": self._accounts.trial_token(trial_id, run),
+            "TREK_TOKEN": services.accounts.trial_token(trial_id, run),
             "TREK_ADDRESS_FILE": str(self._layout.address_file),
         }
 
     def _notice(self) -> None:
-        self._last_request_s = time.monotonic()
+        self._last_request_s = self._clock.monotonic_s()
 
 
 def _collect_less_garbage() -> None:
-    """Metric rows are thousands of objects in no cycle; looking through them costs a fifth of taking them in."""
+    """Metric rows are thousands of objects without cycles; scanning them takes a fifth of the time to store them."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the control plane, which ends trials before the door closes."""
+    """Leaves signals to the control plane, which ends the trials before it stops listening."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -187,7 +190,7 @@ def _own(home: Path, *, patience_s: float) -> Iterator[None]:
         lock.acquire(timeout=patience_s, poll_interval=0.05)
     except Timeout:
         raise InputError(
-            f"a control plane already runs on {str(home)!r}. Use it, stop it with `trek cluster stop`, "
+            f"a control plane is already running for {str(home)!r}. Use it, stop it with `trek cluster stop`, "
             "or set another TREK_HOME."
         ) from None
     except OSError as error:
@@ -227,13 +230,13 @@ def _shown_host(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _address_file(path: Path, told: Mapping[str, object]) -> Iterator[None]:
-    """Tell where we are, to the owner of the home alone; untell it before the door closes."""
+def _address_file(path: Path, address: Mapping[str, object]) -> Iterator[None]:
+    """Publish the address, readable by the owner of the home only; remove it when the block ends."""
     partial = path.with_suffix(".new")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({**told, "pid": os.getpid(), "version": __version__}, file)
+        json.dump({**address, "pid": os.getpid(), "version": __version__}, file)
     partial.replace(path)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`python -m trek.master.daemon`: the control plane that commands start for themselves, in the background."""
+"""`python -m trek.master.daemon`: the control plane that commands start in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ETags: a client that asks again for what it has gets 304 and no body."""
+"""ETags: a client whose copy is current gets 304 and no body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 async def add_etag(request: Request, call_next: Next) -> Response:
-    """Middleware: tags JSON answers to GET by their content. Streams are left alone."""
+    """Middleware: adds an ETag of the content to JSON answers to GET. Streams are left alone."""
     response = await call_next(request)
     is_json = response.headers.get("content-type", "").startswith("application/json")
     if request.method != "GET" or response.status_code != 200 or not is_json:

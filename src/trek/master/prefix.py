@@ -1,4 +1,4 @@
-"""An application under a path that a proxy offers it at, whether the proxy takes the path off or leaves it."""
+"""Serves an application under a path prefix behind a proxy, whether or not the proxy strips the prefix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class UnderPrefix:
         self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request on with the whole path, and say which part of it is ours."""
+        """Pass the request on with its full path, and the prefix as its root path."""
         if self._prefix and scope["type"] in ("http", "websocket"):
             path = scope["path"]
             whole = path if path.startswith(f"{self._prefix}/") else self._prefix + path

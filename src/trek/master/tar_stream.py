@@ -1,4 +1,4 @@
-"""A folder as a tar, made while it is sent: nothing is copied to disk or held in memory first."""
+"""A folder as a tar that is made while it is sent, without a copy on disk or in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CHUNK = 2**20
 
 
 def tar_stream(folder: Path) -> Iterator[bytes]:
-    """The plain files of `folder`, as the bytes of a tar."""
+    """The regular files of `folder` as the bytes of a tar."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
         info = tarfile.TarInfo(path.relative_to(folder).as_posix())
         info.size, info.mode = path.stat().st_size, 0o644

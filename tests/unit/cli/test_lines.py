@@ -21,5 +21,5 @@ def test_a_moment_is_a_date_a_time_of_today_or_how_long_ago() -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "", "10x", "2024-13-01", "m"])
 def test_what_is_no_moment_is_said_with_the_remedy(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no time"):
+    with pytest.raises(click.BadParameter, match="invalid time"):
         Moment().convert(text, None, None)

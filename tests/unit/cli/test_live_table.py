@@ -14,7 +14,7 @@ from rich.console import Console
 
 from trek.cli.follow import follow
 from trek.cli.live_table import headline, live_view, shown_trials, time_left
-from trek.client.models import ExperimentDetails, LogLine, Trial
+from trek.client.models import ExperimentDetails, LogLine, TrialRecord
 from trek.experiments.config import ExperimentConfig
 
 CONFIG = ExperimentConfig.parse(
@@ -32,14 +32,14 @@ CONFIG = ExperimentConfig.parse(
 ).normal_form()
 
 
-def trial(number: int, *, state: str = "running", best: float | None = None, progress: float = 0.0) -> Trial:
+def trial(number: int, *, state: str = "running", best: float | None = None, progress: float = 0.0) -> TrialRecord:
     fields: dict[str, Any] = {"state": state, "best_metric": best, "progress": progress, "length": {"batches": 64}}
-    return Trial(
+    return TrialRecord(
         id=number, experiment_id=7, key=number, hparams={"lr": 0.01 * number}, seed=0, batches=0, created_s=0, **fields
     )
 
 
-def details(*trials: Trial, state: str = "running", progress: float = 0.25, **fields: Any) -> ExperimentDetails:
+def details(*trials: TrialRecord, state: str = "running", progress: float = 0.25, **fields: Any) -> ExperimentDetails:
     fixed: dict[str, Any] = {"searcher": "asha", "metric": "error", "smaller_is_better": True, "state": state}
     return ExperimentDetails(
         id=7,

@@ -74,7 +74,7 @@ def test_rows_sort_either_way_with_those_that_lack_the_key_last() -> None:
 
 
 def test_values_of_different_kinds_are_not_sorted() -> None:
-    with pytest.raises(InputError, match="different kinds"):
+    with pytest.raises(InputError, match="different types"):
         sort_rows([{"x": 1}, {"x": "a"}], "x", get=lambda row: row)
 
 
@@ -88,7 +88,7 @@ def test_an_experiments_hparams_are_its_best_trials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "remedy"), [("stat=completed", "'state'"), ("id=7 or zzz=1", "There are: best_metric, hparams")]
+    ("text", "remedy"), [("stat=completed", "'state'"), ("id=7 or zzz=1", "Known keys: best_metric, hparams")]
 )
 def test_a_name_that_no_row_can_have_is_refused(text: str, remedy: str) -> None:
     with pytest.raises(InputError, match=remedy):

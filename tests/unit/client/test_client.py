@@ -89,7 +89,7 @@ def test_a_master_may_be_named_shortly(text: str, url: str) -> None:
 
 @pytest.mark.parametrize("text", ["ftp://host", "http://", "file:///etc", "http:///trek"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="no address"):
+    with pytest.raises(InputError, match="not a valid address"):
         master_url(text)
 
 

@@ -18,6 +18,7 @@ from trek.control.store import Store
 from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
+from trek.world.clock import Clock, SystemClock
 
 CONFIG: dict[str, Any] = {
     "name": "tiny",
@@ -42,6 +43,7 @@ class Plane:
     """Store, supervisor and services of one home."""
 
     store: Store
+    layout: Layout
     supervisor: Supervisor
     services: Services
     archive: str
@@ -49,7 +51,7 @@ class Plane:
     def create(self, **changes: Any) -> int:
         """Create an experiment; returns its id."""
         request = models.CreateExperiment(config={**CONFIG, **changes}, archive=self.archive)
-        return self.services.create_experiment(request).id
+        return self.services.experiments.create(request).id
 
     def run_until(self, is_true: Callable[[], bool], *, timeout_s: float = 30) -> None:
         """Move on until something is so."""
@@ -61,8 +63,8 @@ class Plane:
 
     def run_to_end(self, experiment_id: int) -> models.ExperimentDetails:
         """Move on until the experiment has ended."""
-        self.run_until(lambda: self.services.experiment(experiment_id).state in models.ENDED)
-        return self.services.experiment(experiment_id)
+        self.run_until(lambda: self.services.experiments.get(experiment_id).state in models.ENDED)
+        return self.services.experiments.get(experiment_id)
 
 
 MakePlane = Callable[..., Plane]
@@ -77,21 +79,25 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
     package = pack(model)
     made: list[Plane] = []
 
-    def make(script: str = "outcome('done')", *, slots: int = 2, url: str | None = None) -> Plane:
+    def make(
+        script: str = "outcome('done')", *, slots: int = 2, url: str | None = None, clock: Clock | None = None
+    ) -> Plane:
         home = tmp_path / "control-home"
         home.mkdir(exist_ok=True)
         store = Store(url) if url is not None else Store.at(home)
+        layout, clock = Layout(home), clock or SystemClock()
         supervisor = Supervisor(
             store,
-            layout=Layout(home),
+            layout=layout,
             engine=LocalEngine(),
             slots=slots,
             environment=lambda trial, run: {},
+            clock=clock,
             command=[sys.executable, "-S", "-c", _PRELUDE + script],
         )
-        services = Services(store, layout=Layout(home), supervisor=supervisor)
+        services = Services.over(store, layout=layout, runner=supervisor, clock=clock)
         services.archives.put(package.data, sha256=package.sha256)
-        made.append(Plane(store, supervisor, services, package.sha256))
+        made.append(Plane(store, layout, supervisor, services, package.sha256))
         return made[-1]
 
     yield make

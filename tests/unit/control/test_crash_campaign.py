@@ -52,7 +52,7 @@ def play(
     number = plane.create(searcher=searcher, hyperparameters=SPACE, max_restarts=1000)
     kills = 0
     deadline = time.monotonic() + 600
-    while plane.services.experiment(number).state not in models.ENDED:
+    while plane.services.experiments.get(number).state not in models.ENDED:
         assert time.monotonic() < deadline
         plane.supervisor.tick()
         time.sleep(0.01)
@@ -67,7 +67,7 @@ def play(
                 plane = make_plane(TRAINING, slots=3)  # the old one is dropped where it stands
                 plane.supervisor._find_gangs()
     assert kills == num_kills, "the search was over before it was disturbed enough"
-    return plane.services.experiment(number), plane
+    return plane.services.experiments.get(number), plane
 
 
 def check(make_plane: MakePlane, *, num_trials: int, **settings: Any) -> None:
@@ -75,9 +75,9 @@ def check(make_plane: MakePlane, *, num_trials: int, **settings: Any) -> None:
     assert details.state == "completed"
     assert [trial.state for trial in details.trials] == ["completed"] * num_trials
     for trial in details.trials:
-        rows = [point.batches for point in plane.services.metrics(trial.id)]
+        rows = [point.batches for point in plane.services.trials.metrics(trial.id)]
         assert rows == list(range(1, trial.length["batches"] + 1)), "every row once"
-        ends = [line.text for line in plane.services.logs(trial_id=trial.id) if line.text.startswith("ends")]
+        ends = [line.text for line in plane.services.logs.read(trial_id=trial.id) if line.text.startswith("ends")]
         assert len(ends) == len(set(ends)), "no rung is come to twice"
     best = min(details.trials, key=lambda trial: trial.hparams["lr"])
     assert (details.best_trial, details.best_metric) == (best.id, best.hparams["lr"])

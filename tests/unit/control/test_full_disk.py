@@ -45,7 +45,7 @@ def _report(plane: Any, start: int) -> None:
         MetricPoint(group="training", batches=at, metrics={"loss": 1.0}, time_s=0.0)
         for at in range(start, start + 2000)
     ]
-    plane.services.report(1, Report(run=1, metrics=points))
+    plane.services.trials.report(1, Report(run=1, metrics=points))
 
 
 def _report_until_full(plane: Any) -> None:
@@ -57,19 +57,19 @@ def test_a_full_disk_is_told_loses_nothing_and_ends_nothing(small_disk: Path, ma
     plane = make_plane("while not os.path.exists(folder + '/go'): time.sleep(0.05)\nprint('y'); outcome('done')")
     number = plane.create()
     plane.supervisor.start()
-    _await(lambda: plane.services.experiment(number).trials[0].state == "running")
+    _await(lambda: plane.services.experiments.get(number).trials[0].state == "running")
     _report(plane, 0)
     filler = _fill(small_disk)
     with pytest.raises(StorageError, match="disk is full"):
         _report_until_full(plane)
-    kept = len(plane.services.metrics(1))
+    kept = len(plane.services.trials.metrics(1))
     assert kept >= 2000
     assert kept % 2000 == 0
     filler.unlink()
-    (plane.services._layout.run(1, 1) / "go").touch()
-    _await(lambda: plane.services.experiment(number).state == "completed")
-    assert [line.text for line in plane.services.logs(trial_id=1)] == ["y"]
-    assert len(plane.services.metrics(1)) == kept
+    (plane.layout.run(1, 1) / "go").touch()
+    _await(lambda: plane.services.experiments.get(number).state == "completed")
+    assert [line.text for line in plane.services.logs.read(trial_id=1)] == ["y"]
+    assert len(plane.services.trials.metrics(1)) == kept
     plane.supervisor.stop()
 
 

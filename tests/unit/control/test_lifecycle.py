@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import pytest
 
 from trek.client import models
-from trek.control.checkpoints.model_registry import Registry
-from trek.control.experiments.removal import Candidate, expire_logs, expire_metrics, expired
+from trek.control.checkpoints.best_checkpoint import Candidate
+from trek.control.experiments.removal import expired
 from trek.errors import InputError, NotFound
 from trek.experiments.config import CheckpointStorage
+from trek.testing.clock import FakeClock
 
 MakePlane = Callable[..., Any]
 # Runs until told to stop, as a trial does that learns of it with its reports.
@@ -38,28 +38,28 @@ def test_pausing_frees_the_slots_and_activating_goes_on(make_plane: MakePlane) -
     plane = make_plane(PATIENT)
     number = plane.create()
     plane.run_until(lambda: plane.supervisor.running)
-    plane.services.pause_experiment(number)
-    assert plane.services.report(1, models.Report(run=1)).stop == "preempted"
-    (plane.services._layout.run(1, 1) / "stop").touch()
-    plane.run_until(lambda: plane.services.experiment(number).state == "paused")
+    plane.services.experiments.pause(number)
+    assert plane.services.trials.report(1, models.Report(run=1)).stop == "preempted"
+    (plane.layout.run(1, 1) / "stop").touch()
+    plane.run_until(lambda: plane.services.experiments.get(number).state == "paused")
     assert plane.supervisor.free_slots == plane.supervisor.slots
     for _ in range(5):
         plane.supervisor.tick()
-    trial = plane.services.experiment(number).trials[0]
+    trial = plane.services.experiments.get(number).trials[0]
     assert (trial.run, trial.waiting) == (1, "its experiment is paused")
 
-    plane.services.activate_experiment(number)
-    plane.run_until(lambda: plane.services.experiment(number).trials[0].run == 2)
-    assert plane.services.experiment(number).trials[0].restarts == 0
-    plane.services.kill_experiment(number)
+    plane.services.experiments.activate(number)
+    plane.run_until(lambda: plane.services.experiments.get(number).trials[0].run == 2)
+    assert plane.services.experiments.get(number).trials[0].restarts == 0
+    plane.services.experiments.kill(number)
     assert plane.run_to_end(number).state == "killed"
 
 
 def test_a_paused_experiment_can_be_killed(make_plane: MakePlane) -> None:
     plane = make_plane()
     number = plane.create()
-    assert plane.services.pause_experiment(number).state == "paused"
-    details = plane.services.kill_experiment(number)
+    assert plane.services.experiments.pause(number).state == "paused"
+    details = plane.services.experiments.kill(number)
     assert (details.state, details.trials[0].state) == ("killed", "killed")
 
 
@@ -67,8 +67,8 @@ def test_what_has_ended_cannot_be_paused_or_activated(make_plane: MakePlane) -> 
     plane = make_plane()
     number = plane.create()
     plane.run_to_end(number)
-    for verb in (plane.services.pause_experiment, plane.services.activate_experiment):
-        with pytest.raises(InputError, match="completed already"):
+    for verb in (plane.services.experiments.pause, plane.services.experiments.activate):
+        with pytest.raises(InputError, match="already completed"):
             verb(number)
 
 
@@ -78,7 +78,7 @@ def test_killing_one_trial_lets_the_others_go_on(make_plane: MakePlane) -> None:
     space = {"lr": {"type": "double", "minval": 0, "maxval": 1}}
     number = plane.create(searcher=searcher, hyperparameters=space)
     plane.run_until(lambda: 1 in plane.supervisor.running)
-    plane.services.kill_trial(1)
+    plane.services.trials.kill(1)
     details = plane.run_to_end(number)
     assert [trial.state for trial in details.trials] == ["killed", "completed", "completed"]
     assert details.state == "completed"
@@ -88,10 +88,10 @@ def test_an_experiment_is_labelled_renamed_and_archived(make_plane: MakePlane) -
     plane = make_plane()
     number = plane.create()
     with pytest.raises(InputError, match="Kill it before archiving"):
-        plane.services.change_experiment(number, models.ChangeExperiment(is_archived=True))
+        plane.services.experiments.change(number, models.ChangeExperiment(is_archived=True))
     plane.run_to_end(number)
     change = models.ChangeExperiment(is_archived=True, labels=["b", "a", "b"], name="new")
-    details = plane.services.change_experiment(number, change)
+    details = plane.services.experiments.change(number, change)
     assert (details.is_archived, details.labels, details.name) == (True, ["a", "b"], "new")
 
 
@@ -99,15 +99,15 @@ def test_a_deleted_experiment_leaves_neither_rows_nor_files(make_plane: MakePlan
     plane = make_plane("print('hello'); " + WITH_CHECKPOINT.lstrip())
     number = plane.create()
     with pytest.raises(InputError, match="Kill it before deleting"):
-        plane.services.delete_experiment(number)
+        plane.services.experiments.delete(number)
     plane.run_to_end(number)
-    folder = plane.services._layout.trial(1)
+    folder = plane.layout.trial(1)
     assert folder.exists()
-    plane.services.delete_experiment(number)
+    plane.services.experiments.delete(number)
     assert not folder.exists()
     with pytest.raises(NotFound):
-        plane.services.experiment(number)
-    assert plane.services.checkpoints() == []
+        plane.services.experiments.get(number)
+    assert plane.services.checkpoints.all() == []
     assert plane.create() == number + 1, "an id is never used again"
 
 
@@ -115,13 +115,13 @@ def test_an_experiment_may_be_continued_from_its_best_checkpoint(make_plane: Mak
     plane = make_plane(REPORTING + WITH_CHECKPOINT)
     first = plane.run_to_end(plane.create())
     fork = models.ForkExperiment(changes={"searcher.max_length": {"batches": 200}}, is_continued=True)
-    second = plane.services.fork_experiment(first.id, fork)
+    second = plane.services.experiments.fork(first.id, fork)
     assert (second.parent, second.trials[0].length) == (first.id, {"batches": 200})
     with pytest.raises(InputError, match="starts from"):
-        plane.services.delete_experiment(first.id)
-    plane.run_until(lambda: plane.services.experiment(second.id).state == "running")
-    assert plane.services.assignment(second.trials[0].id, run=1).resume == str(
-        plane.services._layout.trial(1) / "checkpoints" / "one"
+        plane.services.experiments.delete(first.id)
+    plane.run_until(lambda: plane.services.experiments.get(second.id).state == "running")
+    assert plane.services.trials.assignment(second.trials[0].id, run=1).resume == str(
+        plane.layout.trial(1) / "checkpoints" / "one"
     )
     plane.run_to_end(second.id)
 
@@ -130,39 +130,39 @@ def test_what_the_policy_removed_is_no_trials_checkpoint_any_more(make_plane: Ma
     plane = make_plane(REPORTING + WITH_CHECKPOINT)
     keep_none = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
     details = plane.run_to_end(plane.create(checkpoint_storage=keep_none))
-    assert plane.services.checkpoint("abc").is_deleted
+    assert plane.services.checkpoints.get("abc").is_deleted
     assert details.trials[0].checkpoint is None
     with pytest.raises(InputError, match="no checkpoint to continue from"):
-        plane.services.fork_experiment(details.id, models.ForkExperiment(is_continued=True))
+        plane.services.experiments.fork(details.id, models.ForkExperiment(is_continued=True))
 
 
 def test_a_fork_starts_afresh_with_the_secrets_it_cannot_show(make_plane: MakePlane) -> None:
     plane = make_plane()
     first = plane.create(data={"api_key": "s3cret", "max_tokens": "12"})
-    shown = plane.services.experiment(first).config["data"]
+    shown = plane.services.experiments.get(first).config["data"]
     assert shown == {"api_key": "********", "max_tokens": "12"}
     plane.run_to_end(first)
-    second = plane.services.fork_experiment(first, models.ForkExperiment())
-    plane.run_until(lambda: plane.services.experiment(second.id).state == "running")
-    assert plane.services.assignment(second.trials[0].id, run=1).config["data"]["api_key"] == "s3cret"
+    second = plane.services.experiments.fork(first, models.ForkExperiment())
+    plane.run_until(lambda: plane.services.experiments.get(second.id).state == "running")
+    assert plane.services.trials.assignment(second.trials[0].id, run=1).config["data"]["api_key"] == "s3cret"
     with pytest.raises(InputError, match="no checkpoint to continue from"):
-        plane.services.fork_experiment(first, models.ForkExperiment(is_continued=True))
+        plane.services.experiments.fork(first, models.ForkExperiment(is_continued=True))
     plane.run_to_end(second.id)
 
 
 def test_a_registered_checkpoint_cannot_go(make_plane: MakePlane) -> None:
     plane = make_plane(WITH_CHECKPOINT)
     details = plane.run_to_end(plane.create())
-    registry = Registry(plane.store)
-    registry.create_model(models.CreateModel(name="net"), owner="ann")
+    registry = plane.services.models
+    registry.create(models.CreateModel(name="net"), owner="ann")
     made = registry.register("net", models.RegisterVersion(checkpoint="abc-1", notes="first"))
     assert [(v.number, v.checkpoint) for v in made.versions] == [(1, "abc-1")]
     assert registry.register("net", models.RegisterVersion(checkpoint="abc-1")).versions[0].number == 2
-    for remove in (lambda: plane.services.delete_checkpoint("abc"), lambda: plane.services.delete_experiment(1)):
+    for remove in (lambda: plane.services.checkpoints.delete("abc"), lambda: plane.services.experiments.delete(1)):
         with pytest.raises(InputError, match="version of a model"):
             remove()
-    registry.delete_model("net")
-    plane.services.delete_experiment(details.id)
+    registry.delete("net")
+    plane.services.experiments.delete(details.id)
     with pytest.raises(NotFound):
         registry.register("net", models.RegisterVersion(checkpoint="abc-1"))
 
@@ -171,25 +171,25 @@ def test_a_queued_experiment_can_be_put_first(make_plane: MakePlane) -> None:
     plane = make_plane("time.sleep(600)", slots=1)
     numbers = [plane.create() for _ in range(3)]
     plane.run_until(lambda: plane.supervisor.running)
-    plane.services.change_experiment(numbers[2], models.ChangeExperiment(priority=1))
-    assert [job.experiment_id for job in plane.services.jobs()] == [numbers[0], numbers[2], numbers[1]]
-    plane.services.kill_experiment(numbers[0])
-    plane.run_until(lambda: plane.services.experiment(numbers[2]).state == "running")
+    plane.services.experiments.change(numbers[2], models.ChangeExperiment(priority=1))
+    assert [job.experiment_id for job in plane.services.trials.jobs()] == [numbers[0], numbers[2], numbers[1]]
+    plane.services.experiments.kill(numbers[0])
+    plane.run_until(lambda: plane.services.experiments.get(numbers[2]).state == "running")
     for number in numbers:
-        plane.services.kill_experiment(number)
+        plane.services.experiments.kill(number)
         plane.run_to_end(number)
 
 
 def test_a_deleted_checkpoint_is_gone_and_remembered(make_plane: MakePlane) -> None:
     plane = make_plane(WITH_CHECKPOINT)
     details = plane.run_to_end(plane.create())
-    path = Path(plane.services.checkpoint("abc").path)
+    path = Path(plane.services.checkpoints.get("abc").path)
     assert path.exists()
-    assert plane.services.delete_checkpoint("abc").is_deleted
+    assert plane.services.checkpoints.delete("abc").is_deleted
     assert not path.exists()
-    assert plane.services.trial(details.trials[0].id).checkpoint is None
+    assert plane.services.trials.get(details.trials[0].id).checkpoint is None
     with pytest.raises(NotFound, match="were deleted"):
-        plane.services.checkpoint_folder("abc").__enter__()
+        plane.services.checkpoints.folder("abc").__enter__()
 
 
 @pytest.mark.parametrize(
@@ -214,35 +214,39 @@ def test_which_checkpoints_stay(policy: dict[str, int], kept: set[str]) -> None:
 
 
 def test_lines_older_than_the_retention_policy_go(make_plane: MakePlane) -> None:
-    plane = make_plane("print('hello'); outcome('done')")
+    clock = FakeClock()
+    plane = make_plane("print('hello'); outcome('done')", clock=clock)
     kept, dropped = plane.create(), plane.create(retention_policy={"log_retention_days": 1})
     for number in (kept, dropped):
         plane.run_to_end(number)
-    with plane.store.writing() as session:
-        assert expire_logs(session, now_s=time.time()) == 0
-        assert expire_logs(session, now_s=time.time() + 2 * 86_400) == 1
-    assert len(plane.services.logs(experiment_id=kept)) == 1
-    assert plane.services.logs(experiment_id=dropped) == []
+    plane.supervisor.tick()
+    assert len(plane.services.logs.read(experiment_id=dropped)) == 1
+    clock.advance(2 * 86_400)
+    plane.supervisor.tick()
+    assert len(plane.services.logs.read(experiment_id=kept)) == 1
+    assert plane.services.logs.read(experiment_id=dropped) == []
 
 
 def test_metrics_of_long_ended_experiments_go_but_for_their_validations(make_plane: MakePlane) -> None:
-    plane = make_plane(REPORTING.replace("[point]", '[point, {**point, "group": "training"}]') + "outcome('done')")
+    clock = FakeClock()
+    script = REPORTING.replace("[point]", '[point, {**point, "group": "training"}]') + "outcome('done')"
+    plane = make_plane(script, clock=clock)
     kept = plane.run_to_end(plane.create())
     short = plane.run_to_end(plane.create(retention_policy={"metric_retention_days": 3}))
 
     def groups() -> list[list[str]]:
-        return [[point.group for point in plane.services.metrics(one.trials[0].id)] for one in (kept, short)]
+        return [[point.group for point in plane.services.trials.metrics(one.trials[0].id)] for one in (kept, short)]
 
     both = ["training", "validation"]
-    for days, expected in ((2, [both, both]), (4, [both, ["validation"]])):
-        with plane.store.writing() as session:
-            assert expire_metrics(session, now_s=time.time() + days * 86_400) == (1 if days == 4 else 0)
+    for expected in ([both, both], [both, ["validation"]]):
+        clock.advance(2 * 86_400)
+        plane.supervisor.tick()
         assert groups() == expected
 
 
-def scaled(plane: Any, number: int, **wanted: int) -> models.Trial:
-    trial = plane.services.scale_trial(1, **wanted)
-    assert trial.id == plane.services.experiment(number).trials[0].id
+def scaled(plane: Any, number: int, **wanted: int) -> models.TrialRecord:
+    trial = plane.services.trials.scale(1, **wanted)
+    assert trial.id == plane.services.experiments.get(number).trials[0].id
     return trial  # type: ignore[no-any-return]
 
 
@@ -250,18 +254,18 @@ def test_a_trial_that_is_scaled_while_it_runs_saves_and_goes_on_with_other_slots
     plane = make_plane(PATIENT, slots=3)
     number = plane.create()
     plane.run_until(lambda: plane.supervisor.running)
-    assert plane.services.report(1, models.Report(run=1)).stop == ""
+    assert plane.services.trials.report(1, models.Report(run=1)).stop == ""
     assert scaled(plane, number, slots=3).slots == 3
-    assert plane.services.jobs()[0].slots == 1, "those it holds"
-    assert plane.services.report(1, models.Report(run=1)).stop == "preempted"
-    (plane.services._layout.run(1, 1) / "stop").touch()
-    plane.run_until(lambda: plane.services.trial(1).run == 2)
+    assert plane.services.trials.jobs()[0].slots == 1, "those it holds"
+    assert plane.services.trials.report(1, models.Report(run=1)).stop == "preempted"
+    (plane.layout.run(1, 1) / "stop").touch()
+    plane.run_until(lambda: plane.services.trials.get(1).run == 2)
     plane.run_until(lambda: plane.supervisor.running)
     assert plane.supervisor.running[1].gang.num_workers == 3
-    assert plane.services.assignment(1, run=2).config["resources"]["slots_per_trial"] == 3
-    assert plane.services.report(1, models.Report(run=2)).stop == ""
-    assert plane.services.trial(1).restarts == 0
-    plane.services.kill_experiment(number)
+    assert plane.services.trials.assignment(1, run=2).config["resources"]["slots_per_trial"] == 3
+    assert plane.services.trials.report(1, models.Report(run=2)).stop == ""
+    assert plane.services.trials.get(1).restarts == 0
+    plane.services.experiments.kill(number)
     plane.run_to_end(number)
 
 
@@ -271,24 +275,24 @@ def test_a_queued_trial_just_takes_another_size(make_plane: MakePlane) -> None:
     assert scaled(plane, number, slots=2).slots == 2
     details = plane.run_to_end(number)
     assert (details.state, details.trials[0].run) == ("completed", 1)
-    assert {line.rank for line in plane.services.logs(trial_id=1)} == {0, 1}
+    assert {line.rank for line in plane.services.logs.read(trial_id=1)} == {0, 1}
 
 
 def test_a_scaled_trial_is_found_again_by_the_next_supervisor(make_plane: MakePlane) -> None:
     plane = make_plane(PATIENT)
     number = plane.create()
     plane.run_until(lambda: plane.supervisor.running)
-    plane.services.scale_trial(1, slots=2)
+    plane.services.trials.scale(1, slots=2)
     plane.supervisor.running.clear()  # killed before the trial heard of it
 
     again = make_plane(PATIENT)
     again.supervisor._find_gangs()
     assert again.supervisor.running[1].gang.num_workers == 1
-    assert again.services.report(1, models.Report(run=1)).stop == "preempted"
-    (again.services._layout.run(1, 1) / "stop").touch()
+    assert again.services.trials.report(1, models.Report(run=1)).stop == "preempted"
+    (again.layout.run(1, 1) / "stop").touch()
     again.run_until(lambda: 1 in again.supervisor.running and again.supervisor.running[1].run == 2)
     assert again.supervisor.running[1].gang.num_workers == 2
-    again.services.kill_experiment(number)
+    again.services.experiments.kill(number)
     assert again.run_to_end(number).trials[0].restarts == 0
 
 
@@ -296,29 +300,29 @@ def test_pausing_and_activating_keeps_the_size_a_trial_was_scaled_to(make_plane:
     plane = make_plane(PATIENT)
     number = plane.create()
     plane.run_until(lambda: plane.supervisor.running)
-    plane.services.scale_trial(1, slots=2)
-    plane.services.pause_experiment(number)
-    plane.services.activate_experiment(number)
-    assert plane.services.report(1, models.Report(run=1)).stop == "preempted", "it still has the old size"
-    (plane.services._layout.run(1, 1) / "stop").touch()
-    plane.run_until(lambda: plane.services.trial(1).run == 2)
-    assert plane.services.trial(1).slots == 2
-    plane.services.kill_experiment(number)
+    plane.services.trials.scale(1, slots=2)
+    plane.services.experiments.pause(number)
+    plane.services.experiments.activate(number)
+    assert plane.services.trials.report(1, models.Report(run=1)).stop == "preempted", "it still has the old size"
+    (plane.layout.run(1, 1) / "stop").touch()
+    plane.run_until(lambda: plane.services.trials.get(1).run == 2)
+    assert plane.services.trials.get(1).slots == 2
+    plane.services.experiments.kill(number)
     plane.run_to_end(number)
 
 
 @pytest.mark.parametrize(
     ("changes", "slots", "words"),
     [
-        ({}, 3, "there are 2 in all"),
+        ({}, 3, "the cluster has 2"),
         ({"resources": {"max_slots": 1}}, 2, "its experiment may use 1"),
         (
             {"hyperparameters": {"global_batch_size": 9}},
             2,
-            "cannot share its global_batch_size 9 evenly. It can have 1, 3",
+            "its global_batch_size 9 is not divisible by 2. Possible numbers: 1, 3",
         ),
-        ({"strategy": "solo"}, 2, "asks for solo"),
-        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "asks for fsdp"),
+        ({"strategy": "solo"}, 2, "its strategy 'solo' needs one slot"),
+        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "its strategy 'fsdp' needs at least 2 slots"),
     ],
     ids=["cluster", "experiment", "batch", "solo", "fsdp"],
 )
@@ -328,11 +332,11 @@ def test_a_size_that_cannot_be_is_refused(
     plane = make_plane()
     plane.create(**changes)
     with pytest.raises(InputError, match=words):
-        plane.services.scale_trial(1, slots=slots)
+        plane.services.trials.scale(1, slots=slots)
 
 
 def test_a_trial_that_has_ended_cannot_be_scaled(make_plane: MakePlane) -> None:
     plane = make_plane()
     plane.run_to_end(plane.create())
-    with pytest.raises(InputError, match="trial 1 is completed already"):
-        plane.services.scale_trial(1, slots=2)
+    with pytest.raises(InputError, match="trial 1 is already completed"):
+        plane.services.trials.scale(1, slots=2)

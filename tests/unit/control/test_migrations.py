@@ -19,10 +19,10 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store, _migrate, _open, migrations
 from trek.control.tables import Base
-from trek.control.trials.supervisor import Supervisor
-from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.testing.postgres import can_run_postgres, postgres
+from trek.testing.trial_runner import IdleRunner
+from trek.world.clock import SystemClock
 
 REVISIONS = [script.revision for script in reversed(list(ScriptDirectory.from_config(migrations()).walk_revisions()))]
 CONFIG = ExperimentConfig.parse(
@@ -121,10 +121,9 @@ def test_a_store_of_any_revision_is_brought_forward_with_all_its_rows(url: str, 
 def _use(store: Store, folder: Path) -> None:
     """The code of today reads what is there."""
     layout = Layout(folder)
-    supervisor = Supervisor(store, layout=layout, engine=LocalEngine(), slots=1, environment=lambda trial, run: {})
-    services = Services(store, layout=layout, supervisor=supervisor)
-    assert [one.id for one in services.experiments()] == [2, 1]
-    assert [trial.state for trial in services.experiment(1).trials] == ["completed"]
-    assert [point.metrics for point in services.metrics(1)] == [{"loss": 0.25}]
-    assert [line.level for line in services.logs(trial_id=1)]
-    assert {one.metrics["m"] for one in services.checkpoints()} == {1.5}
+    services = Services.over(store, layout=layout, runner=IdleRunner(), clock=SystemClock())
+    assert [one.id for one in services.experiments.all()] == [2, 1]
+    assert [trial.state for trial in services.experiments.get(1).trials] == ["completed"]
+    assert [point.metrics for point in services.trials.metrics(1)] == [{"loss": 0.25}]
+    assert [line.level for line in services.logs.read(trial_id=1)]
+    assert {one.metrics["m"] for one in services.checkpoints.all()} == {1.5}

@@ -16,6 +16,7 @@ from trek.control.store import Store
 from trek.control.tables import Base
 from trek.errors import StorageError
 from trek.testing.postgres import can_run_postgres, postgres
+from trek.world.clock import SystemClock
 
 MakePlane = Callable[..., Any]
 pytestmark = pytest.mark.skipif(not can_run_postgres(), reason="no PostgreSQL here")
@@ -33,30 +34,32 @@ def test_a_search_runs_is_recorded_and_deleted(make_plane: MakePlane, url: str) 
     number = plane.create(searcher=searcher, hyperparameters={"lr": {"type": "double", "minval": 0, "maxval": 1}})
     details = plane.run_to_end(number)
     assert [trial.state for trial in details.trials] == ["completed"] * 3
-    assert [line.text for line in plane.services.logs(experiment_id=number)] == ["hello"] * 3
-    plane.services.delete_experiment(number)
-    assert plane.services.experiments() == []
+    assert [line.text for line in plane.services.logs.read(experiment_id=number)] == ["hello"] * 3
+    plane.services.experiments.delete(number)
+    assert plane.services.experiments.all() == []
 
 
 def test_rows_reported_twice_count_once(make_plane: MakePlane, url: str) -> None:
     plane = make_plane("time.sleep(600)", url=url)
     number = plane.create()
     plane.run_until(lambda: plane.supervisor.running)
-    trial = plane.services.experiment(number).trials[0].id
+    trial = plane.services.experiments.get(number).trials[0].id
     point = MetricPoint(group="validation", batches=10, metrics={"error": 0.5, "worse": None}, time_s=1.0)
     checkpoint = CheckpointReport(uuid="u", batches=10, path="/u", num_bytes=2**40, time_s=1.0)
     for _ in range(2):
-        plane.services.report(trial, Report(run=1, metrics=[point, point], checkpoints=[checkpoint], progress=0.5))
-    assert plane.services.metrics(trial) == [point]
-    assert [one.uuid for one in plane.services.checkpoints(trial_id=trial)] == ["u"]
-    assert plane.services.experiment(number).best_metric == 0.5
-    plane.services.kill_experiment(number)
+        plane.services.trials.report(
+            trial, Report(run=1, metrics=[point, point], checkpoints=[checkpoint], progress=0.5)
+        )
+    assert plane.services.trials.metrics(trial) == [point]
+    assert [one.uuid for one in plane.services.checkpoints.all(trial_id=trial)] == ["u"]
+    assert plane.services.experiments.get(number).best_metric == 0.5
+    plane.services.experiments.kill(number)
     plane.run_to_end(number)
 
 
 def test_users_are_kept_there_too(url: str) -> None:
     store = Store(url)
-    accounts = Accounts(store)
+    accounts = Accounts(store, clock=SystemClock())
     accounts.create_user(CreateUser(name="ann", password="correct horse"))
     assert accounts.has_users
     store.close()

@@ -11,9 +11,11 @@ import pytest
 from trek.client import models
 from trek.control.checkpoints.checkpoint_files import find_checkpoints
 from trek.control.tables import CheckpointTable, TrialRow
+from trek.control.trials.start_checkpoints import RETRY_S
 from trek.errors import ConfigError, NotFound, StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint, remove_checkpoint
 from trek.experiments.config import ExperimentConfig
+from trek.testing.clock import FakeClock
 from trek.train.checkpointing.stores import open_storage
 from trek.train.checkpointing.stores.remote import RemoteStorage
 
@@ -50,14 +52,14 @@ def test_a_checkpoint_behind_a_url_is_found_fetched_and_deleted(
     assert isinstance(open_storage(url), RemoteStorage)
     plane = make_plane(SCRIPT)
     assert _create(plane, url, tmp_path).trials[0].checkpoint == "c1"
-    found = plane.services.checkpoint("c1")
+    found = plane.services.checkpoints.get("c1")
     assert (found.path, found.num_bytes) == (f"{url}/experiment_1/trial_1/c1", 3)
-    with plane.services.checkpoint_folder("c1") as folder:
+    with plane.services.checkpoints.folder("c1") as folder:
         assert (folder / "weights").read_bytes() == b"123"
     assert not folder.parent.exists(), "a copy is removed once it was read"
-    plane.services.delete_checkpoint("c1")
+    plane.services.checkpoints.delete("c1")
     assert not (tmp_path / "bucket/experiment_1/trial_1/c1").exists()
-    with pytest.raises(NotFound, match="were deleted"), plane.services.checkpoint_folder("c1"):
+    with pytest.raises(NotFound, match="were deleted"), plane.services.checkpoints.folder("c1"):
         pass
 
 
@@ -67,13 +69,13 @@ def test_an_experiment_is_deleted_with_what_it_has_behind_a_url(
     plane = make_plane(SCRIPT)
     number = _create(plane, url, tmp_path).id
     assert (tmp_path / "bucket/experiment_1/trial_1/c1").exists()
-    plane.services.delete_experiment(number)
+    plane.services.experiments.delete(number)
     assert not (tmp_path / "bucket/experiment_1/trial_1").exists()
 
 
 def test_a_place_out_of_reach_is_told_and_nothing_counts_as_gone(caplog: pytest.LogCaptureFixture) -> None:
     assert find_checkpoints("nosuchstore://bucket/x") is None
-    assert "nosuchstore://bucket/x cannot be looked at" in caplog.text
+    assert "nosuchstore://bucket/x cannot be listed" in caplog.text
     with pytest.raises(StorageError, match="cannot be fetched"):
         fetch_checkpoint("nosuchstore://bucket/x/c1")
     with pytest.raises(StorageError, match="cannot be removed"):
@@ -124,9 +126,9 @@ def test_a_trial_gets_a_copy_of_what_it_starts_from_outside_of_transactions(
         assert not is_writing
         return fetch_checkpoint(address, into=into)
 
-    monkeypatch.setattr("trek.control.trials.adoption.fetch_checkpoint", fetch)
-    plane.run_until(lambda: plane.services.trial(2).run == 1)
-    start = plane.services._layout.trial(2) / "start"
+    monkeypatch.setattr("trek.control.trials.start_checkpoints.fetch_checkpoint", fetch)
+    plane.run_until(lambda: plane.services.trials.get(2).run == 1)
+    start = plane.layout.trial(2) / "start"
     assert (start / "weights").read_bytes() == b"123"
     with plane.store.reading() as session:
         assert session.get_one(TrialRow, 2).start_checkpoint == str(start)
@@ -137,6 +139,21 @@ def test_a_trial_whose_start_cannot_be_fetched_waits_and_says_why(make_plane: Ma
     _with_a_child(plane, "nosuchstore://bucket/c1")
     for _ in range(3):
         plane.supervisor.tick()
-    waiting = plane.services.trial(2)
+    waiting = plane.services.trials.get(2)
     assert (waiting.state, waiting.run) == ("queued", 0)
     assert "cannot be copied: the checkpoint at nosuchstore://bucket/c1" in waiting.waiting
+
+
+def test_a_copy_that_failed_is_tried_again_after_a_while(make_plane: MakePlane, tmp_path: Path) -> None:
+    clock = FakeClock()
+    plane = make_plane(clock=clock)
+    source = tmp_path / "bucket" / "c1"
+    _with_a_child(plane, str(source))
+    plane.supervisor.tick()
+    assert "cannot be copied" in plane.services.trials.get(2).waiting
+    source.mkdir(parents=True)
+    clock.advance(RETRY_S - 1)
+    plane.supervisor.tick()
+    assert plane.services.trials.get(2).run == 0
+    clock.advance(1)
+    plane.run_until(lambda: plane.services.trials.get(2).run == 1)

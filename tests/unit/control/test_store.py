@@ -69,7 +69,7 @@ def test_many_threads_write_without_losing_anything(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_the_outsides_fault() -> None:
-    with pytest.raises(StorageError, match="cannot make the folder"):
+    with pytest.raises(StorageError, match="cannot create the folder"):
         Store.at(Path("/dev/null/home"))
 
 

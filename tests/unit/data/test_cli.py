@@ -24,7 +24,7 @@ def _mirror(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_get_fetches_verified_files(home: Path) -> None:
     result = run("get", "mnist", "digits")
     assert "mnist: 4 files, 11.6 MB, verified" in result.output
-    assert "digits: comes with an installed package" in result.output
+    assert "digits: part of an installed package" in result.output
     assert (home / "data" / "mnist" / "train-images-idx3-ubyte.gz").stat().st_size == 9912422
 
 

@@ -48,7 +48,7 @@ def test_a_length_takes_the_place_of_the_same_length_in_another_spelling() -> No
 
 
 def test_a_key_without_a_name_is_refused() -> None:
-    with pytest.raises(InputError, match="is not the path of a config key"):
+    with pytest.raises(InputError, match="invalid key"):
         with_changes({}, {"a..b": 1})
 
 

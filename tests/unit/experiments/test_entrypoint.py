@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_module_that_is_not_there_is_found_out_without_running_anything(folder: Path) -> None:
-    with pytest.raises(EntrypointError, match=r"no module 'other'.*It has: my_model"):
+    with pytest.raises(EntrypointError, match=r"module 'other' not found.*It has: my_model"):
         check_entrypoint("other:Good", folder)
 
 
@@ -69,7 +69,7 @@ def test_a_trial_is_loaded(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("entrypoint", "words"),
     [
-        ("missing_module:Good", "no module 'missing_module'"),
+        ("missing_module:Good", "module 'missing_module' not found"),
         ("my_model:Bad", "has no 'Bad'"),
         ("my_model:NoTrial", "is not a Trial"),
         ("my_model:NoTrain", "lacks train_batch"),
@@ -129,13 +129,13 @@ def test_a_command_is_looked_for_in_its_folder(folder: Path) -> None:
     check_entrypoint(["python", "-m", "anything"], folder)
     with pytest.raises(EntrypointError, match=r"It has: my_model\.py"):
         check_entrypoint(["python", "train.py"], folder)
-    with pytest.raises(EntrypointError, match=r"no program '\./go'"):
+    with pytest.raises(EntrypointError, match=r"program '\./go' not found"):
         check_entrypoint(["./go"], folder)
 
 
 def test_hyperparameters_of_the_trial_lie_over_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hparams(lr=0.1, depth=2) == {"lr": 0.1, "depth": 2}
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr("trek.experiments.exit_report._is_watching", False)
+    monkeypatch.setattr("trek.experiments.exit_report._is_installed", False)
     monkeypatch.setenv("TREK_HPARAMS", '{"lr": 0.5}')
     assert hparams(lr=0.1, depth=2) == {"lr": 0.5, "depth": 2}

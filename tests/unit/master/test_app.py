@@ -13,18 +13,16 @@ from fastapi import FastAPI
 
 from trek.client import models
 from trek.client.flow_models import FlowRunDetails
-from trek.control.accounts import Accounts
-from trek.control.checkpoints.model_registry import Registry
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, ModelRow, TemplateRow, TrialRow
-from trek.control.trials.supervisor import Supervisor
-from trek.engines.local import LocalEngine
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack
 from trek.master.app import make_app
 from trek.master.prefix import UnderPrefix
+from trek.testing.trial_runner import IdleRunner
+from trek.world.clock import SystemClock
 
 pytestmark = pytest.mark.anyio
 CONFIG = ExperimentConfig.parse(
@@ -39,17 +37,20 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    store, layout = Store.at(tmp_path), Layout(tmp_path)
-    supervisor = Supervisor(store, layout=layout, engine=LocalEngine(), slots=1, environment=lambda trial, run: {})
-    yield Services(store, layout=layout, supervisor=supervisor)
-    store.close()
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.at(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def services(store: Store, tmp_path: Path) -> Services:
+    return Services.over(store, layout=Layout(tmp_path), runner=IdleRunner(), clock=SystemClock())
 
 
 @pytest.fixture
 def app(services: Services) -> FastAPI:
-    store = services._store
-    return make_app(services, Accounts(store), Registry(store), token="t0ken", stop=lambda kill: None)
+    return make_app(services, token="t0ken", stop=lambda kill: None)
 
 
 async def ask(app: FastAPI | UnderPrefix, method: str, path: str, **kwargs: object) -> httpx.Response:
@@ -108,6 +109,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/experiments/{experiment_id}/activate", "post"): {ADMIN, EDITOR},
     ("/experiments/{experiment_id}/logs", "get"): {*EVERYBODY, "other"},
     ("/experiments/{experiment_id}/trials", "get"): {*EVERYBODY, "other"},
+    ("/experiments/{experiment_id}/best-checkpoint", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/metrics", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/logs", "get"): {*EVERYBODY, "other"},
@@ -162,9 +164,11 @@ BODIES: dict[str, dict[str, object]] = {
 }
 
 
-async def test_the_table_of_permissions_holds_for_every_route_and_role(app: FastAPI, services: Services) -> None:
+async def test_the_table_of_permissions_holds_for_every_route_and_role(
+    app: FastAPI, services: Services, store: Store
+) -> None:
     assert {(path.removeprefix("/api/v1"), method) for path, method in routes(app)} == set(PERMISSIONS)
-    accounts = Accounts(services._store)
+    accounts = services.accounts
     people = {ADMIN: "ann", EDITOR: "ed", VIEWER: "vic", "other": "olga"}
     for role, name in people.items():
         kind = "editor" if role == "other" else role
@@ -175,7 +179,7 @@ async def test_the_table_of_permissions_holds_for_every_route_and_role(app: Fast
     for (path, method), allowed in PERMISSIONS.items():
         for who, token in tokens.items():
             if method != "get" or who == ADMIN:
-                _prepare(services)
+                _prepare(services, store)
             body = BODIES.get(path, {})
             headers = {"authorization": f"Bearer {token}"}
             prefix = "" if path == "/metrics" else "/api/v1"
@@ -188,10 +192,10 @@ async def test_the_table_of_permissions_holds_for_every_route_and_role(app: Fast
                 tokens[VIEWER] = accounts.create_token("vic", models.CreateToken()).token
 
 
-def _prepare(services: Services) -> None:
+def _prepare(services: Services, store: Store) -> None:
     """Experiment 1 of ed's, with trial 1 and checkpoint u, and his run r of flow f, whatever was done to them."""
-    services.save_flow_run("f", "r", FlowRunDetails(id="r", flow="f", state="done", started_s=1.0), owner="ed")
-    with services._store.writing() as session:
+    services.flows.save("f", "r", FlowRunDetails(id="r", flow="f", state="done", started_s=1.0), owner="ed")
+    with store.writing() as session:
         session.merge(
             ExperimentRow(id=1, name="x", owner="ed", state="completed", config=CONFIG, archive="0" * 64, created_s=1.0)
         )
@@ -205,15 +209,15 @@ def _prepare(services: Services) -> None:
         session.merge(CheckpointTable(uuid="u", trial_id=1, batches=1, path="/nowhere", num_bytes=0, time_s=1.0))
 
 
-async def test_secrets_of_templates_and_flows_are_masked(app: FastAPI, services: Services) -> None:
-    accounts = Accounts(services._store)
+async def test_secrets_of_templates_and_flows_are_masked(app: FastAPI, services: Services, store: Store) -> None:
+    accounts = services.accounts
     accounts.create_user(models.CreateUser(name="vic", password="correct horse", role="viewer"))
     viewer = {"authorization": f"Bearer {accounts.create_token('vic', models.CreateToken()).token}"}
     secret = {"data": {"api_key": "s3cret"}}
     await ask(app, "POST", "/api/v1/templates", json={"name": "t", "config": secret})
     params = {"api_key": "s3cret", "lr": 0.1}
     run = FlowRunDetails(id="r", flow="f", state="done", started_s=1.0, params=params)
-    services.save_flow_run("f", "r", run, owner="ed")
+    services.flows.save("f", "r", run, owner="ed")
     for path in ("/templates", "/flows", "/flows/f/runs", "/flows/f/runs/r"):
         assert "s3cret" not in (await ask(app, "GET", f"/api/v1{path}")).text
     assert "s3cret" not in (await ask(app, "GET", "/api/v1/templates/t", headers=viewer)).text
@@ -222,8 +226,8 @@ async def test_secrets_of_templates_and_flows_are_masked(app: FastAPI, services:
     )
 
 
-async def test_experiments_come_in_pages(app: FastAPI, services: Services) -> None:
-    with services._store.writing() as session:
+async def test_experiments_come_in_pages(app: FastAPI, services: Services, store: Store) -> None:
+    with store.writing() as session:
         for number in range(1, 6):
             session.add(ExperimentRow(id=number, name=str(number), config=CONFIG, archive="", created_s=1.0))
     first = await ask(app, "GET", "/api/v1/experiments?limit=2")
@@ -233,38 +237,40 @@ async def test_experiments_come_in_pages(app: FastAPI, services: Services) -> No
     assert "x-next-cursor" not in second.headers
 
 
-async def test_what_a_client_has_is_not_sent_again(app: FastAPI, services: Services) -> None:
+async def test_what_a_client_has_is_not_sent_again(app: FastAPI, services: Services, store: Store) -> None:
     first = await ask(app, "GET", "/api/v1/experiments")
     asked = {**TOKEN, "if-none-match": first.headers["etag"]}
     again = await ask(app, "GET", "/api/v1/experiments", headers=asked)
     assert (again.status_code, again.content) == (304, b"")
-    _prepare(services)
+    _prepare(services, store)
     assert (await ask(app, "GET", "/api/v1/experiments", headers=asked)).status_code == 200
 
 
-async def test_an_ended_experiment_is_told_once_and_the_stream_ends(app: FastAPI, services: Services) -> None:
-    _prepare(services)
+async def test_an_ended_experiment_is_told_once_and_the_stream_ends(
+    app: FastAPI, services: Services, store: Store
+) -> None:
+    _prepare(services, store)
     reply = await ask(app, "GET", "/api/v1/experiments/1/events")
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.text.startswith("event: experiment\ndata: {")
     assert reply.text.count("event:") == 1
 
 
-async def test_prometheus_reads_states_and_slots(app: FastAPI, services: Services) -> None:
-    _prepare(services)
+async def test_prometheus_reads_states_and_slots(app: FastAPI, services: Services, store: Store) -> None:
+    _prepare(services, store)
     lines = (await ask(app, "GET", "/metrics")).text.splitlines()
     assert 'trek_experiments{state="completed"} 1' in lines
     assert "trek_slots 1" in lines
 
 
-def _fill(services: Services) -> None:
+def _fill(services: Services, store: Store) -> None:
     """Experiment 1 with trials 1 to 5; trial 1 has reports, lines and checkpoints, and flow f five runs."""
-    _prepare(services)
+    _prepare(services, store)
     for number in range(5):
         run = FlowRunDetails(id=f"r{number}", flow="f", state="done", started_s=0.1)
-        services.save_flow_run("f", run.id, run, owner="ed")
+        services.flows.save("f", run.id, run, owner="ed")
     row = {"experiment_id": 1, "hparams": {}, "seed": 0, "length": 1, "created_s": 1.0}
-    with services._store.writing() as session:
+    with store.writing() as session:
         for number in range(2, 6):
             session.add(TrialRow(id=number, key=number, **row))
         for number in range(5):
@@ -287,9 +293,9 @@ def _fill(services: Services) -> None:
     ],
 )
 async def test_every_list_that_may_be_long_comes_in_pages(
-    app: FastAPI, services: Services, path: str, key: str, expected: list[object]
+    app: FastAPI, services: Services, store: Store, path: str, key: str, expected: list[object]
 ) -> None:
-    _fill(services)
+    _fill(services, store)
     found, cursor = [], None
     for _ in range(4):
         query = {"limit": 2, **({"cursor": cursor} if cursor is not None else {})}
@@ -304,11 +310,13 @@ async def test_every_list_that_may_be_long_comes_in_pages(
 
 @pytest.mark.parametrize("path", ["/experiments", "/checkpoints", "/flows/f/runs", "/trials/1/metrics"])
 @pytest.mark.parametrize("cursor", ["x", "nan:u", "1e999:u"])
-async def test_what_is_no_cursor_is_one_sentence(app: FastAPI, services: Services, path: str, cursor: str) -> None:
-    _fill(services)
+async def test_what_is_no_cursor_is_one_sentence(
+    app: FastAPI, services: Services, store: Store, path: str, cursor: str
+) -> None:
+    _fill(services, store)
     reply = await ask(app, "GET", f"/api/v1{path}", params={"cursor": cursor})
     assert (reply.status_code, reply.json()["kind"]) == (400, "InputError")
-    assert "is no cursor" in reply.json()["message"]
+    assert "invalid cursor" in reply.json()["message"]
 
 
 @pytest.mark.parametrize("path", ["/trek/api/v1/experiments", "/api/v1/experiments"])

@@ -14,16 +14,14 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from trek.client import models
-from trek.control.accounts import Accounts
-from trek.control.checkpoints.model_registry import Registry
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import TrialRow
-from trek.control.trials.supervisor import Supervisor
-from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
 from trek.master.app import make_app
+from trek.testing.trial_runner import IdleRunner
+from trek.world.clock import SystemClock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -49,39 +47,38 @@ class Served:
     """An application over a control plane that never runs anything."""
 
     app: FastAPI
+    store: Store
     services: Services
-    registry: Registry
     archive: str
 
     def something(self) -> dict[str, object]:
         """Make one of everything, and give what it is called in paths: most names one could guess lead nowhere."""
         request = models.CreateExperiment(config=CONFIG, archive=self.archive)
-        experiment = self.services.create_experiment(request).id
-        trial = self.services.experiment(experiment).trials[0].id
-        with self.services._store.writing() as session:
+        experiment = self.services.experiments.create(request).id
+        trial = self.services.experiments.get(experiment).trials[0].id
+        with self.store.writing() as session:
             row = session.get_one(TrialRow, trial)
             row.state, row.run = "running", 1
         name, uuid = f"made-{trial}", f"uuid-{trial}"
         point = models.MetricPoint(group="validation", batches=1, metrics={"e": 1.0}, time_s=1.0)
         kept = models.CheckpointReport(uuid=uuid, batches=1, path="/nowhere", num_bytes=1, time_s=1.0)
-        self.services.report(trial, models.Report(run=1, metrics=[point], checkpoints=[kept]))
-        self.registry.create_model(models.CreateModel(name=name), owner="")
-        self.registry.set_template(name, {}, owner="")
+        self.services.trials.report(trial, models.Report(run=1, metrics=[point], checkpoints=[kept]))
+        self.services.models.create(models.CreateModel(name=name), owner="")
+        self.services.templates.set(name, {}, owner="")
         return {"experiment_id": experiment, "trial_id": trial, "uuid": uuid, "name": name, "sha256": self.archive}
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     store, layout = Store.at(tmp_path / "home"), Layout(tmp_path / "home")
-    supervisor = Supervisor(store, layout=layout, engine=LocalEngine(), slots=1, environment=lambda trial, run: {})
-    services, registry = Services(store, layout=layout, supervisor=supervisor), Registry(store)
+    services = Services.over(store, layout=layout, runner=IdleRunner(), clock=SystemClock())
     model = tmp_path / "model"
     model.mkdir()
     (model / "model_def.py").write_text("class T: ...")
     package = pack(model)
     services.archives.put(package.data, sha256=package.sha256)
-    app = make_app(services, Accounts(store), registry, token="t0ken", stop=lambda kill: None)
-    yield Served(app, services, registry, package.sha256)
+    app = make_app(services, token="t0ken", stop=lambda kill: None)
+    yield Served(app, store, services, package.sha256)
     store.close()
 
 

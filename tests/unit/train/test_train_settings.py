@@ -98,7 +98,7 @@ def test_other_places_of_a_setting_mean_the_same(written: dict[str, Any], name: 
 
 def test_two_places_that_disagree_are_refused() -> None:
     base = {"entrypoint": "m:T", "searcher": {"name": "single", "metric": "error", "max_length": 100}}
-    with pytest.raises(ConfigError, match="'precision' does not go with the other keys here"):
+    with pytest.raises(ConfigError, match="'precision' conflicts with another key here"):
         ExperimentConfig.parse({**base, "precision": "bf16", "training": {"precision": "fp16"}})
 
 

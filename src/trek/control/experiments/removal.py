@@ -1,4 +1,4 @@
-"""What may go, and its going: checkpoints by the keep policy once an experiment has ended, and whole experiments.
+"""Removal of what is no longer needed: checkpoints by the keep policy, logs and metrics by age, whole experiments.
 
 A checkpoint that a running or queued trial starts from, or that is a version of a model, is never removed.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
+from trek.control.checkpoints.best_checkpoint import Candidate, stored_candidates
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.tables import (
     CheckpointTable,
@@ -27,19 +27,9 @@ from trek.control.tables import (
 from trek.control.trials.ingest import newest_checkpoint
 from trek.errors import InputError, StorageError
 from trek.experiments.checkpoint_address import remove_checkpoint
-from trek.experiments.config import CheckpointStorage, ExperimentConfig
+from trek.experiments.config import CheckpointStorage
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A checkpoint as the policy sees it. `score` is smaller for the better; None where nothing was measured."""
-
-    uuid: str
-    trial_id: int
-    batches: int
-    score: float | None
 
 
 def expired(candidates: Sequence[Candidate], storage: CheckpointStorage) -> set[str]:
@@ -55,23 +45,16 @@ def expired(candidates: Sequence[Candidate], storage: CheckpointStorage) -> set[
 
 
 def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[str]:
-    """Mark what the policy lets go of an ended experiment; returns the folders to remove after the transaction."""
-    config = ExperimentConfig.parse(experiment.config)
-    sign = 1 if config.searcher.smaller_is_better else -1
-    rows = session.scalars(
-        select(CheckpointTable)
-        .join(TrialRow)
-        .where(TrialRow.experiment_id == experiment.id, ~CheckpointTable.is_deleted)
-    ).all()
-    candidates = []
-    for row in rows:
-        value = row.metrics.get(config.searcher.metric)
-        score = sign * value if value is not None else None
-        candidates.append(Candidate(row.uuid, row.trial_id, row.batches, score))
-    gone = expired(candidates, config.checkpoint_storage)
+    """Mark the checkpoints of an ended experiment that the policy does not keep as deleted.
+
+    Returns the folders to remove after the transaction.
+    """
+    stored = stored_candidates(session, experiment)
+    storage = parsed_config(experiment).checkpoint_storage
+    gone = expired([candidate for _, candidate in stored], storage)
     needed = needed_paths(session)
     folders = []
-    for row in rows:
+    for row, _ in stored:
         if row.uuid in gone and row.path not in needed:
             row.is_deleted = True
             folders.append(row.path)
@@ -83,7 +66,7 @@ def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[str]
 
 def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> list[str]:
     """Delete an experiment's rows; returns the folders to remove after the transaction."""
-    config = ExperimentConfig.parse(experiment.config)
+    storage = parsed_config(experiment).checkpoint_storage
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     ids = [trial.id for trial in trials]
     paths = session.scalars(select(CheckpointTable.path).where(CheckpointTable.trial_id.in_(ids))).all()
@@ -94,50 +77,44 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
             "Delete the model, or wait for the trial."
         )
     folders = [str(layout.trial(trial_id)) for trial_id in ids]
-    folders += [layout.checkpoints(experiment.id, trial_id, config.checkpoint_storage) for trial_id in ids]
+    folders += [layout.checkpoints(experiment.id, trial_id, storage) for trial_id in ids]
     session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
     return folders
 
 
-def expire_logs(session: Session, *, now_s: float) -> int:
-    """Delete lines that are older than their experiment's retention policy allows; returns how many."""
-    count = 0
+def expire_logs(session: Session, *, now_s: float) -> None:
+    """Delete log lines older than their experiment's retention policy allows."""
     for experiment in session.scalars(select(ExperimentRow)):
         days = experiment.config["retention_policy"]["log_retention_days"]
         if days >= 0:
             owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
             old = delete(LogTable).where(LogTable.trial_id.in_(owned), LogTable.time_s < now_s - days * 86_400)
-            count += cast(CursorResult[Any], session.execute(old)).rowcount
-    return count
+            session.execute(old)
 
 
-def expire_metrics(session: Session, *, now_s: float) -> int:
-    """Delete what experiments that ended long enough ago reported, but for their validations; returns how many rows."""
-    count = 0
+def expire_metrics(session: Session, *, now_s: float) -> None:
+    """Delete the metrics, validations excepted, of experiments that ended long enough ago."""
     for experiment in session.scalars(select(ExperimentRow).where(ExperimentRow.ended_s.is_not(None))):
-        # Experiments of an earlier release have no such policy.
+        # Read from the raw config, which may be of an earlier release: parsing thousands would hold the lock too long.
         days = experiment.config["retention_policy"].get("metric_retention_days", -1)
         if days < 0 or (experiment.ended_s or now_s) >= now_s - days * 86_400 or experiment.state not in ENDED:
             continue
         owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
         for table in (MetricTable, MetricBlockTable):
-            old = delete(table).where(table.trial_id.in_(owned), table.group != "validation")
-            gone = cast(CursorResult[Any], session.execute(old)).rowcount
-            count += gone if table is MetricTable else 0
-    return count
+            session.execute(delete(table).where(table.trial_id.in_(owned), table.group != "validation"))
 
 
 def remove_folders(places: Iterable[str]) -> None:
-    """Remove folders, here or behind a URL; one that is gone already is as good, one out of reach is told of."""
+    """Remove local folders and those behind URLs. Missing ones are ignored; unreachable ones are logged."""
     for place in places:
         try:
             remove_checkpoint(place)
         except StorageError as error:
-            _LOG.warning("%s Remove it by hand.", error)
+            _LOG.warning("%s Remove it manually.", error)
 
 
 def needed_paths(session: Session) -> set[str]:
-    """Folders of checkpoints that a trial which has not ended starts from, or that are versions of a model."""
+    """Folders of checkpoints that are versions of a model, or that a trial which has not ended starts from."""
     waiting = select(TrialRow.start_checkpoint).where(
         TrialRow.state.not_in(ENDED), TrialRow.start_checkpoint.is_not(None)
     )

@@ -1,1 +1,1 @@
-"""Runs of flows on record."""
+"""Recorded runs of flows."""

@@ -11,7 +11,7 @@ from trek.control.tables import Base
 
 
 class FlowRunRow(Base):
-    """A run as its process told of it last."""
+    """A run as its process last reported it."""
 
     __tablename__ = "flow_runs"
 
@@ -27,7 +27,7 @@ class FlowRunRow(Base):
     started_s: Mapped[float] = mapped_column(Float, index=True)
     ended_s: Mapped[float | None] = mapped_column(Float)
     heard_s: Mapped[float] = mapped_column(Float)
-    """When its process was last heard of."""
+    """When its process last reported."""
 
 
 class FlowStepRow(Base):

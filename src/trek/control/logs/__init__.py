@@ -1,1 +1,1 @@
-"""Lines that trials wrote: read, graded, searched."""
+"""Log lines of trials: reading, levels, search."""

@@ -1,4 +1,4 @@
-"""How bad a line of a log is, going by its text. Pure: processes write lines, not levels."""
+"""The level of a log line, derived from its text, since processes write lines without levels. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
-"""As in `logging`; a line that says nothing is `info`."""
+"""As in `logging`; a line that names no level is `info`."""
 _ALIASES = {"warn": "warning", "fatal": "critical"}
-# In capitals anywhere near the start, as most formats have it, or at the start and followed by a colon.
+# Upper case near the start, as in most formats, or at the very start and followed by a colon.
 _NAMED = re.compile(
     r"^.{0,60}?\b(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b|^\W*(?:trek: )?(warning|error):", re.S
 )
@@ -17,7 +17,7 @@ _WARNED = re.compile(r"^.*\b[A-Za-z]*Warning: ")
 
 
 def levels_of(lines: Iterable[str]) -> list[int]:
-    """The level of every line; a traceback is an error from its first line to its last."""
+    """The level of each line; every line of a traceback is an error."""
     levels: list[int] = []
     in_traceback = False
     for line in lines:
@@ -30,7 +30,7 @@ def levels_of(lines: Iterable[str]) -> list[int]:
 
 
 def name_of(level: int) -> str:
-    """The name of the nearest level that is not above `level`."""
+    """The name of the highest level that is not above `level`."""
     return next(name for name, value in reversed(LEVELS.items()) if value <= max(level, LEVELS["debug"]))
 
 

@@ -1,4 +1,4 @@
-"""Which lines of a log are wanted: by text, process, level and time."""
+"""Selects log lines by text, rank, level and time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from trek.control.tables import LogTable
 
 @dataclass(frozen=True)
 class LogSearch:
-    """What is None or empty does not matter. Times are seconds since 1970, both ends included."""
+    """Fields that are None or empty match every line. Times are seconds since 1970, both ends included."""
 
     text: str | None = None
-    """In capitals or not."""
+    """Part of the line; case is ignored."""
     rank: int | None = None
     level: Level | None = None
-    """This level, or a worse one."""
+    """This level or a more severe one."""
     since: float | None = None
     until: float | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """What holds for the rows that are wanted."""
+        """The conditions that matching rows fulfil."""
         conditions: list[ColumnElement[bool]] = []
         if self.text:
             conditions.append(LogTable.text.icontains(self.text, autoescape=True))

@@ -1,1 +1,1 @@
-"""Long series of metrics, kept and read quickly."""
+"""Long series of metrics, stored so that they can be read quickly."""

@@ -1,4 +1,4 @@
-"""Which points of a long series to show, so that no extreme is lost. Pure; reading rows is `metric_blocks`' matter."""
+"""Which points of a long series to show, so that no extreme is lost. Pure; rows are read by `metric_blocks`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Extremes = tuple[float, int, float, int]
 
 @dataclass(frozen=True)
 class Stretch:
-    """A run of rows that follow one another: where it begins and ends, and the extremes of every metric in it."""
+    """Consecutive rows: where they begin and end, and the extremes of every metric in them."""
 
     first: int
     last: int
@@ -21,7 +21,7 @@ class Stretch:
 
 
 def stretch_of_rows(rows: Sequence[tuple[int, Mapping[str, float | None]]]) -> Stretch:
-    """Rows that follow one another. A value that is no finite number has no part; of equals the first counts."""
+    """The stretch of consecutive rows. Values that are not finite are ignored; of equal extremes the first counts."""
     extremes: dict[str, list[Any]] = {}
     for batches, metrics in rows:
         for name, value in metrics.items():
@@ -39,7 +39,7 @@ def stretch_of_rows(rows: Sequence[tuple[int, Mapping[str, float | None]]]) -> S
 
 
 def joined(stretches: Sequence[Stretch]) -> Stretch:
-    """Stretches that follow one another as one; of equal extremes the earlier stays."""
+    """Consecutive stretches as one; of equal extremes the earlier counts."""
     extremes: dict[str, Extremes] = {}
     for stretch in stretches:
         for name, (low, low_at, high, high_at) in stretch.extremes.items():
@@ -54,7 +54,7 @@ def joined(stretches: Sequence[Stretch]) -> Stretch:
 
 
 def num_buckets(*, max_points: int, num_metrics: int) -> int:
-    """How many buckets fit: each may need a point for either extreme of every metric; first and last come on top."""
+    """How many buckets fit: each may need a point for either extreme of every metric, besides the first and last."""
     return max((max_points - 2) // (2 * max(num_metrics, 1)), 1)
 
 

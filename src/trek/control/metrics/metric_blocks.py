@@ -1,8 +1,8 @@
-"""Summaries of long series, kept beside the rows: the extremes of every 64 rows, of every 256, and so on.
+"""Summaries of long series, stored beside the rows: the extremes of every 64 rows, of every 256, and so on.
 
-Rows are never read one by one to draw a long series: a query takes the coarsest blocks that are fine enough, and
-the rows after the last block. Blocks hold whole runs of rows in order; a row that is reported again takes the blocks
-from its place on with it, and they are made anew.
+To draw a long series, a query reads the coarsest blocks that are fine enough, and the rows after the last block. Blocks
+cover consecutive rows without gaps; when a row is reported again, the blocks from its position on are deleted and
+rebuilt.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from trek.control.tables import MetricBlockTable, MetricTable
 
 BLOCK_ROWS = (64, 256, 1024, 4096, 16_384)
 GATHER_ROWS = 1024
-"""Rows that gather before they are summarised: reading them again then costs little beside writing them."""
+"""How many rows accumulate before they are summarised: reading them then costs little compared with writing."""
 MOST_AT_ONCE = 32_768
-"""Rows that one report may have to summarise, so that a series which is made anew blocks nobody for long."""
+"""How many rows one report summarises at most, so that rebuilding a series never holds the lock for long."""
 _IDS_PER_QUERY = 500
 _Row = tuple[int, Mapping[str, float | None]]
 _T = TypeVar("_T")
 
 
 def summarise(session: Session, trial_id: int, group: str) -> None:
-    """Make the blocks that have become whole, if enough rows have gathered."""
+    """Build the blocks that are now complete, if enough rows have accumulated."""
     after = _end(session, trial_id, group, level=0)
     where = (MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after)
     few = select(MetricTable.batches).where(*where).limit(GATHER_ROWS).subquery()
@@ -45,7 +45,7 @@ def summarise(session: Session, trial_id: int, group: str) -> None:
 
 
 def forget(session: Session, trial_id: int, group: str, *, from_batches: int) -> None:
-    """Rows from `from_batches` on change: blocks that reach so far are no longer true."""
+    """Delete the blocks that cover rows from `from_batches` on, because those rows change."""
     if _end(session, trial_id, group, level=0) < from_batches:
         return
     session.execute(
@@ -58,7 +58,7 @@ def forget(session: Session, trial_id: int, group: str, *, from_batches: int) ->
 
 
 def points_to_show(session: Session, trial_id: int, group: str, *, max_points: int) -> list[int] | None:
-    """Batches of the rows that stand for the whole series; None where it has no more than `max_points` rows."""
+    """Batches of the rows that represent the series; None if it has at most `max_points` rows."""
     owned = (MetricTable.trial_id == trial_id, MetricTable.group == group)
     few = select(MetricTable.batches).where(*owned).limit(max_points + 1).subquery()
     if (session.scalar(select(func.count()).select_from(few)) or 0) <= max_points:
@@ -67,7 +67,7 @@ def points_to_show(session: Session, trial_id: int, group: str, *, max_points: i
 
 
 def groups(session: Session, trial_id: int) -> list[str]:
-    """A trial's groups. One look into the index for each: going through a long series to find them takes too long."""
+    """A trial's groups, found with one index lookup each: scanning a long series would take too long."""
     found: list[str] = []
     query = select(func.min(MetricTable.group)).where(MetricTable.trial_id == trial_id)
     name = session.scalar(query)
@@ -78,7 +78,7 @@ def groups(session: Session, trial_id: int) -> list[str]:
 
 
 def rows_at(session: Session, trial_id: int, group: str, batches: Sequence[int]) -> list[Row[Any]]:
-    """The columns of the rows at these batches: making objects of thousands takes longer than finding them."""
+    """The columns of the rows at these batches. Building thousands of objects would take longer than finding them."""
     owned = select(*MetricTable.__table__.columns).where(MetricTable.trial_id == trial_id, MetricTable.group == group)
     rows: list[Row[Any]] = []
     for start in range(0, len(batches), _IDS_PER_QUERY):
@@ -87,7 +87,7 @@ def rows_at(session: Session, trial_id: int, group: str, batches: Sequence[int])
 
 
 def _overview(session: Session, trial_id: int, group: str, *, max_points: int) -> list[Stretch]:
-    """The series from coarse to fine: blocks of the level that suffices, then finer ones, then single rows."""
+    """The series from coarse to fine: blocks of a sufficient level, then finer ones, then single rows."""
     after, stretches = -1, list[Stretch]()
     for level in reversed(range(_level(session, trial_id, group, max_points=max_points) + 1)):
         stretches += _blocks(session, trial_id, group, level=level, after=after)
@@ -96,7 +96,7 @@ def _overview(session: Session, trial_id: int, group: str, *, max_points: int) -
 
 
 def _level(session: Session, trial_id: int, group: str, *, max_points: int) -> int:
-    """The coarsest level that has a block for every bucket; the finest where none has."""
+    """The coarsest level that has a block for every bucket; the finest if none has."""
     owned = (MetricBlockTable.trial_id == trial_id, MetricBlockTable.group == group)
     for level in reversed(range(1, len(BLOCK_ROWS))):
         here = (*owned, MetricBlockTable.level == level)

@@ -1,1 +1,1 @@
-"""The history of the tables, run forwards when a store opens."""
+"""The history of the tables; pending migrations run when a store is opened."""

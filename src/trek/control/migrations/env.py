@@ -1,10 +1,10 @@
-"""What alembic runs: the migrations, on the connection that the store hands over."""
+"""Run by alembic: applies the migrations on the connection that the store passes in."""
 
 from __future__ import annotations
 
 from alembic import context
 
-import trek.control.flows.flow_tables  # noqa: F401 - its tables are Base's too
+import trek.control.flows.flow_tables  # noqa: F401 - registers its tables with Base
 from trek.control.tables import Base
 
 context.configure(

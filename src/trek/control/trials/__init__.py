@@ -1,1 +1,1 @@
-"""Trials: their queue, their gangs, their ends, and what they report."""
+"""Trials: their queue, their gangs, their endings, and what they report."""

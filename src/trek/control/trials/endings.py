@@ -1,4 +1,4 @@
-"""What the end of a gang means: what happened, and what becomes of the trial. Pure decisions."""
+"""What the end of a gang means: what happened, and what the trial does next. Pure decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EndingKind = Literal["done", "stopped", "user", "input", "outside", "rejected", 
 
 @dataclass(frozen=True)
 class Ending:
-    """How one run of a trial ended. `lost`: a process vanished and left no word."""
+    """How one run of a trial ended. `lost`: a process vanished without reporting an outcome."""
 
     kind: EndingKind
     message: str = ""
@@ -26,48 +26,48 @@ class Ending:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the decision needs to know of a trial."""
+    """What the decision needs to know about a trial."""
 
     wanted: str
     restarts: int
     max_restarts: int
     has_new_checkpoint: bool
-    """Whether this run left a checkpoint newer than the one it started from."""
+    """Whether this run saved a checkpoint newer than the one it started from."""
     retries_cancelled: str = ""
 
 
-PAUSE_S = 2.0
-MAX_PAUSE_S = 300.0
+RESTART_DELAY_S = 2.0
+MAX_RESTART_DELAY_S = 300.0
 
 Next = Literal["killed", "completed", "reached", "paused", "queued", "restart", "errored", "rejected"]
 
 
 def read_ending(exits: Sequence[Exit], outcomes: Sequence[RankOutcome]) -> Ending:
-    """What happened, from the processes' exits in order and their own words in order.
+    """What happened, from the processes' exits and the outcomes they reported, both in order of time.
 
-    A cause comes before its effects: a process that vanished explains the errors of its peers that follow, and the
-    first process that told of an error explains the others'.
+    A cause comes before its effects: a process that vanished explains the later errors of its peers, and the first
+    reported error explains the others.
     """
-    told = {outcome.rank for outcome in outcomes}
+    reported = {outcome.rank for outcome in outcomes}
     first = next((exit_ for exit_ in exits if exit_.code != 0), None)
-    if first is not None and first.rank not in told:
+    if first is not None and first.rank not in reported:
         return Ending("lost", _describe(first))
     failed = find_cause(outcomes)
     if failed is not None:
         return Ending(failed.kind, failed.message, failed.traceback)
     leader = next((outcome for outcome in outcomes if outcome.rank == 0), None)
     if leader is None:
-        return Ending("lost", "the trial ended without a word")
+        return Ending("lost", "the trial ended without reporting an outcome")
     if leader.stop_reason:
         return Ending("stopped", stop_reason=leader.stop_reason)
     return Ending("done")
 
 
 def decide(ending: Ending, standing: Standing) -> Next:
-    """What becomes of the trial.
+    """What the trial does next.
 
-    An error of the user's code is final, unless the run got on far enough to leave a checkpoint: what fails at the same
-    place again will fail there for ever. What the outside did is tried again, as often as the config allows.
+    An error in the user's code is final unless the run saved a new checkpoint: without one, a restart would fail at the
+    same place again. Failures of the outside are retried as often as the config allows.
     """
     if standing.wanted == "kill":
         return "killed"
@@ -85,16 +85,17 @@ def decide(ending: Ending, standing: Standing) -> Next:
     return "errored"
 
 
-def pause_after(ending: Ending, *, restarts: int) -> float:
-    """Seconds until a trial that was restarted so often already is started again.
+def delay_after(ending: Ending, *, restarts: int) -> float:
+    """Seconds until a trial that was restarted `restarts` times is started again.
 
-    What the outside did needs time to pass, and everybody's trials ask it again; a process that vanished does not.
+    A failure of the outside needs time to be mended, and retries of many trials add to its load; a process that
+    vanished can be restarted at once.
     """
-    return min(PAUSE_S * 2.0 ** min(restarts, 30), MAX_PAUSE_S) if ending.kind == "outside" else 0.0
+    return min(RESTART_DELAY_S * 2.0 ** min(restarts, 30), MAX_RESTART_DELAY_S) if ending.kind == "outside" else 0.0
 
 
 def failure_of(ending: Ending) -> Failure:
-    """Whose fault it was."""
+    """What caused the failure; empty where there was none."""
     if ending.kind in ("user", "lost"):
         return "user"
     return ending.kind if ending.kind in ("input", "outside", "rejected") else ""

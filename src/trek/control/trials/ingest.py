@@ -1,8 +1,7 @@
-"""What trials report and write, taken into the store: metrics, checkpoints, log lines. Each row counts once."""
+"""Takes what trials report and write into the store: metrics, checkpoints, log lines. Each row counts once."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +18,11 @@ from trek.control.trials.searching import report_validation, update_progress
 _STOPS = {"kill": "killed", "pause": "preempted", "stop": "searcher"}
 
 
-def take_report(session: Session, trial: TrialRow, report: Report) -> ReportReply:
-    """Take a report in and say whether the trial should stop. A run that was replaced is only told to stop."""
+def take_report(session: Session, trial: TrialRow, report: Report, *, now_s: float) -> ReportReply:
+    """Store a report and say whether the trial should stop. A run that was replaced is only told to stop."""
     if report.run != trial.run or trial.state != "running":
         return ReportReply(stop="killed")
-    _take_metrics(session, trial, report.metrics)
+    _take_metrics(session, trial, report.metrics, now_s=now_s)
     take_checkpoints(session, trial, report)
     if report.progress is not None:
         trial.progress = min(max(report.progress, 0.0), 1.0)
@@ -33,9 +32,9 @@ def take_report(session: Session, trial: TrialRow, report: Report) -> ReportRepl
     return ReportReply(stop=stop)  # type: ignore[arg-type]
 
 
-def take_lines(session: Session, trial: TrialRow, *, rank: int, lines: Sequence[tuple[int, str]]) -> None:
-    """Keep lines of the trial's present run, each with the byte it ends at in its file."""
-    who = {"trial_id": trial.id, "run": trial.run, "rank": rank, "time_s": time.time()}
+def take_lines(session: Session, trial: TrialRow, *, rank: int, lines: Sequence[tuple[int, str]], now_s: float) -> None:
+    """Store lines of the trial's current run, each with the byte it ends at in its file."""
+    who = {"trial_id": trial.id, "run": trial.run, "rank": rank, "time_s": now_s}
     levels = levels_of(text for _, text in lines)
     rows = [
         {**who, "position": end, "level": level, "text": text} for (end, text), level in zip(lines, levels, strict=True)
@@ -45,14 +44,14 @@ def take_lines(session: Session, trial: TrialRow, *, rank: int, lines: Sequence[
 
 
 def log_position(session: Session, *, trial_id: int, run: int, rank: int) -> int:
-    """The byte at which reading a log file goes on."""
+    """The byte at which reading a log file continues."""
     ends = select(func.max(LogTable.position)).where(
         LogTable.trial_id == trial_id, LogTable.run == run, LogTable.rank == rank
     )
     return session.scalar(ends) or 0
 
 
-def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoint]) -> None:
+def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoint], *, now_s: float) -> None:
     if not points:
         return
     validations = [point for point in points if point.group == "validation"]
@@ -72,11 +71,11 @@ def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoin
     if unseen:
         experiment = session.get_one(ExperimentRow, trial.experiment_id)
         for point in unseen:
-            report_validation(session, experiment, trial, point)
+            report_validation(session, experiment, trial, point, now_s=now_s)
 
 
 def _unseen(session: Session, trial: TrialRow, validations: Sequence[MetricPoint]) -> list[MetricPoint]:
-    """Validations the Searcher has not judged: a restarted trial reports old ones again."""
+    """Validations the Searcher has not seen: a restarted trial reports old ones again."""
     if not validations:
         return []
     seen = set(
@@ -96,7 +95,7 @@ def _last_of_each(points: Sequence[MetricPoint]) -> list[MetricPoint]:
 
 
 def take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
-    """Keep rows of new checkpoints, mark deleted ones, and point the trial at its newest."""
+    """Store rows of new checkpoints, mark deleted ones, and point the trial at its newest."""
     for checkpoint in report.checkpoints:
         _keep_checkpoint(session, trial, checkpoint)
     if report.deleted_checkpoints:
@@ -110,7 +109,7 @@ def take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
 
 
 def newest_checkpoint(session: Session, trial_id: int) -> str | None:
-    """uuid of the trial's newest checkpoint that is still there."""
+    """The uuid of the trial's newest checkpoint that is still stored."""
     session.flush()
     newest = (
         select(CheckpointTable.uuid)

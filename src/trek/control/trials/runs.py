@@ -1,38 +1,37 @@
-"""The life of a trial's runs in the store: one begins, one ends, and what follows for trial and experiment.
+"""The life cycle of a trial's runs in the store: what changes for trial and experiment when one begins or ends.
 
 Every function changes rows in the caller's transaction and touches nothing else.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
-from trek.control.trials.endings import Ending, Next, Standing, decide, failure_of, pause_after
-from trek.control.trials.failing_search import common_error, give_up
+from trek.control.trials.endings import Ending, Next, Standing, decide, delay_after, failure_of
+from trek.control.trials.failing_search import common_error, end_failing_search
 from trek.control.trials.scheduler import DEFAULT_PRIORITY, Request
 from trek.control.trials.searching import advance, conclude
-from trek.experiments.config import ExperimentConfig
 
 
-def requests(session: Session) -> list[Request]:
-    """Trials that want slots, of experiments that may run; not those that pause after an error from outside."""
-    is_over = TrialRow.not_before_s.is_(None) | (TrialRow.not_before_s <= time.time())
+def requests(session: Session, *, now_s: float) -> list[Request]:
+    """Trials that want slots, of experiments that may run; not those that wait before a retry."""
+    is_due = TrialRow.not_before_s.is_(None) | (TrialRow.not_before_s <= now_s)
     rows = session.execute(
         select(TrialRow, ExperimentRow)
         .join(ExperimentRow, TrialRow.experiment_id == ExperimentRow.id)
-        .where(TrialRow.state == "queued", ExperimentRow.wanted == "run", is_over)
+        .where(TrialRow.state == "queued", ExperimentRow.wanted == "run", is_due)
         .order_by(TrialRow.id)
     ).all()
-    return [_request(trial, experiment) for trial, experiment in rows]
+    return [_request(trial, experiment, now_s=now_s) for trial, experiment in rows]
 
 
-def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int]) -> None:
+def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int], now_s: float) -> None:
     """The trial gets `slots` and its next run begins."""
     trial.move("running")
     trial.run += 1
@@ -40,15 +39,15 @@ def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int]) -> Non
     trial.waiting = ""
     trial.not_before_s = None
     trial.start_batches = newest_checkpoint_batches(session, trial.id)
-    trial.started_s = trial.started_s or time.time()
+    trial.started_s = trial.started_s or now_s
     experiment = session.get_one(ExperimentRow, trial.experiment_id)
     if experiment.state != "running":
         experiment.move("running")
-    experiment.started_s = experiment.started_s or time.time()
+    experiment.started_s = experiment.started_s or now_s
 
 
-def end_run(session: Session, trial: TrialRow, ending: Ending, *, is_shutting_down: bool = False) -> Next:
-    """The gang is gone: move the trial, tell the Searcher, and end the experiment if this was its last."""
+def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, is_shutting_down: bool = False) -> Next:
+    """The gang has ended: move the trial, tell the Searcher, and end the experiment if this was its last trial."""
     experiment = session.get_one(ExperimentRow, trial.experiment_id)
     next_ = decide(ending, _standing(session, trial, experiment))
     if is_shutting_down and next_ == "restart":
@@ -57,42 +56,44 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, is_shutting_do
     if next_ in ("errored", "restart", "rejected"):
         trial.error, trial.traceback, trial.failure = ending.message, ending.traceback, failure_of(ending)
     if next_ == "restart":
-        _pause(trial, ending, max_restarts=ExperimentConfig.parse(experiment.config).max_restarts)
+        _delay_restart(trial, ending, max_restarts=parsed_config(experiment).max_restarts, now_s=now_s)
         trial.restarts += 1
-    _move(session, experiment, trial, next_)
+    _move(session, experiment, trial, next_, now_s=now_s)
     if trial.state in ENDED:
-        trial.ended_s = time.time()
+        trial.ended_s = now_s
     if trial.state == "completed":
         trial.error = trial.traceback = trial.failure = ""
         trial.progress = 1.0
     if next_ == "errored":
-        give_up(session, experiment)
-    settle(session, experiment)
+        end_failing_search(session, experiment, now_s=now_s)
+    settle(session, experiment, now_s=now_s)
     return next_
 
 
 def held_back(session: Session, queue: Sequence[Request]) -> dict[int, str]:
-    """Those of the queue that wait until others, which all failed alike, have been tried again; and why."""
+    """Queued trials that wait while others, which all failed with one error, are retried; and why they wait."""
     held: dict[int, str] = {}
     for experiment_id in {request.experiment_id for request in queue}:
         if error := common_error(session, experiment_id):
             fresh = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.run == 0)
-            held |= dict.fromkeys(session.scalars(fresh), f"waits for the trials before it, which all failed: {error}")
+            held |= dict.fromkeys(
+                session.scalars(fresh), f"waits for retries of earlier trials, which all failed: {error}"
+            )
     return {request.trial_id: held[request.trial_id] for request in queue if request.trial_id in held}
 
 
-def settle(session: Session, experiment: ExperimentRow) -> None:
-    """Bring the experiment's own state after that of its trials."""
+def settle(session: Session, experiment: ExperimentRow, *, now_s: float) -> None:
+    """Update the experiment's state to match those of its trials."""
     session.flush()
-    conclude(session, experiment)
+    conclude(session, experiment, now_s=now_s)
     if experiment.wanted == "pause" and experiment.state in ("queued", "running"):
         running = select(func.count()).where(TrialRow.experiment_id == experiment.id, TrialRow.state == "running")
         if not session.scalar(running):
             experiment.move("paused")
 
 
-def ask(session: Session, experiment: ExperimentRow, wanted: str) -> None:
-    """Pass the user's wish (run, pause, kill) on to the trials; those that run are told by their supervisor."""
+def request_change(session: Session, experiment: ExperimentRow, wanted: str, *, now_s: float) -> None:
+    """Pass the user's request (run, pause or kill) on to the trials; the supervisor informs running ones."""
     experiment.wanted = wanted
     if wanted == "run" and experiment.state == "paused":
         experiment.move("queued")
@@ -101,26 +102,26 @@ def ask(session: Session, experiment: ExperimentRow, wanted: str) -> None:
             trial.wanted = "stop" if trial.wanted == "stop" and wanted != "kill" else wanted
         elif trial.state not in ENDED and wanted == "kill":
             trial.move("killed")
-            trial.ended_s = time.time()
+            trial.ended_s = now_s
         elif trial.state not in ENDED:
             trial.wanted = "run"
-            trial.not_before_s = None  # who asks wants to see it tried
-    settle(session, experiment)
+            trial.not_before_s = None  # whoever activates it wants it retried now
+    settle(session, experiment, now_s=now_s)
 
 
-def kill_trial(session: Session, trial: TrialRow) -> None:
-    """End one trial of an experiment that goes on: at once where it waits, through its supervisor where it runs."""
+def kill_trial(session: Session, trial: TrialRow, *, now_s: float) -> None:
+    """End one trial but not its experiment: at once if it is queued, through its supervisor if it is running."""
     if trial.state == "running":
         trial.wanted = "kill"
         return
     experiment = session.get_one(ExperimentRow, trial.experiment_id)
-    _move(session, experiment, trial, "killed")
-    trial.ended_s = time.time()
-    settle(session, experiment)
+    _move(session, experiment, trial, "killed", now_s=now_s)
+    trial.ended_s = now_s
+    settle(session, experiment, now_s=now_s)
 
 
 def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
-    """Batches of the trial's newest checkpoint that is still there; 0 without one."""
+    """Batches of the trial's newest checkpoint that is still stored; 0 if there is none."""
     newest = select(func.max(CheckpointTable.batches)).where(
         CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted
     )
@@ -128,11 +129,11 @@ def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
 
 
 def slots_of(trial: TrialRow, experiment: ExperimentRow) -> int:
-    """How many slots the trial is to have when it runs next."""
+    """How many slots the trial gets when it runs next."""
     return trial.num_slots or int(experiment.config["resources"]["slots_per_trial"])
 
 
-def _request(trial: TrialRow, experiment: ExperimentRow) -> Request:
+def _request(trial: TrialRow, experiment: ExperimentRow, *, now_s: float) -> Request:
     resources = experiment.config["resources"]
     return Request(
         trial_id=trial.id,
@@ -142,7 +143,7 @@ def _request(trial: TrialRow, experiment: ExperimentRow) -> Request:
         weight=resources["weight"],
         max_slots=resources.get("max_slots"),
         max_trials=experiment.config["searcher"].get("max_concurrent_trials", 0),
-        waited_s=time.time() - trial.created_s,
+        waited_s=now_s - trial.created_s,
     )
 
 
@@ -150,33 +151,33 @@ def _standing(session: Session, trial: TrialRow, experiment: ExperimentRow) -> S
     return Standing(
         wanted=trial.wanted,
         restarts=trial.restarts,
-        max_restarts=ExperimentConfig.parse(experiment.config).max_restarts,
+        max_restarts=parsed_config(experiment).max_restarts,
         has_new_checkpoint=newest_checkpoint_batches(session, trial.id) > trial.start_batches,
         retries_cancelled=trial.retries_cancelled,
     )
 
 
-def _pause(trial: TrialRow, ending: Ending, *, max_restarts: int) -> None:
-    pause_s = pause_after(ending, restarts=trial.restarts)
-    if pause_s:
-        trial.not_before_s = time.time() + pause_s
-        trial.waiting = f"pauses {pause_s:g} s before restart {trial.restarts + 1} of {max_restarts}: {ending.message}"
+def _delay_restart(trial: TrialRow, ending: Ending, *, max_restarts: int, now_s: float) -> None:
+    delay_s = delay_after(ending, restarts=trial.restarts)
+    if delay_s:
+        trial.not_before_s = now_s + delay_s
+        trial.waiting = f"waits {delay_s:g} s before restart {trial.restarts + 1} of {max_restarts}: {ending.message}"
 
 
-def _move(session: Session, experiment: ExperimentRow, trial: TrialRow, next_: Next) -> None:
+def _move(session: Session, experiment: ExperimentRow, trial: TrialRow, next_: Next, *, now_s: float) -> None:
     if next_ == "killed":
         trial.move("killed")
         if experiment.wanted != "kill":
-            advance(session, experiment, lambda searcher: searcher.failed(trial.key))
+            advance(session, experiment, lambda searcher: searcher.failed(trial.key), now_s=now_s)
     elif next_ == "reached":
         trial.move("paused")  # until the Searcher extends or closes it
         trial.progress = 1.0
-        searcher = advance(session, experiment, lambda searcher: searcher.reached(trial.key))
+        searcher = advance(session, experiment, lambda searcher: searcher.reached(trial.key), now_s=now_s)
         if trial.state == "paused" and trial.key in searcher.trials.ended:
             trial.move("completed")
     elif next_ == "completed":
         trial.move("completed")
-        advance(session, experiment, lambda searcher: searcher.reached(trial.key))
+        advance(session, experiment, lambda searcher: searcher.reached(trial.key), now_s=now_s)
     elif next_ == "paused":
         # The experiment is what is paused; the trial waits in the queue for it to be activated.
         trial.move("queued")
@@ -186,7 +187,7 @@ def _move(session: Session, experiment: ExperimentRow, trial: TrialRow, next_: N
         trial.wanted = "run"
     elif next_ == "rejected":
         trial.move("errored")
-        advance(session, experiment, lambda searcher: searcher.rejected(trial.key))
+        advance(session, experiment, lambda searcher: searcher.rejected(trial.key), now_s=now_s)
     else:
         trial.move("errored")
-        advance(session, experiment, lambda searcher: searcher.failed(trial.key))
+        advance(session, experiment, lambda searcher: searcher.failed(trial.key), now_s=now_s)

@@ -1,4 +1,4 @@
-"""Whether a trial may go on with another number of slots: one sentence about what stands against it."""
+"""Whether a trial may run with another number of slots; an error says why not."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trek.errors import ConfigError, InputError
 
 
 def check_scaling(trial: TrialRow, experiment: ExperimentRow, *, slots: int, cluster_slots: int) -> None:
-    """InputError where the trial has ended, or could never run with so many slots, or would train other batches."""
+    """InputError if the trial has ended, can never get that many slots, or would train on other batches."""
     if trial.state in ENDED:
-        raise InputError(f"trial {trial.id} is {trial.state} already and needs no slots. Fork its experiment instead.")
+        raise InputError(f"trial {trial.id} is already {trial.state} and needs no slots. Fork its experiment instead.")
     if slots > cluster_slots:
-        raise InputError(f"trial {trial.id} cannot have {slots} slots: there are {cluster_slots} in all.")
+        raise InputError(f"trial {trial.id} cannot have {slots} slots: the cluster has {cluster_slots}.")
     _check_limits(trial, experiment, slots=slots)
     _check_batch_size(trial, slots=slots)
 
@@ -27,16 +27,16 @@ def _check_limits(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> 
     strategy = experiment.config.get("strategy")
     if (strategy == "solo" and slots > 1) or (strategy == "fsdp" and slots < 2):
         needs = "one slot" if strategy == "solo" else "at least 2 slots"
-        raise ConfigError(f"trial {trial.id} cannot have {slots} slots: its config asks for {strategy}, with {needs}.")
+        raise ConfigError(f"trial {trial.id} cannot have {slots} slots: its strategy {strategy!r} needs {needs}.")
 
 
 def _check_batch_size(trial: TrialRow, *, slots: int) -> None:
-    """Slots share a batch evenly, so that every batch holds the same records as before."""
+    """Slots share a batch evenly, so that every batch has the same records as before."""
     size = trial.hparams.get("global_batch_size")
     if isinstance(size, int) and size % slots:
         raise InputError(
-            f"trial {trial.id} cannot have {slots} slots: they cannot share its global_batch_size {size} evenly. "
-            f"It can have {_divisors(size)}."
+            f"trial {trial.id} cannot have {slots} slots: its global_batch_size {size} is not divisible by {slots}. "
+            f"Possible numbers: {_divisors(size)}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which queued trials start now, and why the others wait. Pure: the queue and the slots in, a plan out."""
+"""Which queued trials start now, and why the others wait. Pure: takes the queue and the slots, returns a plan."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 DEFAULT_PRIORITY = 50
 BACKFILL_PATIENCE_S = 300.0
-"""How long smaller trials may pass one that waits for many slots."""
+"""How long smaller trials may overtake one that waits for many slots."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A trial that wants to run. Smaller priorities go first."""
+    """A trial that wants to run. Smaller priority numbers go first."""
 
     trial_id: int
     experiment_id: int
@@ -22,13 +22,13 @@ class Request:
     weight: float = 1.0
     max_slots: int | None = None
     max_trials: int = 0
-    """How many trials of its experiment may run at once; 0 is no limit."""
+    """How many trials of its experiment may run at once; 0 means no limit."""
     waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Occupied:
-    """A trial that runs."""
+    """A running trial."""
 
     trial_id: int
     experiment_id: int
@@ -37,7 +37,7 @@ class Occupied:
 
 @dataclass
 class SlotPlan:
-    """What to do now."""
+    """Which trials to start now, and why the others wait."""
 
     start: list[int] = field(default_factory=list)
     waiting: dict[int, str] = field(default_factory=dict)
@@ -48,8 +48,8 @@ def plan(
 ) -> SlotPlan:
     """Fill the free slots: by priority, then by fair share between experiments, then by age.
 
-    With `may_oversubscribe` a trial that asks for more slots than there are runs when nothing else does: processor
-    cores can be shared, GPUs cannot.
+    With `may_oversubscribe`, a trial that needs more slots than there are runs when nothing else does: processor cores
+    can be shared, GPUs cannot.
     """
     made = SlotPlan()
     used, trials = Counter[int](), Counter[int]()
@@ -87,7 +87,7 @@ def _own_limit(request: Request, used: int, trials: int) -> str:
 
 def _why(request: Request, free: int, total_slots: int, *, place: int) -> str:
     if request.slots > total_slots:
-        return f"needs {_slots(request.slots)}, there are {total_slots} in all"
+        return f"needs {_slots(request.slots)}, the cluster has {total_slots}"
     return f"needs {_slots(request.slots)}, {max(free, 0)} free, {_ordinal(place)} in queue"
 
 

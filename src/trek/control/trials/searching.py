@@ -1,15 +1,15 @@
-"""Between the Searcher, which is pure, and the rows: events in, actions made true, the snapshot kept beside them."""
+"""Connects the pure Searcher to the rows: tells it of events, applies its actions, and stores its snapshot."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED, MetricPoint
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.experiments.config import ExperimentConfig
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
@@ -19,8 +19,8 @@ Event = Callable[[Searcher], list[Action]]
 
 
 def load_searcher(experiment: ExperimentRow) -> Searcher:
-    """The experiment's Searcher as it stood at the last event."""
-    config = ExperimentConfig.parse(experiment.config)
+    """The experiment's Searcher as it was after the last event."""
+    config = parsed_config(experiment)
     searcher = make_searcher(
         config.searcher,
         hyperparameters=config.hyperparameters,
@@ -31,36 +31,39 @@ def load_searcher(experiment: ExperimentRow) -> Searcher:
     return searcher
 
 
-def advance(session: Session, experiment: ExperimentRow, event: Event) -> Searcher:
-    """Tell the Searcher of an event, make its actions true, and keep its snapshot, all in `session`'s transaction."""
+def advance(session: Session, experiment: ExperimentRow, event: Event, *, now_s: float) -> Searcher:
+    """Tell the Searcher of an event, apply its actions and store its snapshot, all in `session`'s transaction."""
     searcher = load_searcher(experiment)
     for action in event(searcher):
-        _apply(session, experiment, action)
+        _apply(session, experiment, action, now_s=now_s)
     experiment.snapshot = searcher.snapshot()
     experiment.expected_length = sum(length * count for length, count in searcher.expected().items())
     session.flush()
     return searcher
 
 
-def report_validation(session: Session, experiment: ExperimentRow, trial: TrialRow, point: MetricPoint) -> None:
-    """A validation that was not seen before: the records of the best, then the Searcher."""
-    config = ExperimentConfig.parse(experiment.config)
-    value = point.metrics.get(config.searcher.metric)
+def report_validation(
+    session: Session, experiment: ExperimentRow, trial: TrialRow, point: MetricPoint, *, now_s: float
+) -> None:
+    """Take in a validation that was not seen before: update the best metrics, then tell the Searcher."""
+    config = parsed_config(experiment)
     if config.searcher.metric not in point.metrics:
         return
+    value = point.metrics[config.searcher.metric]
     sign = 1 if config.searcher.smaller_is_better else -1
-    if value is not None:
+    is_finite = value is not None and math.isfinite(value)
+    if value is not None and is_finite:
         if trial.best_metric is None or sign * value < sign * trial.best_metric:
             trial.best_metric = value
         if experiment.best_metric is None or sign * value < sign * experiment.best_metric:
             experiment.best_metric, experiment.best_trial = value, trial.id
     length = _length(config, trial, point)
-    metric = math.inf if value is None else sign * value
-    advance(session, experiment, lambda searcher: searcher.report(trial.key, length=length, metric=metric))
+    metric = sign * value if value is not None and is_finite else math.inf
+    advance(session, experiment, lambda searcher: searcher.report(trial.key, length=length, metric=metric), now_s=now_s)
 
 
-def conclude(session: Session, experiment: ExperimentRow) -> None:
-    """End the experiment once nothing of it can run any more."""
+def conclude(session: Session, experiment: ExperimentRow, *, now_s: float) -> None:
+    """End the experiment once none of its trials can run any more."""
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     if experiment.state in ENDED or any(trial.state not in ENDED for trial in trials):
         return
@@ -76,22 +79,22 @@ def conclude(session: Session, experiment: ExperimentRow) -> None:
         failed = [trial for trial in trials if trial.failure not in ("", "rejected")]
         worst = next(iter(failed), trials[-1])
         experiment.error, experiment.failure = worst.error, worst.failure
-    experiment.ended_s = time.time()
+    experiment.ended_s = now_s
 
 
 def update_progress(session: Session, experiment: ExperimentRow) -> None:
-    """Trained length over the length expected, short of 1 until the end is certain."""
+    """Set the trained length over the expected length; below 1 until the experiment has ended."""
     done = session.scalar(
         select(func.sum(TrialRow.length * TrialRow.progress)).where(TrialRow.experiment_id == experiment.id)
     )
     experiment.progress = min((done or 0.0) / max(experiment.expected_length, 1), 0.999)
 
 
-def _apply(session: Session, experiment: ExperimentRow, action: Action) -> None:
+def _apply(session: Session, experiment: ExperimentRow, action: Action, *, now_s: float) -> None:
     if isinstance(action, Finish):
         experiment.search_finished = True
     elif isinstance(action, Create):
-        session.add(_new_trial(experiment, action))
+        session.add(_new_trial(experiment, action, now_s=now_s))
     else:
         session.flush()
         trial = session.scalars(
@@ -100,10 +103,10 @@ def _apply(session: Session, experiment: ExperimentRow, action: Action) -> None:
         if isinstance(action, Extend):
             _extend(trial, action)
         elif isinstance(action, Stop):
-            _stop(trial)
+            _stop(trial, now_s=now_s)
 
 
-def _new_trial(experiment: ExperimentRow, action: Create) -> TrialRow:
+def _new_trial(experiment: ExperimentRow, action: Create, *, now_s: float) -> TrialRow:
     return TrialRow(
         experiment_id=experiment.id,
         key=action.key,
@@ -111,7 +114,7 @@ def _new_trial(experiment: ExperimentRow, action: Create) -> TrialRow:
         hparams=dict(action.hparams),
         seed=action.seed,
         length=action.length,
-        created_s=time.time(),
+        created_s=now_s,
     )
 
 
@@ -124,13 +127,13 @@ def _extend(trial: TrialRow, action: Extend) -> None:
         trial.ended_s = None
 
 
-def _stop(trial: TrialRow) -> None:
+def _stop(trial: TrialRow, *, now_s: float) -> None:
     if trial.state == "running":
         if trial.wanted != "kill":
             trial.wanted = "stop"
     elif trial.state not in ENDED:
         trial.move("completed")
-        trial.ended_s = time.time()
+        trial.ended_s = now_s
 
 
 def _length(config: ExperimentConfig, trial: TrialRow, point: MetricPoint) -> float:

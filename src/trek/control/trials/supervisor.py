@@ -1,7 +1,7 @@
-"""Runs the gangs of trials on an Engine: starts what the scheduler chose, watches, stops, takes logs in, restarts.
+"""Runs the gangs of trials on an Engine: starts what the scheduler chose, watches, stops, stores logs, restarts.
 
-One thread of its own; everything it decides is written to the store in the same transaction as what caused it, and
-gangs outlive it, so that a supervisor that comes back goes on where another one was killed.
+It has its own thread. Every decision is written to the store in the same transaction as its cause, and gangs outlive
+the supervisor, so that the next one continues where another was killed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,22 +19,23 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from trek.client.models import ENDED
 from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.experiments.removal import expire_checkpoints, expire_logs, expire_metrics, remove_folders
 from trek.control.layout import Layout
 from trek.control.logs.tail import LogTail
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
-from trek.control.trials.adoption import Adoption
 from trek.control.trials.endings import Ending, read_ending
 from trek.control.trials.ingest import log_position, take_lines, take_report
 from trek.control.trials.runs import begin_run, end_run, held_back, requests
 from trek.control.trials.scheduler import Occupied, plan
+from trek.control.trials.start_checkpoints import StartCheckpoints
 from trek.engines import Gang, GangSpec
 from trek.engines.local import LocalEngine
 from trek.errors import InputError, TrekError
-from trek.experiments.config import ExperimentConfig
 from trek.experiments.spool import take_spool
 from trek.train.jobs.rank_outcome import read_outcomes
+from trek.world.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.1
@@ -43,7 +43,7 @@ REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
 PEER_GRACE_S = 2.0
-"""How long the other processes of a gang may take to end by themselves after one has failed."""
+"""How long the other processes of a gang may take to end by themselves after one of them has failed."""
 ATTACH_PATIENCE_S = 2.0
 """How long a gang that was being started when its supervisor died may take to leave word of itself."""
 
@@ -71,7 +71,7 @@ class Running:
 
 
 class Supervisor:
-    """See the module. `environment(trial, run)` gives what its processes need to reach the control plane."""
+    """See the module. `environment(trial, run)` gives the variables its processes need to reach the control plane."""
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class Supervisor:
         engine: LocalEngine,
         slots: int,
         environment: Callable[[int, int], dict[str, str]],
+        clock: Clock,
         has_gpus: bool = False,
         command: Sequence[str] = (sys.executable, "-m", "trek.experiments.trial_worker"),
     ) -> None:
@@ -88,28 +89,29 @@ class Supervisor:
         self._layout = layout
         self._engine = engine
         self._environment = environment
+        self._clock = clock
         self._command = command
         self.has_gpus = has_gpus
         self.slots = slots
         self.running: dict[int, Running] = {}
-        self._adoption = Adoption(store, layout=layout)
-        self._next_tidying_s = time.monotonic()
+        self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
+        self._next_tidying_s = clock.monotonic_s()
         self._wake = threading.Event()
         self._is_stopping = False
-        self._told = ""
+        self._logged = ""
         self._thread = threading.Thread(target=self._work, name="trek-supervisor")
 
     def start(self) -> None:
-        """Find gangs that still run, then keep watch."""
+        """Find gangs that are still running, then supervise."""
         self._find_gangs()
         self._thread.start()
 
     def wake(self) -> None:
-        """Something changed that should be acted upon now."""
+        """Run the next tick now, because something changed."""
         self._wake.set()
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
-        """Let running trials save and end, to be continued by the next supervisor, and return when they have."""
+        """Let running trials save and end, to be resumed by the next supervisor; returns when they have ended."""
         self._is_stopping = True
         self.wake()
         self._thread.join()
@@ -130,33 +132,33 @@ class Supervisor:
             try:
                 self.tick()
             except (TrekError, SQLAlchemyError, OSError) as error:
-                self._tell_once(f"{error}".partition("\n")[0])
+                self._log_once(f"{error}".partition("\n")[0])
                 pause_s = REST_S
             else:
-                self._told = ""
+                self._logged = ""
                 pause_s = TICK_S if self.running else REST_S
             self._wake.wait(pause_s)
             self._wake.clear()
 
-    def _tell_once(self, problem: str) -> None:
-        """A full disk stays full for many rounds: say so when it begins."""
-        if problem != self._told:
-            self._told = problem
-            _LOG.error("the supervisor tries again after: %s", problem)
+    def _log_once(self, problem: str) -> None:
+        """Log a problem when it begins: a full disk, for example, stays full for many ticks."""
+        if problem != self._logged:
+            self._logged = problem
+            _LOG.error("the supervisor will retry after an error: %s", problem)
 
     def tick(self) -> None:
-        """One round: take in what happened, act on wishes, start what may start."""
+        """One round: store what happened, act on requests, start what may start."""
         self._tidy()
         self._collect()
-        self._obey()
+        self._stop_killed()
         self._schedule()
 
     def _tidy(self) -> None:
-        if time.monotonic() >= self._next_tidying_s:
-            self._next_tidying_s = time.monotonic() + TIDY_S
+        if self._clock.monotonic_s() >= self._next_tidying_s:
+            self._next_tidying_s = self._clock.monotonic_s() + TIDY_S
             with self._store.writing() as session:
-                expire_logs(session, now_s=time.time())
-                expire_metrics(session, now_s=time.time())
+                expire_logs(session, now_s=self._clock.now_s())
+                expire_metrics(session, now_s=self._clock.now_s())
 
     def _collect(self) -> None:
         for running in list(self.running.values()):
@@ -164,17 +166,17 @@ class Supervisor:
             self._take_logs(running, is_over=exits is not None)
             if exits is not None:
                 self._finish(running, read_ending(exits, read_outcomes(running.folder)))
-            elif running.failed_s is not None and time.monotonic() - running.failed_s > PEER_GRACE_S:
+            elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
                 running.stop(grace_s=1.0)
             elif running.failed_s is None and running.gang.wait_first_failure(0) is not None:
-                running.failed_s = time.monotonic()
+                running.failed_s = self._clock.monotonic_s()
 
     def _take_logs(self, running: Running, *, is_over: bool) -> None:
         for rank, tail in enumerate(running.tails):
             while lines := tail.read(is_over=is_over):
                 with self._store.writing() as session:
                     trial = session.get_one(TrialRow, running.trial_id)
-                    take_lines(session, trial, rank=rank, lines=lines)
+                    take_lines(session, trial, rank=rank, lines=lines, now_s=self._clock.now_s())
                     pattern = running.cancel_pattern
                     if pattern and (found := next((text for _, text in lines if pattern.search(text)), None)):
                         trial.retries_cancelled = found
@@ -183,13 +185,14 @@ class Supervisor:
         if running.stopper is not None:
             running.stopper.join()
         found = find_checkpoints(self._checkpoints_of(running))
+        now_s = self._clock.now_s()
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
             for report in take_spool(running.folder, run=running.run):
-                take_report(session, trial, report)
+                take_report(session, trial, report, now_s=now_s)
             if found is not None:
                 reconcile_checkpoints(session, trial, found)
-            next_ = end_run(session, trial, ending, is_shutting_down=self._is_stopping)
+            next_ = end_run(session, trial, ending, now_s=now_s, is_shutting_down=self._is_stopping)
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
             expired = expire_checkpoints(session, experiment) if experiment.state in ENDED else []
         remove_folders(expired)
@@ -199,12 +202,11 @@ class Supervisor:
 
     def _checkpoints_of(self, running: Running) -> str:
         with self._store.reading() as session:
-            config = session.get_one(ExperimentRow, running.experiment_id).config
-        storage = ExperimentConfig.parse(config).checkpoint_storage
-        return self._layout.checkpoints(running.experiment_id, running.trial_id, storage)
+            config = parsed_config(session.get_one(ExperimentRow, running.experiment_id))
+        return self._layout.checkpoints(running.experiment_id, running.trial_id, config.checkpoint_storage)
 
-    def _obey(self) -> None:
-        """Kill what shall be killed. Trials learn of other wishes with their reports, and end at their own pace."""
+    def _stop_killed(self) -> None:
+        """Stop trials that were killed. Other requests reach trials in the replies to their reports."""
         if not self.running:
             return
         with self._store.reading() as session:
@@ -216,11 +218,11 @@ class Supervisor:
 
     def _schedule(self) -> None:
         with self._store.reading() as session:
-            queue = requests(session)
+            queue = requests(session, now_s=self._clock.now_s())
             held = held_back(session, queue)
         if not queue:
             return
-        late = {**self._adoption.make_copies(), **held}
+        late = {**self._start_checkpoints.copy_missing(), **held}
         queue = [request for request in queue if request.trial_id not in late]
         occupied = [Occupied(r.trial_id, r.experiment_id, len(r.slots)) for r in self.running.values()]
         made = plan(queue, occupied, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
@@ -244,7 +246,7 @@ class Supervisor:
             trial = session.get_one(TrialRow, trial_id)
             if trial.state != "queued":
                 return
-            begin_run(session, trial, slots=slots)
+            begin_run(session, trial, slots=slots, now_s=self._clock.now_s())
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
         folder = self._layout.run(trial_id, trial.run)
         spec = GangSpec(
@@ -258,7 +260,8 @@ class Supervisor:
             gang: Gang = self._engine.start(spec, on_exit=lambda _: self.wake())
         except (TrekError, OSError) as error:
             with self._store.writing() as session:
-                end_run(session, session.get_one(TrialRow, trial_id), Ending("outside", str(error)))
+                ending = Ending("outside", str(error))
+                end_run(session, session.get_one(TrialRow, trial_id), ending, now_s=self._clock.now_s())
             return
         self.running[trial_id] = self._watch(experiment, trial, gang, folder)
 
@@ -302,7 +305,7 @@ class Supervisor:
         )
 
     def _find_gangs(self) -> None:
-        """Take up the gangs that a supervisor before this one started, ended ones included."""
+        """Attach to the gangs that a previous supervisor started, including those that have ended."""
         with self._store.reading() as session:
             rows = session.execute(
                 select(TrialRow, ExperimentRow)
@@ -317,16 +320,17 @@ class Supervisor:
             if gang is not None:
                 self.running[trial.id] = self._watch(experiment, trial, gang, folder)
                 continue
-            # Killed between deciding and starting: nothing was trained, so nothing counts as a restart.
+            # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
             never_started = Ending("stopped", stop_reason="preempted")
             with self._store.writing() as session:
-                end_run(session, session.get_one(TrialRow, trial.id), never_started, is_shutting_down=True)
+                row = session.get_one(TrialRow, trial.id)
+                end_run(session, row, never_started, now_s=self._clock.now_s(), is_shutting_down=True)
 
     def _attach(self, folder: Path, *, num_workers: int) -> Gang | None:
         """The gang of a run, once all its members have left word of themselves; None where they never will."""
-        deadline = time.monotonic() + ATTACH_PATIENCE_S
-        while len(list(folder.glob("rank_*.json"))) < num_workers and time.monotonic() < deadline:
-            time.sleep(0.02)
+        deadline = self._clock.monotonic_s() + ATTACH_PATIENCE_S
+        while len(list(folder.glob("rank_*.json"))) < num_workers and self._clock.monotonic_s() < deadline:
+            self._clock.sleep(0.02)
         try:
             gang: Gang = self._engine.attach(folder, on_exit=lambda _: self.wake())
         except InputError:

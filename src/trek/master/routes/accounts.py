@@ -5,13 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 
 from trek.client import models
-from trek.control.accounts import Accounts
+from trek.control.services import Services
 from trek.errors import NotAllowed
 from trek.master.auth import Auth
 
 
-def make_router(accounts: Accounts, auth: Auth) -> APIRouter:
-    """Admins keep users; everybody logs in, and keeps own tokens and password."""
+def make_router(services: Services, auth: Auth) -> APIRouter:
+    """Admins manage users; all users log in, and manage their own tokens and password."""
+    accounts = services.accounts
     router = APIRouter(tags=["accounts"])
     admin, viewer = [Depends(auth.at_least("admin"))], [Depends(auth.at_least("viewer"))]
 
@@ -38,7 +39,7 @@ def make_router(accounts: Accounts, auth: Auth) -> APIRouter:
         identity = auth.identify(request)
         is_own_password = identity.name == name and body.role is None and body.is_active is None
         if identity.role != "admin" and not is_own_password:
-            raise NotAllowed("only an admin may change other users, or anybody's role.")
+            raise NotAllowed("only an admin may change other users or any role.")
         return accounts.change_user(name, body)
 
     @router.get("/tokens", dependencies=viewer)

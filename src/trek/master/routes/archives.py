@@ -12,7 +12,7 @@ from trek.master.auth import Auth
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Archives: editors send them, users and trials fetch them."""
+    """Editors upload archives; users and trials download them."""
     router = APIRouter(prefix="/archives/{sha256}", tags=["archives"])
     reader, editor = [Depends(auth.trial_or_viewer)], [Depends(auth.at_least("editor"))]
 
@@ -37,6 +37,8 @@ async def _body(request: Request, *, max_bytes: int) -> bytes:
     async for part in request.stream():
         total += len(part)
         if total > max_bytes:
-            raise InputError(f"the upload is over the limit of {max_bytes} bytes.")
+            raise InputError(
+                f"the upload exceeds the limit of {max_bytes} bytes. Leave data out with a .trekignore file."
+            )
         parts.append(part)
     return b"".join(parts)

@@ -16,7 +16,7 @@ from trek.master.tar_stream import tar_stream
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Checkpoints: anybody looks and downloads, owners delete."""
+    """Viewers read and download, owners delete."""
     router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
     viewer = [Depends(auth.at_least("viewer"))]
 
@@ -27,32 +27,34 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         trial_id: int | None = None,
         limit: Limit = 1000,
         cursor: Cursor = None,
-    ) -> list[models.Checkpoint]:
-        """Those that are still there, the newest first."""
-        found = services.checkpoints(
+    ) -> list[models.CheckpointRecord]:
+        """Those that are still stored, the newest first."""
+        found = services.checkpoints.all(
             experiment_id=experiment_id, trial_id=trial_id, limit=limit, before=read_pair(cursor)
         )
         tell_next(response, found, limit=limit, cursor=lambda one: f"{one.time_s!r}:{one.uuid}")
         return found
 
     @router.get("/{uuid}", dependencies=viewer)
-    def get_checkpoint(uuid: str) -> models.Checkpoint:
-        return services.checkpoint(uuid)
+    def get_checkpoint(uuid: str) -> models.CheckpointRecord:
+        return services.checkpoints.get(uuid)
 
     @router.get("/{uuid}/files", response_class=StreamingResponse, dependencies=viewer)
     def get_files(uuid: str) -> StreamingResponse:
         stack = ExitStack()
-        folder = stack.enter_context(services.checkpoint_folder(uuid))  # what is not there is an error, not half a tar
+        folder = stack.enter_context(
+            services.checkpoints.folder(uuid)
+        )  # before the answer begins: a missing one is a 404
         return StreamingResponse(_closing(stack, tar_stream(folder)), media_type="application/x-tar")
 
     @router.delete("/{uuid}", dependencies=[Depends(auth.owner_of_checkpoint)])
-    def delete_checkpoint(uuid: str) -> models.Checkpoint:
-        return services.delete_checkpoint(uuid)
+    def delete_checkpoint(uuid: str) -> models.CheckpointRecord:
+        return services.checkpoints.delete(uuid)
 
     return router
 
 
 def _closing(stack: ExitStack, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """`parts`, and whatever they were read from let go when they are sent, or nobody listens any more."""
+    """`parts`; `stack` is closed when they are sent, or when the client disconnects."""
     with stack:
         yield from parts

@@ -14,12 +14,12 @@ from trek.master.auth import Auth
 
 
 def make_router(services: Services, auth: Auth, *, stop: Callable[[bool], None]) -> APIRouter:
-    """Anybody looks, admins stop it."""
+    """Viewers read, admins stop it."""
     router = APIRouter(prefix="/cluster", tags=["cluster"])
 
     @router.get("", dependencies=[Depends(auth.at_least("viewer"))])
     def get_cluster() -> models.ClusterInfo:
-        return services.cluster(version=__version__, pid=os.getpid())
+        return services.cluster.info(version=__version__, pid=os.getpid())
 
     @router.post("/stop", status_code=202, dependencies=[Depends(auth.at_least("admin"))])
     def stop_cluster(kill: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Server-sent events: an experiment's state as it changes, without asking again and again."""
+"""Server-sent events: the state of experiments as it changes, without polling."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ KEEP_ALIVE_S = 15.0
 
 
 def make_router(services: Services, auth: Auth, *, is_stopping: Callable[[], bool]) -> APIRouter:
-    """Anybody who may look may listen."""
+    """Viewers listen."""
     router = APIRouter(tags=["events"], dependencies=[Depends(auth.at_least("viewer"))])
 
     @router.get("/experiments/{experiment_id}/events", response_class=StreamingResponse)
     async def follow_experiment(experiment_id: int, request: Request) -> StreamingResponse:
         def look() -> tuple[str, bool]:
-            details = services.experiment(experiment_id)
+            details = services.experiments.get(experiment_id)
             return details.model_dump_json(), details.state in ENDED
 
-        await run_in_threadpool(look)  # what does not exist is an error, not an empty stream
+        await run_in_threadpool(look)  # before the answer begins: an unknown id is a 404
         return _stream(request, look, name="experiment", is_stopping=is_stopping)
 
     @router.get("/events", response_class=StreamingResponse)
     async def follow_all(request: Request) -> StreamingResponse:
         def look() -> tuple[str, bool]:
-            found = services.experiments(limit=100)
+            found = services.experiments.all(limit=100)
             return "[" + ",".join(one.model_dump_json() for one in found) + "]", False
 
         return _stream(request, look, name="experiments", is_stopping=is_stopping)
@@ -54,11 +54,11 @@ def _stream(
 async def _events(
     request: Request, look: Callable[[], tuple[str, bool]], *, name: str, is_stopping: Callable[[], bool]
 ) -> AsyncIterator[str]:
-    told, silent_s = "", 0.0
+    sent, silent_s = "", 0.0
     while not is_stopping() and not await request.is_disconnected():
         text, is_last = await run_in_threadpool(look)
-        if text != told:
-            told, silent_s = text, 0.0
+        if text != sent:
+            sent, silent_s = text, 0.0
             yield f"event: {name}\ndata: {text}\n\n"
         if is_last:
             return
@@ -66,4 +66,4 @@ async def _events(
         silent_s += POLL_S
         if silent_s >= KEEP_ALIVE_S:
             silent_s = 0.0
-            yield ": still here\n\n"
+            yield ": keep-alive\n\n"

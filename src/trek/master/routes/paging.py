@@ -1,6 +1,6 @@
-"""Pages of lists: how an address asks for one, and how the answer says that there may be another.
+"""Pages of lists: how a URL asks for one, and how the answer says that there may be another.
 
-A cursor is where the page before ended: the number its last row is ordered by, and for rows that share it, a name.
+A cursor is where the previous page ended: the number its last row is ordered by, and a name where rows may share it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from fastapi import Query, Response
 from trek.errors import InputError
 
 T = TypeVar("T")
-Limit = Annotated[int, Query(ge=1, le=100_000, description="How many at most.")]
+Limit = Annotated[int, Query(ge=1, le=100_000, description="How many at the most.")]
 Cursor = Annotated[
-    str | None, Query(max_length=500, description="The x-next-cursor of the page before; without, the first page.")
+    str | None, Query(max_length=500, description="The x-next-cursor of the previous page; omit it for the first page.")
 ]
 HEADER = "x-next-cursor"
 
 
 def tell_next(response: Response, found: Sequence[T], *, limit: int, cursor: Callable[[T], str]) -> None:
-    """Say where the next page begins, if there may be one."""
+    """Set the header that says where the next page begins, if there may be one."""
     if len(found) == limit:
         response.headers[HEADER] = cursor(found[-1])
 
@@ -34,7 +34,7 @@ def read_id(cursor: str | None) -> int | None:
     try:
         return int(cursor)
     except ValueError:
-        raise _no_cursor(cursor) from None
+        raise _invalid_cursor(cursor) from None
 
 
 def read_pair(cursor: str | None) -> tuple[float, str] | None:
@@ -45,11 +45,13 @@ def read_pair(cursor: str | None) -> tuple[float, str] | None:
     try:
         value = float(number)
     except ValueError:
-        raise _no_cursor(cursor) from None
+        raise _invalid_cursor(cursor) from None
     if not colon or not math.isfinite(value):
-        raise _no_cursor(cursor)
+        raise _invalid_cursor(cursor)
     return value, name
 
 
-def _no_cursor(cursor: str) -> InputError:
-    return InputError(f"{cursor!r} is no cursor. Give the {HEADER} of the page before, or none for the first page.")
+def _invalid_cursor(cursor: str) -> InputError:
+    return InputError(
+        f"invalid cursor {cursor!r}. Use the {HEADER} of the previous page, or omit it for the first page."
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from trek.control.logs.levels import LEVELS, levels_of, name_of
 from trek.control.logs.query import LogSearch
+from trek.testing.clock import FakeClock
 
 MakePlane = Callable[..., Any]
 
@@ -42,18 +42,19 @@ def test_a_traceback_is_an_error_from_first_to_last() -> None:
 
 
 def test_lines_are_found_by_text_rank_level_and_time(make_plane: MakePlane) -> None:
-    plane = make_plane("print('hello'); print('WARNING slow', flush=True); outcome('done')")
-    before = time.time()
+    clock = FakeClock()
+    plane = make_plane("print('hello'); print('WARNING slow', flush=True); outcome('done')", clock=clock)
+    now_s = clock.now_s()
     number = plane.create(resources={"slots_per_trial": 2})
-    plane.run_until(lambda: plane.services.experiment(number).state == "completed")
+    plane.run_until(lambda: plane.services.experiments.get(number).state == "completed")
 
     def found(**search: Any) -> list[tuple[int, str]]:
-        lines = plane.services.logs(experiment_id=number, search=LogSearch(**search))
+        lines = plane.services.logs.read(experiment_id=number, search=LogSearch(**search))
         return sorted((line.rank, line.text) for line in lines)
 
     assert found(level="warning") == [(0, "WARNING slow"), (1, "WARNING slow")]
     assert found(level="warning", rank=1) == [(1, "WARNING slow")]
     assert found(text="HELL", rank=0) == [(0, "hello")]
     assert found(level="error") == []
-    assert len(found(since=before, until=time.time())) == 4
-    assert found(until=before - 1) == found(since=time.time() + 1) == []
+    assert len(found(since=now_s, until=now_s)) == 4
+    assert found(until=now_s - 1) == found(since=now_s + 1) == []

@@ -60,11 +60,11 @@ def _report(plane: Any, values: dict[int, float], *, size: int = 700) -> None:
         MetricPoint(group="training", batches=at, metrics={"loss": value}, time_s=0.0) for at, value in values.items()
     ]
     for start in range(0, len(points), size):
-        plane.services.report(1, Report(run=1, metrics=points[start : start + size]))
+        plane.services.trials.report(1, Report(run=1, metrics=points[start : start + size]))
 
 
 def _shown(plane: Any, max_points: int) -> dict[int, float]:
-    return {point.batches: point.metrics["loss"] for point in plane.services.metrics(1, max_points=max_points)}
+    return {point.batches: point.metrics["loss"] for point in plane.services.trials.metrics(1, max_points=max_points)}
 
 
 def test_a_long_series_is_shown_with_its_spikes_and_a_short_one_whole(plane: Any) -> None:

@@ -31,43 +31,45 @@ def plane(make_plane: MakePlane) -> Any:
 
 def test_a_row_reported_twice_counts_once(plane: Any) -> None:
     for _ in range(2):
-        plane.services.report(1, Report(run=1, metrics=[point(10, 0.5), point(10, 0.7, group="training")]))
-    assert plane.services.metrics(1) == [point(10, 0.7, group="training"), point(10, 0.5)]
+        plane.services.trials.report(1, Report(run=1, metrics=[point(10, 0.5), point(10, 0.7, group="training")]))
+    assert plane.services.trials.metrics(1) == [point(10, 0.7, group="training"), point(10, 0.5)]
 
 
 def test_a_row_reported_again_replaces_itself(plane: Any) -> None:
-    plane.services.report(1, Report(run=1, metrics=[point(10, 0.5)]))
-    plane.services.report(1, Report(run=1, metrics=[point(10, 0.4)]))
-    assert plane.services.metrics(1) == [point(10, 0.4)]
+    plane.services.trials.report(1, Report(run=1, metrics=[point(10, 0.5)]))
+    plane.services.trials.report(1, Report(run=1, metrics=[point(10, 0.4)]))
+    assert plane.services.trials.metrics(1) == [point(10, 0.4)]
 
 
 def test_the_best_is_remembered_and_what_is_no_number_is_not(plane: Any) -> None:
-    plane.services.report(1, Report(run=1, metrics=[point(10, 0.5), point(20, 0.3), point(30, None), point(40, 0.4)]))
-    experiment = plane.services.experiment(1)
+    plane.services.trials.report(
+        1, Report(run=1, metrics=[point(10, 0.5), point(20, 0.3), point(30, None), point(40, 0.4)])
+    )
+    experiment = plane.services.experiments.get(1)
     assert (experiment.best_metric, experiment.best_trial) == (0.3, 1)
     assert experiment.trials[0].latest_metrics == {"error": 0.4}
 
 
 def test_progress_of_the_experiment_follows_its_trials(plane: Any) -> None:
-    plane.services.report(1, Report(run=1, progress=0.25))
-    assert plane.services.experiment(1).progress == 0.25
+    plane.services.trials.report(1, Report(run=1, progress=0.25))
+    assert plane.services.experiments.get(1).progress == 0.25
 
 
 def test_the_newest_checkpoint_that_is_there_is_the_trials(plane: Any) -> None:
-    plane.services.report(1, Report(run=1, checkpoints=[checkpoint("a", 10), checkpoint("b", 20)]))
-    assert plane.services.trial(1).checkpoint == "b"
-    plane.services.report(1, Report(run=1, deleted_checkpoints=["b"]))
-    assert plane.services.trial(1).checkpoint == "a"
-    assert [one.uuid for one in plane.services.checkpoints(trial_id=1)] == ["a"]
+    plane.services.trials.report(1, Report(run=1, checkpoints=[checkpoint("a", 10), checkpoint("b", 20)]))
+    assert plane.services.trials.get(1).checkpoint == "b"
+    plane.services.trials.report(1, Report(run=1, deleted_checkpoints=["b"]))
+    assert plane.services.trials.get(1).checkpoint == "a"
+    assert [one.uuid for one in plane.services.checkpoints.all(trial_id=1)] == ["a"]
 
 
 def test_a_run_that_was_replaced_is_told_to_stop_and_not_listened_to(plane: Any) -> None:
-    reply = plane.services.report(1, Report(run=7, metrics=[point(10, 0.1)]))
+    reply = plane.services.trials.report(1, Report(run=7, metrics=[point(10, 0.1)]))
     assert reply.stop == "killed"
-    assert plane.services.metrics(1) == []
+    assert plane.services.trials.metrics(1) == []
 
 
 def test_a_trial_learns_that_it_shall_be_killed(plane: Any) -> None:
-    assert plane.services.report(1, Report(run=1)).stop == ""
-    plane.services.kill_experiment(1)
-    assert plane.services.report(1, Report(run=1)).stop == "killed"
+    assert plane.services.trials.report(1, Report(run=1)).stop == ""
+    plane.services.experiments.kill(1)
+    assert plane.services.trials.report(1, Report(run=1)).stop == "killed"

@@ -54,7 +54,7 @@ def test_but_not_for_ever() -> None:
 def test_what_can_never_run_says_so_and_blocks_nobody() -> None:
     made = plan([request(1, slots=8, waited_s=10_000), request(2)], [], total_slots=4)
     assert made.start == [2]
-    assert made.waiting == {1: "needs 8 slots, there are 4 in all"}
+    assert made.waiting == {1: "needs 8 slots, the cluster has 4"}
 
 
 def test_cores_may_be_shared_by_a_trial_that_is_alone() -> None:

@@ -61,7 +61,7 @@ def test_a_copy_starts_from_its_parents_checkpoint(make_plane: MakePlane) -> Non
         child = session.get_one(TrialRow, 3)
         assert (child.parent_key, child.length) == (0, 20)
         assert child.start_checkpoint is not None
-    manifest = plane.services._layout.trial(3) / "start" / "manifest.json"
+    manifest = plane.layout.trial(3) / "start" / "manifest.json"
     assert '"u-1-1"' in manifest.read_text()
 
 
@@ -73,12 +73,12 @@ def test_a_report_that_a_rung_finds_wanting_stops_the_trial(make_plane: MakePlan
 
     def report(trial: int, batches: int, error: float) -> str:
         point = MetricPoint(group="validation", batches=batches, metrics={"error": error}, time_s=1.0)
-        return str(plane.services.report(trial, Report(run=1, metrics=[point])).stop)
+        return str(plane.services.trials.report(trial, Report(run=1, metrics=[point])).stop)
 
     assert report(1, 25, 0.1) == ""
     assert report(2, 25, 0.2) == "searcher"
     assert report(1, 100, 0.1) == "searcher"
-    plane.services.kill_experiment(number)
+    plane.services.experiments.kill(number)
     plane.run_to_end(number)
 
 
@@ -87,8 +87,8 @@ def test_rungs_are_validated_though_the_config_asks_for_less(make_plane: MakePla
     searcher = {"name": "asha", "metric": "error", "max_trials": 1, "max_length": 100, "num_rungs": 2}
     number = plane.create(searcher=searcher, hyperparameters=SPACE, min_validation_period={"batches": 50})
     plane.run_until(lambda: plane.supervisor.running)
-    assert plane.services.assignment(1, run=1).validation_period == {"batches": 25}
-    plane.services.kill_experiment(number)
+    assert plane.services.trials.assignment(1, run=1).validation_period == {"batches": 25}
+    plane.services.experiments.kill(number)
     plane.run_to_end(number)
 
 

@@ -21,13 +21,13 @@ def test_a_trial_that_trains_to_its_length_completes_its_experiment(make_plane: 
     assert details.state == "completed"
     assert details.progress == 1.0
     assert details.trials[0].state == "completed"
-    assert [line.text for line in plane.services.logs(experiment_id=details.id)] == ["hello 0"]
+    assert [line.text for line in plane.services.logs.read(experiment_id=details.id)] == ["hello 0"]
 
 
 def test_every_slot_of_a_trial_gets_a_process_and_its_log(make_plane: MakePlane) -> None:
     plane = make_plane("print('rank', rank, 'of', os.environ['WORLD_SIZE']); outcome('done')")
     details = plane.run_to_end(plane.create(resources={"slots_per_trial": 2}))
-    lines = plane.services.logs(trial_id=details.trials[0].id)
+    lines = plane.services.logs.read(trial_id=details.trials[0].id)
     assert sorted((line.rank, line.text) for line in lines) == [(0, "rank 0 of 2"), (1, "rank 1 of 2")]
 
 
@@ -76,7 +76,7 @@ def test_killing_an_experiment_ends_its_processes(make_plane: MakePlane) -> None
     number = plane.create()
     plane.run_until(lambda: plane.supervisor.running)
     (pid,) = next(iter(plane.supervisor.running.values())).gang.pids.values()
-    plane.services.kill_experiment(number)
+    plane.services.experiments.kill(number)
     assert plane.run_to_end(number).state == "killed"
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -85,10 +85,10 @@ def test_killing_an_experiment_ends_its_processes(make_plane: MakePlane) -> None
 def test_a_queued_trial_says_why_it_waits(make_plane: MakePlane) -> None:
     plane = make_plane("time.sleep(600)", slots=1)
     first, second = plane.create(), plane.create()
-    plane.run_until(lambda: plane.services.experiment(second).trials[0].waiting != "")
-    assert plane.services.experiment(second).trials[0].waiting == "needs 1 slot, 0 free, 1st in queue"
+    plane.run_until(lambda: plane.services.experiments.get(second).trials[0].waiting != "")
+    assert plane.services.experiments.get(second).trials[0].waiting == "needs 1 slot, 0 free, 1st in queue"
     for number in (first, second):
-        plane.services.kill_experiment(number)
+        plane.services.experiments.kill(number)
         plane.run_to_end(number)
 
 
@@ -100,14 +100,14 @@ def test_more_slots_than_cores_run_when_nothing_else_does(make_plane: MakePlane)
 def test_a_gang_is_found_again_by_the_next_supervisor(make_plane: MakePlane) -> None:
     plane = make_plane("print('one', flush=True); time.sleep(1); print('two'); outcome('done')")
     number = plane.create()
-    trial_id = plane.services.experiment(number).trials[0].id
-    plane.run_until(lambda: len(plane.services.logs(trial_id=trial_id)) == 1)
+    trial_id = plane.services.experiments.get(number).trials[0].id
+    plane.run_until(lambda: len(plane.services.logs.read(trial_id=trial_id)) == 1)
 
     after = make_plane("raise AssertionError('never started')")
     after.supervisor._find_gangs()
     details = after.run_to_end(number)
     assert (details.state, details.trials[0].run) == ("completed", 1)
-    assert [line.text for line in after.services.logs(trial_id=trial_id)] == ["one", "two"]
+    assert [line.text for line in after.services.logs.read(trial_id=trial_id)] == ["one", "two"]
 
 
 def test_a_run_that_never_started_is_started_again(make_plane: MakePlane) -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_never_started_is_started_again(make_plane: MakePlane) -> Non
         from trek.control.tables import TrialRow
         from trek.control.trials.runs import begin_run
 
-        begin_run(session, session.get_one(TrialRow, 1), slots=[0])
+        begin_run(session, session.get_one(TrialRow, 1), slots=[0], now_s=1.0)
     after = make_plane()
     after.supervisor._find_gangs()
     details = after.run_to_end(number)
@@ -130,7 +130,7 @@ def test_spooled_reports_are_taken_in_when_the_run_ends(make_plane: MakePlane) -
     plane = make_plane(f"open(folder + '/spool.jsonl', 'w').write({report + chr(10)!r} + 'torn'); outcome('done')")
     details = plane.run_to_end(plane.create())
     assert details.best_metric == 0.5
-    assert plane.services.metrics(details.trials[0].id) == [point]
+    assert plane.services.trials.metrics(details.trials[0].id) == [point]
 
 
 def test_stopping_the_supervisor_puts_trials_back_in_the_queue(make_plane: MakePlane) -> None:
@@ -139,10 +139,10 @@ def test_stopping_the_supervisor_puts_trials_back_in_the_queue(make_plane: MakeP
         "print('up', flush=True); time.sleep(600)"
     )
     number = plane.create()
-    plane.run_until(lambda: plane.services.logs(experiment_id=number))
+    plane.run_until(lambda: plane.services.logs.read(experiment_id=number))
     plane.supervisor.start()
     plane.supervisor.stop(grace_s=20)
-    trial = plane.services.experiment(number).trials[0]
+    trial = plane.services.experiments.get(number).trials[0]
     assert (trial.state, trial.restarts) == ("queued", 0)
     assert plane.supervisor.running == {}
 
@@ -164,7 +164,7 @@ def test_the_supervisor_survives_what_the_outside_does(
     number = plane.create()
     plane.supervisor.start()
     deadline = time.monotonic() + 30
-    while plane.services.experiment(number).state != "completed":
+    while plane.services.experiments.get(number).state != "completed":
         assert time.monotonic() < deadline
         plane.supervisor.wake()
         time.sleep(0.05)

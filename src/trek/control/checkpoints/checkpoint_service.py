@@ -1,4 +1,4 @@
-"""What can be asked of checkpoints."""
+"""CheckpointService: lists, finds, opens and deletes checkpoints."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ from sqlalchemy import select, tuple_
 from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
+from trek.control.checkpoints.best_checkpoint import best_checkpoint
 from trek.control.experiments.removal import needed_paths, remove_folders
 from trek.control.lookup import find_checkpoint, find_experiment, find_trial
-from trek.control.service_base import ServiceBase
+from trek.control.store import Store
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.control.trials.ingest import newest_checkpoint
 from trek.errors import InputError, NotFound
 from trek.experiments.checkpoint_address import borrowed_checkpoint
 
 
-class CheckpointServices(ServiceBase):
-    """List, find and delete checkpoints."""
+class CheckpointService:
+    """Checkpoints of one store. Their files may be on this machine or behind a URL."""
 
-    def checkpoints(
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def all(
         self,
         *,
         experiment_id: int | None = None,
         trial_id: int | None = None,
         limit: int | None = None,
         before: tuple[float, str] | None = None,
-    ) -> list[models.Checkpoint]:
-        """Checkpoints that are still there, the newest first: `limit` of them, made before `before` (and its uuid)."""
+    ) -> list[models.CheckpointRecord]:
+        """Checkpoints that are still stored, the newest first: at most `limit`, older than `before` (time, uuid)."""
         with self._store.reading() as session:
             query = select(CheckpointTable, TrialRow.experiment_id).join(TrialRow).where(~CheckpointTable.is_deleted)
             if experiment_id is not None:
@@ -46,34 +50,49 @@ class CheckpointServices(ServiceBase):
             rows = session.execute(query.order_by(*newest).limit(limit)).all()
         return [views.checkpoint(row, experiment_id=owner) for row, owner in rows]
 
-    def checkpoint(self, uuid: str) -> models.Checkpoint:
-        """One checkpoint; `uuid` may be shortened as long as it names one."""
+    def get(self, uuid: str) -> models.CheckpointRecord:
+        """One checkpoint; the beginning of its uuid is enough where no other has it."""
         with self._store.reading() as session:
             row = find_checkpoint(session, uuid)
             owner = session.get_one(TrialRow, row.trial_id).experiment_id
         return views.checkpoint(row, experiment_id=owner)
 
+    def best(self, experiment_id: int) -> models.BestCheckpoint:
+        """The best checkpoint of an experiment; see `best_checkpoint` for what is best."""
+        with self._store.reading() as session:
+            best = best_checkpoint(session, find_experiment(session, experiment_id))
+        if best is None:
+            raise NotFound(f"experiment {experiment_id} has no checkpoint. See checkpoint_policy in its config.")
+        row, reason = best
+        found = views.checkpoint(row, experiment_id=experiment_id)
+        return models.BestCheckpoint(**found.model_dump(), reason=reason)
+
     @contextmanager
-    def checkpoint_folder(self, uuid: str) -> Iterator[Path]:
-        """A folder of this machine with a checkpoint's files: their own, or a copy that lasts as long as the block."""
-        found = self.checkpoint(uuid)
+    def folder(self, uuid: str) -> Iterator[Path]:
+        """A local folder with a checkpoint's files: the stored ones, or a copy that is removed when the block ends."""
+        found = self.get(uuid)
+        gone = NotFound(f"the files of checkpoint {found.uuid} were deleted.")
         if found.is_deleted:
-            raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
+            raise gone
         with borrowed_checkpoint(found.path) as folder:
             if not folder.is_dir():
-                raise NotFound(f"the files of checkpoint {found.uuid} were deleted.")
+                raise gone
             yield folder
 
-    def delete_checkpoint(self, uuid: str) -> models.Checkpoint:
+    def delete(self, uuid: str) -> models.CheckpointRecord:
         """Delete a checkpoint's files; refused while its trial may still need it."""
         with self._store.writing() as session:
             row = find_checkpoint(session, uuid)
             trial = session.get_one(TrialRow, row.trial_id)
             if trial.state not in ENDED:
-                raise InputError(f"trial {trial.id} is {trial.state} and may go on from checkpoint {row.uuid}.")
+                raise InputError(
+                    f"checkpoint {row.uuid} cannot be deleted: trial {trial.id} is {trial.state} and may need it."
+                )
             if row.path in needed_paths(session):
-                raise InputError(f"checkpoint {row.uuid} is a version of a model, or a trial starts from it.")
+                raise InputError(
+                    f"checkpoint {row.uuid} cannot be deleted: it is a version of a model, or a trial starts from it."
+                )
             row.is_deleted = True
             trial.checkpoint = newest_checkpoint(session, trial.id)
         remove_folders([row.path])
-        return self.checkpoint(row.uuid)
+        return self.get(row.uuid)

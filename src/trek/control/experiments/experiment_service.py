@@ -1,8 +1,7 @@
-"""What can be asked of experiments."""
+"""ExperimentService: creates, forks, lists, steers, changes and deletes experiments."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from sqlalchemy import func, select
@@ -10,51 +9,53 @@ from sqlalchemy import func, select
 from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
+from trek.control.checkpoints.best_checkpoint import best_checkpoint
 from trek.control.experiments.archives import Archives
 from trek.control.experiments.removal import delete_experiment, remove_folders
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment
-from trek.control.service_base import ServiceBase
 from trek.control.store import Store
-from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
-from trek.control.trials.runs import ask
+from trek.control.tables import ExperimentRow, TrialRow
+from trek.control.trials.runs import request_change
 from trek.control.trials.searching import advance
-from trek.control.trials.supervisor import Supervisor
+from trek.control.trials.trial_runner import TrialRunner
 from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
+from trek.world.clock import Clock
 
 
-class ExperimentServices(ServiceBase):
-    """Create, look at, steer and delete experiments."""
+class ExperimentService:
+    """Experiments of one store. What changes is written there; the runner is woken to act on it."""
 
-    def __init__(self, store: Store, *, layout: Layout, supervisor: Supervisor) -> None:
-        super().__init__(store, layout=layout, supervisor=supervisor)
-        self.archives = Archives(store, folder=layout.archives)
+    def __init__(self, store: Store, *, archives: Archives, layout: Layout, runner: TrialRunner, clock: Clock) -> None:
+        self._store = store
+        self._archives = archives
+        self._layout = layout
+        self._runner = runner
+        self._clock = clock
 
-    def create_experiment(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
+    def create(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""
-        if not self.archives.has(request.archive):
+        if not self._archives.has(request.archive):
             raise InputError(f"the archive {request.archive!r} was not uploaded. Upload it before the experiment.")
-        return self._create(
-            ExperimentConfig.parse(request.config), archive=request.archive, owner=owner, provenance=request.provenance
-        )
+        config = ExperimentConfig.parse(request.config)
+        return self._create(config, archive=request.archive, owner=owner, provenance=request.provenance)
 
-    def fork_experiment(
-        self, experiment_id: int, request: models.ForkExperiment, *, owner: str = ""
-    ) -> models.ExperimentDetails:
-        """A new experiment of one that exists, from the start or from its best trial's newest checkpoint."""
+    def fork(self, experiment_id: int, request: models.ForkExperiment, *, owner: str = "") -> models.ExperimentDetails:
+        """A new experiment with the code and the changed config of another, from the start or its best checkpoint."""
         with self._store.reading() as session:
             row = find_experiment(session, experiment_id)
-            best = session.get(TrialRow, row.best_trial) if row.best_trial is not None else None
-            uuid = best.checkpoint if best is not None else None
-            path = session.get_one(CheckpointTable, uuid).path if uuid is not None else None
-        if request.is_continued and path is None:
+            best = best_checkpoint(session, row) if request.is_continued else None
+        if request.is_continued and best is None:
             raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
-        config = ExperimentConfig.parse(with_changes(row.config, request.changes))
-        start = path if request.is_continued else None
         return self._create(
-            config, archive=row.archive, owner=owner, provenance=row.provenance, parent=experiment_id, start=start
+            ExperimentConfig.parse(with_changes(row.config, request.changes)),
+            archive=row.archive,
+            owner=owner,
+            provenance=row.provenance,
+            parent=experiment_id,
+            start=best[0].path if best is not None else None,
         )
 
     def _create(
@@ -68,6 +69,7 @@ class ExperimentServices(ServiceBase):
         start: str | None = None,
     ) -> models.ExperimentDetails:
         self._check_slots(config)
+        now_s = self._clock.now_s()
         with self._store.writing() as session:
             row = ExperimentRow(
                 parent=parent,
@@ -81,18 +83,18 @@ class ExperimentServices(ServiceBase):
                 provenance=provenance,
                 labels=config.labels,
                 warnings=config.warnings(),
-                created_s=time.time(),
+                created_s=now_s,
             )
             session.add(row)
             session.flush()
-            advance(session, row, lambda searcher: searcher.start())
+            advance(session, row, lambda searcher: searcher.start(), now_s=now_s)
             for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
                 trial.start_checkpoint = start
-        self._supervisor.wake()
-        return self.experiment(row.id)
+        self._runner.wake()
+        return self.get(row.id)
 
-    def experiments(self, *, limit: int | None = None, before: int | None = None) -> list[models.Experiment]:
-        """Experiments, the newest first: `limit` of them, with ids below `before`."""
+    def all(self, *, limit: int | None = None, before: int | None = None) -> list[models.ExperimentRecord]:
+        """Experiments, the newest first: at most `limit`, with ids below `before`."""
         with self._store.reading() as session:
             query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
             rows = session.scalars(query.where(ExperimentRow.id < before) if before is not None else query).all()
@@ -109,7 +111,7 @@ class ExperimentServices(ServiceBase):
             for row in rows
         ]
 
-    def experiment(self, experiment_id: int) -> models.ExperimentDetails:
+    def get(self, experiment_id: int) -> models.ExperimentDetails:
         """One experiment with its trials."""
         with self._store.reading() as session:
             row = find_experiment(session, experiment_id)
@@ -119,24 +121,24 @@ class ExperimentServices(ServiceBase):
         return views.experiment_details(row, list(trials))
 
     def owner(self, experiment_id: int) -> str:
-        """Whose experiment it is."""
+        """Who created the experiment."""
         with self._store.reading() as session:
             return find_experiment(session, experiment_id).owner
 
-    def kill_experiment(self, experiment_id: int) -> models.ExperimentDetails:
-        """End an experiment; one that ended already stays as it is."""
-        return self._ask(experiment_id, "kill")
+    def kill(self, experiment_id: int) -> models.ExperimentDetails:
+        """End an experiment; one that has ended stays as it is."""
+        return self._request(experiment_id, "kill")
 
-    def pause_experiment(self, experiment_id: int) -> models.ExperimentDetails:
-        """Let running trials save and give their slots back; nothing of it starts until it is activated."""
-        return self._ask(experiment_id, "pause")
+    def pause(self, experiment_id: int) -> models.ExperimentDetails:
+        """Let running trials save and release their slots; none starts until the experiment is activated."""
+        return self._request(experiment_id, "pause")
 
-    def activate_experiment(self, experiment_id: int) -> models.ExperimentDetails:
-        """Let a paused experiment go on."""
-        return self._ask(experiment_id, "run")
+    def activate(self, experiment_id: int) -> models.ExperimentDetails:
+        """Let a paused experiment run again."""
+        return self._request(experiment_id, "run")
 
-    def change_experiment(self, experiment_id: int, change: models.ChangeExperiment) -> models.ExperimentDetails:
-        """Name, describe, label or archive an experiment."""
+    def change(self, experiment_id: int, change: models.ChangeExperiment) -> models.ExperimentDetails:
+        """Rename, describe, label, archive or reschedule an experiment."""
         with self._store.writing() as session:
             row = find_experiment(session, experiment_id)
             if change.is_archived and row.state not in ENDED:
@@ -147,11 +149,11 @@ class ExperimentServices(ServiceBase):
                 row.config = {**row.config, "resources": {**row.config["resources"], **resources}}
             for name, value in changes.items():
                 setattr(row, name, sorted(set(value)) if name == "labels" else value)
-        self._supervisor.wake()
-        return self.experiment(experiment_id)
+        self._runner.wake()
+        return self.get(experiment_id)
 
-    def delete_experiment(self, experiment_id: int) -> None:
-        """Delete an ended experiment with all its records and files, unless another one starts from its checkpoints."""
+    def delete(self, experiment_id: int) -> None:
+        """Delete an ended experiment with all its records and files, unless its checkpoints are still needed."""
         with self._store.writing() as session:
             row = find_experiment(session, experiment_id)
             if row.state not in ENDED:
@@ -159,19 +161,19 @@ class ExperimentServices(ServiceBase):
             folders = delete_experiment(session, row, layout=self._layout)
         remove_folders(folders)
 
-    def _ask(self, experiment_id: int, wanted: str) -> models.ExperimentDetails:
+    def _request(self, experiment_id: int, wanted: str) -> models.ExperimentDetails:
         with self._store.writing() as session:
             row = find_experiment(session, experiment_id)
             if row.state not in ENDED:
-                ask(session, row, wanted)
+                request_change(session, row, wanted, now_s=self._clock.now_s())
             elif wanted != "kill":
-                raise InputError(f"experiment {experiment_id} is {row.state} already. Fork or continue it instead.")
-        self._supervisor.wake()
-        return self.experiment(experiment_id)
+                raise InputError(f"experiment {experiment_id} is already {row.state}. Fork or continue it instead.")
+        self._runner.wake()
+        return self.get(experiment_id)
 
     def _check_slots(self, config: ExperimentConfig) -> None:
-        wanted, have = config.resources.slots_per_trial, self._supervisor.slots
-        if wanted > have and self._supervisor.has_gpus:
+        wanted, have = config.resources.slots_per_trial, self._runner.slots
+        if wanted > have and self._runner.has_gpus:
             raise ConfigError(
-                f"resources.slots_per_trial is {wanted}, and this machine has {have} GPUs. Lower slots_per_trial."
+                f"resources.slots_per_trial is {wanted}, but this machine has {have} GPUs. Lower slots_per_trial."
             )

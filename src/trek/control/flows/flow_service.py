@@ -1,14 +1,14 @@
-"""Runs of flows: those that were sent here, and those that lie in this home, read where their flows wrote them.
+"""FlowService: runs of flows, both those that were sent here and those of this home, read from their flows' records.
 
-A flow of this home needs nobody to tell of it, so a run costs no control plane, and is in the list of the next one.
-Nothing is decided here about how flows run.
+A flow of this home need not be sent: its runs take no control plane, and any later one lists them. How flows run is not
+decided here.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import delete, insert, select
@@ -17,76 +17,85 @@ from sqlalchemy.orm import Session
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowStep, FlowSummary
 from trek.control.flows.flow_tables import FlowRunRow, FlowStepRow
 from trek.control.masking import masked
-from trek.control.service_base import ServiceBase
+from trek.control.store import Store
 from trek.errors import InputError, NotFound
 from trek.flow import records
 from trek.flow.inspect import open_store, read_log
+from trek.world.clock import Clock
 
 SILENCE_S = 60.0
-"""A run that was not heard of for so long has lost its process, or the way to us."""
+"""A run that has not reported for this long has lost its process or its connection."""
 _STEP_FIELDS = ("name", "state", "attempt", "seconds", "reason", "error")
 
 
-class FlowServices(ServiceBase):
-    """Saving runs of flows, and looking at them. What this home knows of its own runs is truer than what was sent."""
+class FlowService:
+    """Saves and lists runs of flows. For runs of this home, its own records take precedence over what was sent."""
 
-    def save_flow_run(self, flow: str, run: str, record: FlowRunDetails, *, owner: str) -> None:
-        """Record where a run stands, in place of what was recorded of it before; the first to record it owns it."""
+    def __init__(self, store: Store, *, home: Path, clock: Clock) -> None:
+        self._store = store
+        self._home = home
+        self._clock = clock
+
+    def save(self, flow: str, run: str, record: FlowRunDetails, *, owner: str) -> None:
+        """Record the state of a run, replacing what was recorded before. The first to record it owns it."""
         if (record.flow, record.id) != (flow, run):
-            raise InputError(f"the body tells of run {record.id!r} of {record.flow!r}, the address of {run!r}.")
+            raise InputError(
+                f"the body describes run {record.id!r} of flow {record.flow!r}, "
+                f"but the URL names run {run!r} of flow {flow!r}."
+            )
         with self._store.writing() as session:
             known = session.get(FlowRunRow, (flow, run))
-            session.merge(_to_row(record, owner=known.owner if known else owner))
+            session.merge(_to_row(record, owner=known.owner if known else owner, now_s=self._clock.now_s()))
             session.flush()
             _save_steps(session, record)
 
-    def flow_run_owner(self, flow: str, run: str) -> str | None:
-        """Who recorded the run; None for one that nobody has sent."""
+    def owner(self, flow: str, run: str) -> str | None:
+        """Who recorded the run; None for one that was never sent."""
         with self._store.reading() as session:
             row = session.get(FlowRunRow, (flow, run))
             return row.owner if row else None
 
-    def flows(self) -> list[FlowSummary]:
+    def all(self) -> list[FlowSummary]:
         """All flows by name, each with its newest run."""
         with self._store.reading() as session:
             names = set(session.scalars(select(FlowRunRow.flow).distinct()))
-        names.update(records.flow_names(self._layout.home))
+        names.update(records.flow_names(self._home))
         return [_summary(name, runs) for name in sorted(names) if (runs := self._runs(name))]
 
-    def flow_runs(
-        self, flow: str, *, limit: int | None = None, before: tuple[float, str] | None = None
-    ) -> list[FlowRun]:
-        """The runs of a flow, the newest first: `limit` of them, that started before `before` (a time and an id)."""
+    def runs(self, flow: str, *, limit: int | None = None, before: tuple[float, str] | None = None) -> list[FlowRun]:
+        """The runs of a flow, the newest first: at most `limit`, started before `before` (time, id)."""
         runs = self._runs(flow)
         if not runs:
             raise NotFound(f"no flow {flow!r} has been run. See `trek flow list`.")
         return [run for run in runs if before is None or (run.started_s, run.id) < before][:limit]
 
-    def flow_run(self, flow: str, run: str) -> FlowRunDetails:
+    def run(self, flow: str, run: str) -> FlowRunDetails:
         """One run with its steps."""
-        owner = self.flow_run_owner(flow, run)
-        own = records.own_run(flow, run, home=self._layout.home)
+        owner = self.owner(flow, run)
+        own = records.own_run(flow, run, home=self._home)
         if own is not None:
             return own.model_copy(update={"owner": owner or "", "params": masked(own.params)})
         if owner is None:
             raise NotFound(f"flow {flow!r} has no run {run!r}. See `trek flow list {flow}`.")
         return self._sent_run(flow, run)
 
-    def flow_log(self, flow: str, run: str, *, step: str) -> str:
-        """What a step of a run of this home wrote; of a run elsewhere, only its steps are told of here."""
-        found = self.flow_run(flow, run)
+    def log(self, flow: str, run: str, *, step: str) -> str:
+        """What a step of a run of this home wrote. Of a run elsewhere only the steps are recorded here."""
+        found = self.run(flow, run)
         if step not in [one.name for one in found.steps]:
             raise NotFound(f"run {run!r} of flow {flow!r} has no step {step!r}. See `trek flow status {flow}`.")
-        if records.own_run(flow, run, home=self._layout.home) is None:
-            raise NotFound(f"what the steps of run {run!r} wrote lies where flow {flow!r} was run; look at it there.")
-        with closing(open_store(flow, home=self._layout.home)) as store:
+        if records.own_run(flow, run, home=self._home) is None:
+            raise NotFound(
+                f"the logs of run {run!r} of flow {flow!r} are on the machine that ran it. See `trek flow logs` there."
+            )
+        with closing(open_store(flow, home=self._home)) as store:
             return read_log(store, store.find_run(run), step)
 
     def _runs(self, flow: str) -> list[FlowRun]:
         with self._store.reading() as session:
             rows = session.scalars(select(FlowRunRow).where(FlowRunRow.flow == flow)).all()
-        runs = {row.id: FlowRun.model_validate(_describe(row)) for row in rows}
-        for own in records.own_runs(flow, home=self._layout.home):
+        runs = {row.id: FlowRun.model_validate(_describe(row, now_s=self._clock.now_s())) for row in rows}
+        for own in records.own_runs(flow, home=self._home):
             owner = runs[own.id].owner if own.id in runs else ""
             runs[own.id] = own.model_copy(update={"owner": owner, "params": masked(own.params)})
         return sorted(runs.values(), key=lambda one: (one.started_s, one.id), reverse=True)
@@ -95,14 +104,15 @@ class FlowServices(ServiceBase):
         with self._store.reading() as session:
             row = session.get_one(FlowRunRow, (flow, run))
             steps = [FlowStep(**values) for values in _step_values(session, flow, run)]
-        return FlowRunDetails.model_validate({**_describe(row), "graph": row.graph, "steps": steps})
+        described = _describe(row, now_s=self._clock.now_s())
+        return FlowRunDetails.model_validate({**described, "graph": row.graph, "steps": steps})
 
 
 def _summary(name: str, runs: list[FlowRun]) -> FlowSummary:
     return FlowSummary(name=name, num_runs=len(runs), last_run=runs[0])
 
 
-def _to_row(record: FlowRunDetails, *, owner: str) -> FlowRunRow:
+def _to_row(record: FlowRunDetails, *, owner: str, now_s: float) -> FlowRunRow:
     failed = (step.error for step in record.steps if step.state == "failed" and step.error)
     return FlowRunRow(
         flow=record.flow,
@@ -116,13 +126,13 @@ def _to_row(record: FlowRunDetails, *, owner: str) -> FlowRunRow:
         error=next(failed, ""),
         started_s=record.started_s,
         ended_s=record.ended_s,
-        heard_s=time.time(),
+        heard_s=now_s,
     )
 
 
-def _describe(row: FlowRunRow) -> dict[str, Any]:
+def _describe(row: FlowRunRow, *, now_s: float) -> dict[str, Any]:
     names = ("id", "flow", "owner", "source", "started_s", "ended_s", "num_steps", "error")
-    is_lost = row.state == "running" and time.time() - row.heard_s > SILENCE_S
+    is_lost = row.state == "running" and now_s - row.heard_s > SILENCE_S
     return {
         **{name: getattr(row, name) for name in names},
         "state": "interrupted" if is_lost else row.state,
@@ -131,7 +141,7 @@ def _describe(row: FlowRunRow) -> dict[str, Any]:
 
 
 def _save_steps(session: Session, record: FlowRunDetails) -> None:
-    """Write the steps that changed: a run of thousands is told of again and again while it goes on."""
+    """Write only the steps that changed: a run of thousands is sent repeatedly while it is running."""
     known = list(enumerate(_step_values(session, record.flow, record.id)))
     wanted = list(enumerate(step.model_dump() for step in record.steps))
     gone = [position for position, values in known if position >= len(wanted) or values != wanted[position][1]]

@@ -1,18 +1,23 @@
-"""What can be asked of the control plane as a whole: its slots, and how much it holds."""
+"""ClusterService: the control plane as a whole, its slots and how much it holds."""
 
 from __future__ import annotations
 
 from sqlalchemy import func, select
 
 from trek.client import models
-from trek.control.service_base import ServiceBase
+from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ExperimentRow, MetricTable, TrialRow
+from trek.control.trials.trial_runner import TrialRunner
 
 
-class ClusterServices(ServiceBase):
+class ClusterService:
     """Counts."""
 
-    def cluster(self, *, version: str, pid: int) -> models.ClusterInfo:
+    def __init__(self, store: Store, *, runner: TrialRunner) -> None:
+        self._store = store
+        self._runner = runner
+
+    def info(self, *, version: str, pid: int) -> models.ClusterInfo:
         """The control plane and what it runs."""
         trials = self.counts()["trials"]
         return models.ClusterInfo(
@@ -27,16 +32,16 @@ class ClusterServices(ServiceBase):
 
     @property
     def num_slots(self) -> int:
-        """Processes that can train at once."""
-        return self._supervisor.slots
+        """How many processes can train at once."""
+        return self._runner.slots
 
     @property
     def num_free_slots(self) -> int:
-        """Slots that no trial holds."""
-        return self._supervisor.free_slots
+        """How many slots no trial holds."""
+        return self._runner.free_slots
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Experiments and trials by state, and how much is kept."""
+        """Experiments and trials by state, and how much is stored."""
         with self._store.reading() as session:
             counts: dict[str, dict[str, int]] = {
                 name: dict(session.execute(select(table.state, func.count()).group_by(table.state)).all())
@@ -50,7 +55,7 @@ class ClusterServices(ServiceBase):
         return counts
 
     def num_active(self) -> int:
-        """Experiments that run or wait to."""
+        """How many experiments are running or queued."""
         with self._store.reading() as session:
             query = select(func.count()).select_from(ExperimentRow)
             return session.scalar(query.where(ExperimentRow.state.in_(["queued", "running"]))) or 0

@@ -1,14 +1,13 @@
-"""New trials that start from another one's checkpoint: each gets a copy of it before it may start.
+"""Copies of checkpoints for trials that start from another trial's: each gets its copy before it may start.
 
-A copy, since the other trial goes on and replaces its checkpoints; made outside of transactions, since what is copied
-may lie behind a URL. A supervisor that dies in between leaves the trial as it was, for the next one to see to.
+A copy, since the other trial continues and replaces its checkpoints; made outside of transactions, since the source may
+be behind a URL. If the supervisor dies in between, the trial is unchanged and the next supervisor makes the copy.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 from sqlalchemy import select
@@ -19,27 +18,29 @@ from trek.control.store import Store
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.errors import StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint
-from trek.world.urls import is_remote
+from trek.world.clock import Clock
+from trek.world.urls import is_remote, local_path
 
 RETRY_S = 30.0
-"""How long a store that failed is left alone."""
+"""How long to wait before copying from a store that failed is tried again."""
 
 
-class Adoption:
-    """See the module. Used by the supervisor's thread alone."""
+class StartCheckpoints:
+    """See the module. Used by the supervisor's thread only."""
 
-    def __init__(self, store: Store, *, layout: Layout) -> None:
+    def __init__(self, store: Store, *, layout: Layout, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._layout = layout
         self._failed: dict[int, tuple[float, str]] = {}
 
-    def make_copies(self) -> dict[int, str]:
-        """Copy what queued trials start from; gives those that cannot start yet, and why."""
+    def copy_missing(self) -> dict[int, str]:
+        """Copy the checkpoints that queued trials start from; returns the trials that cannot start yet, and why."""
         with self._store.reading() as session:
             sources = _sources(session)
         for trial_id, source in sources.items():
             since_s, _ = self._failed.get(trial_id, (-RETRY_S, ""))
-            if time.monotonic() - since_s >= RETRY_S:
+            if self._clock.monotonic_s() - since_s >= RETRY_S:
                 self._copy(trial_id, source)
         return {trial_id: self._failed[trial_id][1] for trial_id in sources if trial_id in self._failed}
 
@@ -47,7 +48,8 @@ class Adoption:
         try:
             made = copy_checkpoint(source, self._layout.trial(trial_id) / "start")
         except (StorageError, OSError) as error:
-            self._failed[trial_id] = (time.monotonic(), f"the checkpoint it starts from cannot be copied: {error}")
+            why = f"the checkpoint it starts from cannot be copied: {error}"
+            self._failed[trial_id] = (self._clock.monotonic_s(), why)
             return
         self._failed.pop(trial_id, None)
         with self._store.writing() as session:
@@ -57,17 +59,17 @@ class Adoption:
 
 
 def copy_checkpoint(source: str, target: Path) -> Path:
-    """The files of a checkpoint in a folder of their own; linked, not copied, where the file system can."""
-    shutil.rmtree(target, ignore_errors=True)  # of somebody who was killed while copying
+    """Copy a checkpoint into the folder `target`; files are hard-linked where the file system allows it."""
+    shutil.rmtree(target, ignore_errors=True)  # left by a process that was killed while copying
     if is_remote(source):
         target.parent.mkdir(parents=True, exist_ok=True)
         return fetch_checkpoint(source, into=target)
-    shutil.copytree(source, target, copy_function=_link_file)
+    shutil.copytree(local_path(source), target, copy_function=_link_file)
     return target
 
 
 def _sources(session: Session) -> dict[int, str]:
-    """By trial that waits for its copy, where the checkpoint is. Parents without a checkpoint give none."""
+    """For each trial that needs a copy, where the checkpoint is. Parents without a checkpoint are left out."""
     parent = aliased(TrialRow)
     rows = session.execute(
         select(TrialRow.id, CheckpointTable.path)

@@ -1,4 +1,4 @@
-"""What can be asked of trials, and what their processes tell."""
+"""TrialService: trials, their metrics, and what their processes ask and report."""
 
 from __future__ import annotations
 
@@ -11,32 +11,41 @@ from sqlalchemy.orm import Session
 from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
-from trek.control.logs.query import ANY_LINE, LogSearch
+from trek.control.experiments.parsed_config import parsed_config
+from trek.control.layout import Layout
 from trek.control.lookup import find_experiment, find_trial
 from trek.control.metrics.metric_blocks import groups, points_to_show, rows_at
-from trek.control.service_base import ServiceBase
-from trek.control.tables import ExperimentRow, LogTable, MetricTable, TrialRow
+from trek.control.store import Store
+from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 from trek.control.trials.ingest import take_report
 from trek.control.trials.runs import kill_trial
 from trek.control.trials.scaling import check_scaling
 from trek.control.trials.searching import load_searcher
+from trek.control.trials.trial_runner import TrialRunner
 from trek.errors import InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
+from trek.world.clock import Clock
 
 
-class TrialServices(ServiceBase):
-    """Look at trials and end them; take in what they report."""
+class TrialService:
+    """Trials of one store."""
 
-    def trial(self, trial_id: int) -> models.Trial:
+    def __init__(self, store: Store, *, layout: Layout, runner: TrialRunner, clock: Clock) -> None:
+        self._store = store
+        self._layout = layout
+        self._runner = runner
+        self._clock = clock
+
+    def get(self, trial_id: int) -> models.TrialRecord:
         """One trial."""
         with self._store.reading() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
         return views.trial(trial, experiment, unit=views.unit_of(experiment))
 
-    def trials(self, experiment_id: int, *, limit: int | None = None, after: int = 0) -> list[models.Trial]:
-        """Trials of an experiment in the order they were made: `limit` of them, with ids above `after`."""
+    def all(self, experiment_id: int, *, limit: int | None = None, after: int = 0) -> list[models.TrialRecord]:
+        """Trials of an experiment in the order they were created: at most `limit`, with ids above `after`."""
         with self._store.reading() as session:
             experiment = find_experiment(session, experiment_id)
             query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.id > after)
@@ -47,7 +56,7 @@ class TrialServices(ServiceBase):
     def metric_page(
         self, trial_id: int, *, group: str | None = None, limit: int, after: tuple[float, str] | None = None
     ) -> list[models.MetricPoint]:
-        """Reports by group and then in order, as they are kept: `limit` of them, past the batches and group `after`."""
+        """Reports ordered by group and batches, as stored: at most `limit`, past the batches and group in `after`."""
         query = select(MetricTable).where(MetricTable.trial_id == trial_id)
         if group is not None:
             query = query.where(MetricTable.group == group)
@@ -62,47 +71,21 @@ class TrialServices(ServiceBase):
     def metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None
     ) -> list[models.MetricPoint]:
-        """A trial's reports, in order; with `max_points`, at most about so many of each group, every extreme kept."""
+        """A trial's reports in order; with `max_points`, about that many of each group, every extreme included."""
         with self._store.reading() as session:
             find_trial(session, trial_id)
             names = [group] if group is not None else groups(session, trial_id)
             rows = [row for name in names for row in _series(session, trial_id, name, max_points=max_points)]
         return [views.metric(row) for row in sorted(rows, key=lambda row: (row.batches, row.group))]
 
-    def logs(
-        self,
-        *,
-        experiment_id: int | None = None,
-        trial_id: int | None = None,
-        after: int = 0,
-        limit: int = 1000,
-        tail: int | None = None,
-        search: LogSearch = ANY_LINE,
-    ) -> list[models.LogLine]:
-        """Lines after the cursor `after` that `search` is after, oldest first; with `tail` the last so many."""
-        with self._store.reading() as session:
-            query = select(LogTable).where(LogTable.id > after, *search.conditions())
-            if trial_id is not None:
-                find_trial(session, trial_id)
-                query = query.where(LogTable.trial_id == trial_id)
-            if experiment_id is not None:
-                find_experiment(session, experiment_id)
-                owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)
-                query = query.where(LogTable.trial_id.in_(owned))
-            if tail is not None:
-                rows = session.scalars(query.order_by(LogTable.id.desc()).limit(tail)).all()[::-1]
-            else:
-                rows = session.scalars(query.order_by(LogTable.id).limit(limit)).all()
-        return [views.log_line(row) for row in rows]
-
     def assignment(self, trial_id: int, *, run: int) -> models.Assignment:
-        """What the processes of a trial's run need; refused to a run that was replaced."""
+        """What the processes of a trial's run need to train; refused to a run that was replaced."""
         with self._store.reading() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
             if trial.run != run or trial.state != "running":
-                raise InputError(f"run {run} of trial {trial_id} is over; the trial is {trial.state}.")
-        config = ExperimentConfig.parse(experiment.config)
+                raise InputError(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
+        config = parsed_config(experiment)
         folder = self._layout.checkpoints(experiment.id, trial.id, config.checkpoint_storage)
         return models.Assignment(
             trial_id=trial.id,
@@ -120,35 +103,35 @@ class TrialServices(ServiceBase):
         )
 
     def report(self, trial_id: int, report: models.Report) -> models.ReportReply:
-        """Take in what a trial tells."""
+        """Store what a trial reports, and say whether it should stop."""
         is_empty = not (report.metrics or report.checkpoints or report.deleted_checkpoints or report.progress)
         with self._store.reading() if is_empty else self._store.writing() as session:
-            reply = take_report(session, find_trial(session, trial_id), report)
+            reply = take_report(session, find_trial(session, trial_id), report, now_s=self._clock.now_s())
         if report.metrics:
-            self._supervisor.wake()
+            self._runner.wake()
         return reply
 
-    def kill_trial(self, trial_id: int) -> models.Trial:
-        """End one trial; to its searcher it counts as failed."""
+    def kill(self, trial_id: int) -> models.TrialRecord:
+        """End one trial; its searcher counts it as failed."""
         with self._store.writing() as session:
             trial = find_trial(session, trial_id)
             if trial.state not in ENDED:
-                kill_trial(session, trial)
-        self._supervisor.wake()
-        return self.trial(trial_id)
+                kill_trial(session, trial, now_s=self._clock.now_s())
+        self._runner.wake()
+        return self.get(trial_id)
 
-    def scale_trial(self, trial_id: int, *, slots: int) -> models.Trial:
-        """Give a trial another number of slots: one that runs saves and goes on from there, which is no restart."""
+    def scale(self, trial_id: int, *, slots: int) -> models.TrialRecord:
+        """Change a trial's number of slots. A running one saves and resumes; it does not count as restarted."""
         with self._store.writing() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
-            check_scaling(trial, experiment, slots=slots, cluster_slots=self._supervisor.slots)
+            check_scaling(trial, experiment, slots=slots, cluster_slots=self._runner.slots)
             trial.num_slots = slots
-        self._supervisor.wake()
-        return self.trial(trial_id)
+        self._runner.wake()
+        return self.get(trial_id)
 
     def jobs(self) -> list[models.Job]:
-        """Trials that run, then those that wait, in the order the scheduler takes them."""
+        """Running trials, then queued ones in the order the scheduler starts them."""
         with self._store.reading() as session:
             rows = session.execute(
                 select(TrialRow, ExperimentRow)
@@ -169,7 +152,7 @@ def _series(session: Session, trial_id: int, group: str, *, max_points: int | No
 
 
 def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:
-    """The config's, but never longer than the Searcher's first rung, which has to be judged."""
+    """The config's period, but at most the Searcher's first rung, at which it needs a validation."""
     own = config.training.validation_period
     rung = next(iter(load_searcher(experiment).rung_lengths), None)
     unit = config.searcher.max_length.unit

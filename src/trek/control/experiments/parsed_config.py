@@ -1,0 +1,25 @@
+"""The config of a stored experiment, parsed once for all who need it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pydantic_core import from_json, to_json
+
+from trek.control.tables import ExperimentRow
+from trek.experiments.config import ExperimentConfig
+
+MAX_CACHED = 256
+
+
+def parsed_config(row: ExperimentRow) -> ExperimentConfig:
+    """The row's config. Shared between callers and threads, so it must not be changed.
+
+    The cache is keyed by the text of the config: a row whose config was changed is parsed again.
+    """
+    return _parse(to_json(row.config))
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _parse(text: bytes) -> ExperimentConfig:
+    return ExperimentConfig.parse(from_json(text))

@@ -1,0 +1,48 @@
+"""Templates: parts of configs that experiments are laid over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from trek.client import models
+from trek.control.lookup import find_template
+from trek.control.masking import masked
+from trek.control.store import Store
+from trek.control.tables import TemplateRow
+from trek.world.clock import Clock
+
+
+class Templates:
+    """Named parts of configs. A template is checked when it is used, since it is only a part of a config."""
+
+    def __init__(self, store: Store, *, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def set(self, name: str, config: dict[str, Any], *, owner: str) -> models.Template:
+        """Add or replace a template."""
+        with self._store.writing() as session:
+            session.merge(TemplateRow(name=name, config=config, owner=owner, created_s=self._clock.now_s()))
+        return self.get(name)
+
+    def all(self) -> list[models.Template]:
+        """All templates by name, their secrets masked."""
+        with self._store.reading() as session:
+            return [_template(row) for row in session.scalars(select(TemplateRow).order_by(TemplateRow.name))]
+
+    def get(self, name: str, *, is_masked: bool = True) -> models.Template:
+        """One template; unmasked for those who create experiments from it."""
+        with self._store.reading() as session:
+            return _template(find_template(session, name), is_masked=is_masked)
+
+    def delete(self, name: str) -> None:
+        """Delete a template; experiments created from it keep their configs."""
+        with self._store.writing() as session:
+            session.delete(find_template(session, name))
+
+
+def _template(row: TemplateRow, *, is_masked: bool = True) -> models.Template:
+    config = masked(row.config) if is_masked else row.config
+    return models.Template(name=row.name, config=config, owner=row.owner, created_s=row.created_s)

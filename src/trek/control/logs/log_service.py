@@ -1,0 +1,45 @@
+"""LogService: the lines that trials wrote, by experiment or by trial."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from trek.client import models
+from trek.control import views
+from trek.control.logs.query import ANY_LINE, LogSearch
+from trek.control.lookup import find_experiment, find_trial
+from trek.control.store import Store
+from trek.control.tables import LogTable, TrialRow
+
+
+class LogService:
+    """Reads lines."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(
+        self,
+        *,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        tail: int | None = None,
+        search: LogSearch = ANY_LINE,
+    ) -> list[models.LogLine]:
+        """Lines with ids above `after` that match `search`, the oldest first; with `tail`, only the last `tail`."""
+        with self._store.reading() as session:
+            query = select(LogTable).where(LogTable.id > after, *search.conditions())
+            if trial_id is not None:
+                find_trial(session, trial_id)
+                query = query.where(LogTable.trial_id == trial_id)
+            if experiment_id is not None:
+                find_experiment(session, experiment_id)
+                owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)
+                query = query.where(LogTable.trial_id.in_(owned))
+            if tail is not None:
+                rows = session.scalars(query.order_by(LogTable.id.desc()).limit(tail)).all()[::-1]
+            else:
+                rows = session.scalars(query.order_by(LogTable.id).limit(limit)).all()
+        return [views.log_line(row) for row in rows]

@@ -1,0 +1,24 @@
+"""TrialRunner: what services need of whatever runs the trials. The Supervisor is one; tests may bring a simpler one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class TrialRunner(Protocol):
+    """Owns the slots, and acts on what services write to the store."""
+
+    @property
+    def slots(self) -> int:
+        """How many processes can train at once."""
+
+    @property
+    def free_slots(self) -> int:
+        """How many slots no trial holds."""
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a slot is a GPU, which trials cannot share."""
+
+    def wake(self) -> None:
+        """Look at the store now instead of at the next tick. Returns at once."""

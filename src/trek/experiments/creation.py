@@ -1,0 +1,56 @@
+"""Creating an experiment: the one way that commands, `trek.Experiment` and flows share.
+
+The config is read over its template, the folder packed and the entrypoint checked before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trek.client.client import Client
+from trek.client.models import ExperimentDetails
+from trek.experiments.config import ExperimentConfig
+from trek.experiments.config_merging import laid_over, with_changes
+from trek.experiments.entrypoint import check_entrypoint
+from trek.experiments.package import Package, pack
+from trek.experiments.provenance import provenance
+
+
+def create_experiment(
+    config: Mapping[str, Any] | Path,
+    folder: Path,
+    *,
+    connect: Callable[[], Client],
+    overrides: Mapping[str, Any] | None = None,
+    template: str | None = None,
+    labels: Sequence[str] = (),
+    on_packed: Callable[[Package], None] = lambda package: None,
+) -> ExperimentDetails:
+    """Create an experiment from a config (a mapping, or the path of a YAML file) and a model folder.
+
+    `overrides` set keys by their dotted names, `labels` are added to the config's. `connect` gives the client; it is
+    called once or twice, and only when the config is valid or a template is needed, so that a mistake starts no control
+    plane.
+    """
+    base = connect().template(template).config if template is not None else None
+    parsed = _read(config, overrides=overrides or {}, template=base)
+    parsed = parsed.model_copy(update={"labels": [*parsed.labels, *labels]})
+    package = pack(folder)
+    check_entrypoint(parsed.entrypoint, folder)
+    on_packed(package)
+    client = connect()
+    client.upload_archive(package.data, sha256=package.sha256)
+    return client.create_experiment(config=parsed.normal_form(), archive=package.sha256, provenance=provenance(folder))
+
+
+def _read(
+    config: Mapping[str, Any] | Path, *, overrides: Mapping[str, Any], template: Mapping[str, Any] | None
+) -> ExperimentConfig:
+    if isinstance(config, Mapping):
+        merged = laid_over(template, config) if template is not None else config
+        return ExperimentConfig.parse(with_changes(merged, overrides))
+    settings = [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in overrides.items()]
+    return ExperimentConfig.read(config, overrides=settings, below=template)

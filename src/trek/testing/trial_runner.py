@@ -1,0 +1,24 @@
+"""IdleRunner: a TrialRunner that has slots and starts nothing, for tests of services and routes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class IdleRunner:
+    """Implements `trek.control.trials.trial_runner.TrialRunner`."""
+
+    slots: int = 1
+    has_gpus: bool = False
+    num_wakes: int = 0
+    """How often it was woken."""
+
+    @property
+    def free_slots(self) -> int:
+        """All of them."""
+        return self.slots
+
+    def wake(self) -> None:
+        """Count the call."""
+        self.num_wakes += 1
