@@ -248,7 +248,7 @@ def test_data_that_can_be_read_only_once_is_an_error_in_its_second_epoch() -> No
         ({"accumulate": 0}, ConfigError, "must be at least 1, got 0"),
         ({"strategy": "ddp", "strategy_options": {"backend": "mpi"}}, ConfigError, "backend 'mpi'. Use gloo"),
         ({"strategy_options": {"speed": 3}}, ConfigError, "strategy 'solo' has no option speed. Its options: none"),
-        ({"seed": -1}, InputError, "seed is a whole number"),
+        ({"seed": -1}, InputError, "seed must be a whole number"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_with_what_can(settings: Any, error: type[Exception], message: str) -> None:
