@@ -16,6 +16,7 @@ from trek.experiments.entrypoint import load_entrypoint
 from trek.experiments.package import unpack_once
 from trek.train.checkpointing import checkpoint as checkpoints
 from trek.world import trek_home
+from trek.world.urls import is_remote
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +38,7 @@ class Checkpoint(checkpoints.Checkpoint):
         self._experiment_id: int | None = None
         if isinstance(place, str) and _ID.fullmatch(place) and not Path(place).exists():
             place = self._fetch(place, client or Client())
-        elif isinstance(place, str) and "://" in place:
+        elif isinstance(place, str) and is_remote(place):
             place = checkpoints.open_checkpoint(place).path
         super().__init__(place)
 

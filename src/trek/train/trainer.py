@@ -22,6 +22,7 @@ from trek.train.metrics.metric_sums import Reduction
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
 from trek.world import World
+from trek.world.urls import is_remote
 
 
 class Trainer:
@@ -258,7 +259,7 @@ class _CheckpointHooks(Logger):
         self._trainer = trainer
 
     def log_checkpoint(self, row: CheckpointRow) -> None:
-        self._trainer._call("on_checkpoint_write_end", row.path if "://" in row.path else Path(row.path))
+        self._trainer._call("on_checkpoint_write_end", row.path if is_remote(row.path) else Path(row.path))
         self._trainer._call("on_checkpoint_upload_end", row.uuid)
 
 

@@ -317,12 +317,12 @@ def test_pausing_and_activating_keeps_the_size_a_trial_was_scaled_to(make_plane:
         ({}, 3, "the cluster has 2"),
         ({"resources": {"max_slots": 1}}, 2, "its experiment may use 1"),
         (
-            {"hyperparameters": {"global_batch_size": 9}},
+            {"hyperparameters": {"global_batch_size": 1}},
             2,
-            "its global_batch_size 9 is not divisible by 2. Possible numbers: 1, 3",
+            "its global_batch_size 1 is smaller. Give it at most 1",
         ),
-        ({"strategy": "solo"}, 2, "its strategy 'solo' needs one slot"),
-        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "its strategy 'fsdp' needs at least 2 slots"),
+        ({"strategy": "solo"}, 2, "cannot have 2 slots: strategy 'solo' trains one replica"),
+        ({"strategy": "fsdp", "resources": {"slots_per_trial": 2}}, 1, "strategy 'fsdp' needs at least 2 processes"),
     ],
     ids=["cluster", "experiment", "batch", "solo", "fsdp"],
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from trek.client.models import ENDED
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.errors import ConfigError, InputError
+from trek.strategies.strategy_registry import STRATEGIES
 
 
 def check_scaling(trial: TrialRow, experiment: ExperimentRow, *, slots: int, cluster_slots: int) -> None:
-    """InputError if the trial has ended, can never get that many slots, or would train on other batches."""
+    """InputError if the trial has ended, can never get that many slots, or cannot use them."""
     if trial.state in ENDED:
         raise InputError(f"trial {trial.id} is already {trial.state} and needs no slots. Fork its experiment instead.")
     if slots > cluster_slots:
@@ -24,22 +26,19 @@ def _check_limits(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> 
             f"trial {trial.id} cannot have {slots} slots: its experiment may use {most}. "
             f"Raise it with `trek job update {experiment.id} --max-slots {slots}`."
         )
-    strategy = experiment.config.get("strategy")
-    if (strategy == "solo" and slots > 1) or (strategy == "fsdp" and slots < 2):
-        needs = "one slot" if strategy == "solo" else "at least 2 slots"
-        raise ConfigError(f"trial {trial.id} cannot have {slots} slots: its strategy {strategy!r} needs {needs}.")
+    strategy = parsed_config(experiment).training.strategy
+    if strategy is not None:
+        try:
+            STRATEGIES.load(strategy).check_workers(slots)
+        except ConfigError as error:
+            raise ConfigError(f"trial {trial.id} cannot have {slots} slots: {error}") from None
 
 
 def _check_batch_size(trial: TrialRow, *, slots: int) -> None:
-    """Slots share a batch evenly, so that every batch has the same records as before."""
+    """Every slot needs at least one record of a batch."""
     size = trial.hparams.get("global_batch_size")
-    if isinstance(size, int) and size % slots:
+    if isinstance(size, int) and size < slots:
         raise InputError(
-            f"trial {trial.id} cannot have {slots} slots: its global_batch_size {size} is not divisible by {slots}. "
-            f"Possible numbers: {_divisors(size)}."
+            f"trial {trial.id} cannot have {slots} slots: its global_batch_size {size} is smaller. "
+            f"Give it at most {size}."
         )
-
-
-def _divisors(size: int, *, most: int = 12) -> str:
-    found = [count for count in range(1, min(size, 65_536) + 1) if size % count == 0]
-    return ", ".join(map(str, found[:most])) + (", …" if len(found) > most else "")
