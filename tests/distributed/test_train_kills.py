@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trek.train.checkpointing.checkpoint import find_latest
+from trek.train.checkpointing.checkpoint_folder import find_latest
 from trek.train.checkpointing.stores import open_storage
 from trek.world import trek_home
 

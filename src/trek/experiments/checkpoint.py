@@ -14,7 +14,7 @@ from trek.errors import NotFound
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.entrypoint import load_entrypoint
 from trek.experiments.package import unpack_once
-from trek.train.checkpointing import checkpoint as checkpoints
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.world import trek_home
 from trek.world.urls import is_remote
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?")
 
 
-class Checkpoint(checkpoints.Checkpoint):
+class Checkpoint(CheckpointFolder):
     """One checkpoint, given by its folder, its URL, or the beginning of its id at the control plane.
 
     For an id, `client` is the control plane to ask, by default the one that commands use. Files that are not on this
@@ -39,7 +39,7 @@ class Checkpoint(checkpoints.Checkpoint):
         if isinstance(place, str) and _ID.fullmatch(place) and not Path(place).exists():
             place = self._fetch(place, client or Client())
         elif isinstance(place, str) and is_remote(place):
-            place = checkpoints.open_checkpoint(place).path
+            place = open_checkpoint(place).path
         super().__init__(place)
 
     def load(self, trial_class: type[Trial] | None = None) -> nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from trek.train.checkpointing.checkpoint import Checkpoint, open_checkpoint
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
 from trek.train.length import Length
@@ -38,7 +38,7 @@ def fit(
     engine: str = "local",
     seed: int = 0,
     precision: str = "fp32",
-    resume: Checkpoint | Path | str | None = None,
+    resume: CheckpointFolder | Path | str | None = None,
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
     loggers: Sequence[Logger | str] = (),
@@ -144,7 +144,7 @@ def _said(outcome: Outcome) -> dict[str, Any]:
 def _result(said: Mapping[str, Any], job: _Fit) -> Result:
     # A run that went on from a checkpoint told some rows twice; the later ones are those of the run that counts.
     rows = {(row["group"], row["batches"]): flat_row(row) for row in read_rows(job.metrics_path)}
-    last, best = (Checkpoint(said[key]) if said[key] else None for key in ("checkpoint", "best_checkpoint"))
+    last, best = (CheckpointFolder(said[key]) if said[key] else None for key in ("checkpoint", "best_checkpoint"))
     return Result(
         path=job.folder,
         metrics=list(rows.values()),
@@ -156,9 +156,9 @@ def _result(said: Mapping[str, Any], job: _Fit) -> Result:
     )
 
 
-def _resume(resume: Checkpoint | Path | str | None) -> Path | Literal["latest"] | None:
+def _resume(resume: CheckpointFolder | Path | str | None) -> Path | Literal["latest"] | None:
     if resume is None:
         return None
     if resume == "latest":
         return "latest"
-    return resume.path if isinstance(resume, Checkpoint) else open_checkpoint(resume).path
+    return resume.path if isinstance(resume, CheckpointFolder) else open_checkpoint(resume).path

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trek.train.checkpointing.checkpoint import Checkpoint
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.loop.stopping import Reason
 from trek.train.metrics.goal import Goal
 
@@ -26,9 +26,9 @@ class Result:
     epochs: list[dict[str, Any]]
     """One row per epoch."""
     stop_reason: Reason = ""
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointFolder | None = None
     """The last one."""
-    best_checkpoint: Checkpoint | None = None
+    best_checkpoint: CheckpointFolder | None = None
     goal: Goal = field(default_factory=Goal)
 
     @property

@@ -19,7 +19,7 @@ from trek.train.workers import check_workers
 from trek.world import World
 
 if TYPE_CHECKING:
-    from trek.train.checkpointing.checkpoint import Checkpoint
+    from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     engine: str = "local",
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
-    resume: Checkpoint | Path | str | None = None,
+    resume: CheckpointFolder | Path | str | None = None,
     loggers: Sequence[Logger | str] = (),
     **settings: Any,
 ) -> Any:
@@ -76,7 +76,7 @@ class _Run:
         settings: TrainSettings,
         folder: Path,
         checkpoint_dir: Path | str,
-        resume: Checkpoint | Path | str | None,
+        resume: CheckpointFolder | Path | str | None,
         loggers: Sequence[Logger],
     ) -> None:
         self._train_fn = train_fn

@@ -33,7 +33,7 @@ from trek.data.loaders.base import nothing
 from trek.errors import InputError
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
-from trek.train.checkpointing.checkpoint import Checkpoint, RunState
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.jobs.hang_report import HangWatch, note_error
 from trek.train.length import Length
@@ -83,7 +83,7 @@ class Traveler:
         world: World | None = None,
         host: TrialHost | None = None,
         checkpoint_dir: Path | str | None = None,
-        resume: Checkpoint | Path | str | None = None,
+        resume: CheckpointFolder | Path | str | None = None,
         folder: Path | None = None,
         loggers: Sequence[Logger] = (),
         stop: StopRequest | None = None,
@@ -302,7 +302,7 @@ class Traveler:
         metrics = self.journal.metrics_at(self.position)
         return self.archive.save(state, batches=self.position.batches, metrics=metrics, score=self.goal.score(metrics))
 
-    def restore(self, resume: Checkpoint | Path | str | None = None) -> Checkpoint | None:
+    def restore(self, resume: CheckpointFolder | Path | str | None = None) -> CheckpointFolder | None:
         """Go on from a checkpoint (by default the one given at the start); call it when everything is added."""
         checkpoint = self.archive.find(resume or self._resume)
         self._resume = None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from trek.errors import InputError
 from trek.strategies import Strategy
-from trek.train.checkpointing.checkpoint import Checkpoint, RunState, find_latest, open_checkpoint
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, find_latest, open_checkpoint
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.checkpointing.stores import open_storage
@@ -55,12 +55,12 @@ class Archive:
             return None
         return self._writer.save(state, batches=batches, metrics=metrics, score=score)
 
-    def find(self, resume: Checkpoint | Path | str | None) -> Checkpoint | None:
+    def find(self, resume: CheckpointFolder | Path | str | None) -> CheckpointFolder | None:
         """The checkpoint `resume` names; for "latest" the newest whole one here, None when there is none.
 
         The leader looks and tells the others, so that all ranks resume from the same one.
         """
-        if resume is None or isinstance(resume, Checkpoint):
+        if resume is None or isinstance(resume, CheckpointFolder):
             return resume
         if resume != "latest":
             return open_checkpoint(resume)
@@ -68,7 +68,7 @@ class Archive:
             raise InputError("resume='latest' needs checkpoint_dir, the folder to look in.")
         found = find_latest(self._storage) if self._strategy.world.is_leader else None
         name = self._strategy.broadcast(found.path.name if found else None)
-        return found or (Checkpoint(self._storage.fetch(name)) if name else None)
+        return found or (CheckpointFolder(self._storage.fetch(name)) if name else None)
 
     def wait(self) -> None:
         """Return when everything saved is on storage."""

@@ -22,7 +22,7 @@ import torch
 
 from trek._version import __version__
 from trek.errors import CheckpointError
-from trek.train.checkpointing.checkpoint import FORMAT, Checkpoint, RunState, checksum, model_file
+from trek.train.checkpointing.checkpoint_folder import FORMAT, CheckpointFolder, RunState, checksum, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, Kept, ranked
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.checkpointing.tree import encode
@@ -94,10 +94,10 @@ class CheckpointWriter:
         return best[0].name if best else self.last
 
     def _adopt_existing(self) -> None:
-        found: list[Checkpoint] = []
+        found: list[CheckpointFolder] = []
         for name in self._storage.names():
             try:
-                found.append(Checkpoint(self._storage.fetch(name, only=MANIFEST)))
+                found.append(CheckpointFolder(self._storage.fetch(name, only=MANIFEST)))
             except CheckpointError as error:
                 logger.warning("leaving a checkpoint alone: %s", error)
         for one in sorted(found, key=lambda checkpoint: float(checkpoint.manifest["time_s"])):

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from trek.errors import CheckpointError
-from trek.train.checkpointing.checkpoint import Checkpoint
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
 from trek.world import World
@@ -24,7 +24,7 @@ def describe_trial(trial_class: type[Trial], hparams: Mapping[str, Any], data: M
     }
 
 
-def load_model(checkpoint: Checkpoint, trial_class: type[Trial] | None = None) -> nn.Module:
+def load_model(checkpoint: CheckpointFolder, trial_class: type[Trial] | None = None) -> nn.Module:
     """The model in evaluation mode on the CPU, with the weights it was validated with: the averages, if it has them.
 
     The Trial's class is imported by the name it had in training; pass `trial_class` where that is not possible.

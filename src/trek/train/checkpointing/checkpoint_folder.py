@@ -1,4 +1,4 @@
-"""Checkpoint: a folder that holds a run at one moment. Reading, verifying and finding them; writing is next door.
+"""CheckpointFolder: a folder that holds a run at one moment. Reading, verifying and finding them; writing is next door.
 
     manifest.json        format, position, metrics, and the size and SHA-256 of every other file
     model.safetensors    the weights; further models of the run in model_1.safetensors, …
@@ -43,7 +43,7 @@ class RunState:
     ranks: list[dict[str, Any]]
 
 
-class Checkpoint:
+class CheckpointFolder:
     """One checkpoint on this machine."""
 
     def __init__(self, path: Path | str) -> None:
@@ -117,13 +117,13 @@ class Checkpoint:
         return tree
 
 
-def open_checkpoint(place: Path | str) -> Checkpoint:
+def open_checkpoint(place: Path | str) -> CheckpointFolder:
     """The checkpoint in a folder, or at a URL of a store that fsspec reaches."""
     parent, _, name = str(place).rstrip("/").rpartition("/")
     if not is_remote(parent):
-        return Checkpoint(local_path(place))
+        return CheckpointFolder(local_path(place))
     try:
-        return Checkpoint(open_storage(parent).fetch(name))
+        return CheckpointFolder(open_storage(parent).fetch(name))
     except FileNotFoundError:
         raise CheckpointError(f"{place} is not a checkpoint: nothing is there.") from None
     except TrekError:
@@ -134,11 +134,11 @@ def open_checkpoint(place: Path | str) -> Checkpoint:
         ) from error
 
 
-def find_latest(storage: Storage) -> Checkpoint | None:
+def find_latest(storage: Storage) -> CheckpointFolder | None:
     """The newest checkpoint that is whole; torn ones are skipped with a warning."""
     for name in reversed(storage.names()):
         try:
-            checkpoint = Checkpoint(storage.fetch(name))
+            checkpoint = CheckpointFolder(storage.fetch(name))
             checkpoint.verify()
         except CheckpointError as error:
             logger.warning("skipping a checkpoint: %s", error)

@@ -22,7 +22,7 @@ import trek
 from trek.errors import CheckpointError, ConfigError, InputError, StorageError
 from trek.testing.trials import PointsTrial
 from trek.train.callbacks.callback import Callback
-from trek.train.checkpointing.checkpoint import RunState, checksum, find_latest
+from trek.train.checkpointing.checkpoint_folder import RunState, checksum, find_latest
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy, Kept
 from trek.train.checkpointing.stores import MANIFEST, open_storage
