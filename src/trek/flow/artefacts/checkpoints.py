@@ -14,7 +14,7 @@ class CheckpointKind(ArtefactKind):
 
     def accepts(self, value: Any) -> bool:
         """Whether it is Trek's Checkpoint."""
-        return is_instance(value, "trek", "Checkpoint")
+        return is_instance(value, "trek", "CheckpointFolder")
 
     def save(self, value: Any, folder: Path) -> dict[str, Any]:
         """Move its folder into the store, or refer to it."""
