@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import signal
 import socket
@@ -15,6 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from trek.world.addresses import is_loopback
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
@@ -120,15 +121,8 @@ def _loopback_only(_no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     real_connect = socket.socket.connect
 
     def connect(self: socket.socket, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_loopback(address[0]):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not is_loopback(address[0]):
             raise AssertionError(f"a test tried to connect to {address}: only loopback is allowed")
         real_connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

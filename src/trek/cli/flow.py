@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PARALLEL = click.option("--parallel", type=int, help="How many slots steps may take.  [default: one per core or GPU]")
+_ENGINE = click.option("--engine", default="local", show_default=True, help="Where steps run.")
 _PARAM = click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter; may be repeated."
 )
@@ -46,6 +47,7 @@ flow.add_command(list_flows)
 @click.option("--force", is_flag=True, help="Run every step, changed or not.")
 @_PARAM
 @_PARALLEL
+@_ENGINE
 @_JSON
 @click.option("-h", "--help", "wants_help", is_flag=True, help="Show this message, and the parameters of FILE.")
 @click.pass_context
@@ -57,6 +59,7 @@ def run(
     force: bool,
     params: tuple[str, ...],
     parallel: int | None,
+    engine: str,
     as_json: bool,
     wants_help: bool,
 ) -> int:
@@ -69,7 +72,7 @@ def run(
     if file is None:
         raise InputError("trek flow run needs the file that defines the flow, such as flow.py.")
     loaded = load_flow(file)
-    settings = {"from_step": from_step, "only": only, "force": force}
+    settings = {"from_step": from_step, "only": only, "force": force, "engine": engine}
     return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
 
 
@@ -78,8 +81,11 @@ def run(
 @click.argument("run_id", metavar="[RUN]", required=False)
 @_PARAM
 @_PARALLEL
+@_ENGINE
 @_JSON
-def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, as_json: bool) -> int:
+def resume(
+    flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, engine: str, as_json: bool
+) -> int:
     """Go on with a RUN (the newest) of FLOW (its name or file) where it failed or was ended."""
     from trek.flow.loading import load_flow
 
@@ -91,7 +97,8 @@ def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel
         if row.source is None:
             raise InputError(f"run {row.id} was started from no file. Resume it with flow.run(resume={row.id!r}).")
         loaded = load_flow(row.source)
-    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, resume=row.id)
+    settings = {"engine": engine, "resume": row.id}
+    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
 
 
 @flow.command()

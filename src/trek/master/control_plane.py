@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import ipaddress
 import json
 import os
 import secrets
@@ -27,10 +26,11 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.trials.supervisor import Supervisor
-from trek.engines.local import LocalEngine, count_gpus
+from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
 from trek.master.prefix import UnderPrefix
+from trek.world.addresses import is_loopback
 
 STOP_GRACE_S = 30.0
 KILL_GRACE_S = 2.0
@@ -48,6 +48,8 @@ class MasterSettings:
     """The path under which a proxy offers it, such as /trek."""
     idle_s: float | None = None
     slots: int | None = None
+    engine: str = "local"
+    """The name of the Engine that trials run on."""
     patience_s: float = 0.0
     """How long to wait for a control plane of the same home that is just ending."""
 
@@ -89,14 +91,14 @@ class ControlPlane:
     def _run(self, store: Store, listener: socket.socket) -> None:
         self._accounts = Accounts(store)
         self._check_reach()
-        engine = LocalEngine()
+        engine = open_engine(self._settings.engine)
         supervisor = Supervisor(
             store,
             layout=self._layout,
             engine=engine,
             slots=self._settings.slots or engine.slots(),
             environment=self._environment,
-            has_gpus=count_gpus(os.environ) > 0,
+            has_gpus=engine.num_gpus() > 0,
         )
         services = Services(store, layout=self._layout, supervisor=supervisor)
         app = make_app(
@@ -209,14 +211,6 @@ def _listen(host: str, port: int) -> socket.socket:
             raise PortInUse(f"port {port} on {host} is in use by another program. Choose another --port.") from error
         raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}. Check --host and --port.") from error
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _shown_host(host: str) -> str:
