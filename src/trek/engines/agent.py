@@ -105,6 +105,7 @@ class Agent:
                 self._deadline = time.monotonic() + 0.05
         if not self._request["keeps_folder"]:
             _remove_folder(self._folder)
+        self._report({"done": True})
 
     def _wait_ms(self) -> float | None:
         if self._answer_until is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from trek.engines.gang import LocalGang
 from trek.engines.hosts import AssignedRank
 from trek.engines.local_starter import MEMBERS, LocalStarter, member_stem
 from trek.engines.member import Member
+from trek.engines.warm.warm_agent import WarmParents, warm_folder
 from trek.errors import InputError
 
 ATTACH_TIMEOUT_S = 2.0
@@ -30,9 +32,17 @@ _ROLE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class LocalEngine(Engine):
-    """Processes on this machine, or on the hosts of a hostfile."""
+    """Processes on this machine, or on the hosts of a hostfile.
+
+    `warm_start` forks workers from a process that has imported torch already, where a spec allows it: see
+    `trek.engines.warm`. None: unless TREK_WARM_START is 0.
+    """
 
     name = "local"
+
+    def __init__(self, *, warm_start: bool | None = None) -> None:
+        is_wanted = os.environ.get("TREK_WARM_START") != "0" if warm_start is None else warm_start
+        self._has_warm_start = is_wanted and sys.platform == "linux"
 
     def start(
         self,
@@ -43,7 +53,8 @@ class LocalEngine(Engine):
     ) -> LocalGang:
         """Start the members that `spec` describes and return at once."""
         checked = _checked(spec, num_gpus=self.num_gpus())
-        starter = LocalStarter(checked, environ=dict(os.environ))
+        warm = WarmParents(warm_folder(os.environ)) if self._has_warm_start else None
+        starter = LocalStarter(checked, environ=dict(os.environ), warm=warm)
         members: list[Member] = []
         try:
             for role, one in checked.all_roles().items():

@@ -21,6 +21,8 @@ from trek.engines.hosts import AssignedRank, Host, assign_ranks, is_this_machine
 from trek.engines.member import AgentMember, Member
 from trek.engines.roles import WORLD_NAMES, role_environment
 from trek.engines.ssh import portable_environment, reachable_address, ssh_command
+from trek.engines.warm.rules import why_not_warm
+from trek.engines.warm.warm_agent import WarmParents
 from trek.errors import InputError, OutsideError
 from trek.world.addresses import is_loopback
 from trek.world.world import World
@@ -32,8 +34,9 @@ MEMBERS = "members.json"
 class LocalStarter:
     """See the module."""
 
-    def __init__(self, spec: GangSpec, *, environ: Mapping[str, str]) -> None:
+    def __init__(self, spec: GangSpec, *, environ: Mapping[str, str], warm: WarmParents | None = None) -> None:
         self._spec = spec
+        self._warm = warm
         self._roles = spec.all_roles()
         self._environ = environ
         self._hosts = read_hostfile(spec.hostfile) if spec.hostfile else None
@@ -71,10 +74,21 @@ class LocalStarter:
         def spawn() -> AgentProcess:
             return SpawnedAgent(command)
 
+        request = self._request(assigned, is_here=is_here)
+        warm = self._open_warm(request) if is_here and assigned.role == WORKER else None
         try:
-            return AgentMember(assigned, request=self._request(assigned, is_here=is_here), spawn=spawn)
+            return AgentMember(assigned, request=request, spawn=spawn, agent=warm)
         except FileNotFoundError as error:
             raise OutsideError(f"{command[0]!r} cannot be started: {error.strerror}. Set TREK_SSH or PATH.") from error
+
+    def _open_warm(self, request: Mapping[str, Any]) -> AgentProcess | None:
+        """An agent forked from a warm parent, where that gives the same member as a fresh process would."""
+        imports = self._spec.imports
+        if self._warm is None or why_not_warm(
+            request["argv"], env=request["env"], imports=imports, executable=sys.executable
+        ):
+            return None
+        return self._warm.open_agent([*imports, request["argv"][2]], env=request["env"])
 
     def _request(self, assigned: AssignedRank, *, is_here: bool) -> dict[str, Any]:
         role = self._roles[assigned.role]

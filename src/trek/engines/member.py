@@ -128,6 +128,8 @@ class AgentMember(Member):
         self._folder = None if request["folder"] is None else MemberFolder(Path(request["folder"]))
         self._keeps_folder = bool(request["keeps_folder"])
         self._files: dict[str, bytes] = {}
+        self._is_done = False
+        """Its agent has ended everything and was about to end itself."""
         self.log_path = Path(log) if (log := request.get("log_path")) else None
         self._log = None if self.log_path is None else Tail(self.log_path)
         self._lines = {name: LineBuffer() for name in ("stdout", "stderr", "log")}
@@ -178,6 +180,7 @@ class AgentMember(Member):
             before = b"" if report["is_first"] else self._files[report["file"]]
             self._files[report["file"]] = before + binascii.a2b_base64(report["part"])
             return
+        self._is_done = report.get("done", False)
         self.devices = tuple(report.get("devices", self.devices))
         self.pid = report.get("pid", self.pid)
         self.code = report.get("code", self.code)
@@ -236,7 +239,8 @@ class AgentMember(Member):
 
     def close(self) -> None:
         """Close the pipes; an agent that was killed could not clean up."""
-        if self._agent.poll() != 0 and self.pid is not None and not self._is_remote:
+        deque(self._without_reports(self._agent.stderr.read()), maxlen=0)
+        if not self._is_done and self.pid is not None and not self._is_remote:
             kill_group(self.pid)
         self.let_go()
         if not self._keeps_folder and self._folder is not None:
