@@ -34,6 +34,7 @@ from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.spool import SPOOL, parse_spool
+from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.rank_outcome import read_outcomes
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ TICK_S = 0.1
 REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
+_TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.settings", "httpcore")
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one has failed."""
 
@@ -266,6 +268,8 @@ class Supervisor:
             cwd=self._layout.home,
             output_dir=self._layout.run(trial.id, trial.run),
             slots=trial.slots if self.has_gpus else (),
+            # A command may do without torch.
+            imports=() if ExperimentConfig.parse(experiment.config).command else _TRIAL_IMPORTS,
         )
 
     def _handle_file(self, trial: TrialRow) -> Path:

@@ -24,6 +24,9 @@ IMPORT_TIME = (
 THREADS = "OMP_NUM_THREADS"
 """Read when torch is loaded, too, and the one that differs between members: torch can be told later."""
 
+_PACKAGES = ("httpcore", "numpy", "safetensors", "torch", "trek")
+"""What a parent may import. pyarrow starts a thread when it is loaded."""
+
 _OTHER_THREADS = ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")
 _KERNEL_FILES = ("sys/kernel/random/boot_id", "self/cgroup", "self/oom_score_adj")
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
@@ -36,8 +39,8 @@ def why_not_warm(argv: Sequence[str], *, env: Mapping[str, str], imports: Sequen
         return "its spec names no imports"
     if not (len(argv) >= 3 and argv[0] == executable and argv[1] == "-m" and argv[2].startswith("trek.")):
         return "its command is not a module of Trek"
-    if not all(name.partition(".")[0] in ("trek", "torch") for name in imports):
-        return "it imports modules of others than Trek and torch"
+    if other := next((name for name in imports if name.partition(".")[0] not in _PACKAGES), ""):
+        return f"{other} may run code of the user"
     if any(not path.startswith("/") for path in env.get("PYTHONPATH", "/").split(":")):
         return "PYTHONPATH depends on the working directory"
     if found := next((name for name in _OTHER_THREADS if name in env), ""):

@@ -22,6 +22,15 @@ from trek.train.loop.stopping import Stopped, StopRequest, stop_on_signals
 from trek.world import World
 
 PAYLOAD = "job.pkl"
+TRAINING_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "safetensors.torch",
+    "trek.strategies.solo",
+    "trek.strategies.ddp",
+    "trek.train.session",
+)
+"""What a process that trains is going to import: torch's compiler comes in with the first step of an optimizer."""
 
 
 def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str, folder: Path) -> Any:
@@ -37,6 +46,7 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
         num_workers=num_workers,
         files={PAYLOAD: _payload(function, origin=origin)},
+        imports=TRAINING_IMPORTS,
     )
     stop = StopRequest()
     with stop_on_signals(stop):
