@@ -22,7 +22,7 @@ import types
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from trek.engines.warm.rules import THREADS
+from trek.engines.warm.rules import ROOM, THREADS
 from trek.world.leaving import leave
 
 _PR_SET_NAME = 15
@@ -43,7 +43,7 @@ def become_module(
     _use_environment(env)
     _use_threads(env)
     _renew_randomness()
-    _show_title(request["argv"])
+    show_title(request["argv"])
     if not sys.flags.safe_path:
         sys.path[0] = os.getcwd()  # noqa: PTH109 - as the interpreter does
     importlib.invalidate_caches()
@@ -80,11 +80,38 @@ def count_threads(env: dict[str, str]) -> int:
     return int(named[1]) if named and int(named[1]) > 0 else len(os.sched_getaffinity(0))
 
 
+def show_title(argv: list[str]) -> None:
+    """Show the member's command line in lists of processes, as far as the parent's own one has room."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, ctypes.c_char_p(os.path.basename(argv[0]).encode()[:15]))  # noqa: PTH119
+    with open("/proc/self/stat") as file:  # noqa: PTH123
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    title = b"\0".join(part.encode(errors="replace") for part in argv) + b"\0"
+    if 0 < start < end:
+        ctypes.memmove(start, title[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
 def _use_environment(env: dict[str, str]) -> None:
+    _show_environment(env)
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
     tempfile.tempdir = None
+
+
+def _show_environment(env: dict[str, str]) -> None:
+    """Show the member's environment in /proc, behind the parent's, as far as there is room: the kernel shows the memory
+    that a process began with, and in the parent's a variable that nobody reads was left for this."""
+    library = ctypes.CDLL(None)
+    library.getenv.restype = ctypes.c_void_p
+    start, length = library.getenv(ROOM.encode()), len(os.environ.get(ROOM, ""))
+    if not start:
+        return
+    block = b"\0"
+    for name, value in env.items():
+        one = os.fsencode(f"{name}={value}") + b"\0"
+        block += one if len(block) + len(one) <= length else b""
+    ctypes.memmove(start, block.ljust(length, b"\0"), length)
 
 
 def _use_threads(env: dict[str, str]) -> None:
@@ -110,18 +137,9 @@ def _renew_randomness() -> None:
     """Python's own generator is seeded anew by fork; these are not."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
     multiprocessing.current_process().authkey = os.urandom(32)
-
-
-def _show_title(argv: list[str]) -> None:
-    """Show the member's command line in lists of processes, as far as the parent's own one has room."""
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, ctypes.c_char_p(os.path.basename(argv[0]).encode()[:15]))  # noqa: PTH119
-    with open("/proc/self/stat") as file:  # noqa: PTH123
-        fields = file.read().rpartition(")")[2].split()
-    start, end = int(fields[45]), int(fields[46])
-    title = b"\0".join(part.encode(errors="replace") for part in argv) + b"\0"
-    if 0 < start < end:
-        ctypes.memmove(start, title[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
 def _run(module: str) -> int:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trek.engines import agent
-from trek.engines.warm.child import become_module, close_fds, reset_signals
+from trek.engines.warm.child import become_module, close_fds, reset_signals, show_title
 from trek.engines.warm.protocol import MAX_REQUEST_BYTES, NUM_FDS, READY, REFUSED, SOCKET
 
 _RECEIVE_S = 1.0
@@ -152,6 +152,7 @@ def _become_agent(fds: Sequence[int], *, inherited: dict[str, Any], library_fds:
     try:
         os.setsid()
         reset_signals()
+        show_title([sys.executable, agent.__file__])
         for target, fd in enumerate(fds[:3]):
             os.dup2(fd, target)
         starter_fd = fds[3]

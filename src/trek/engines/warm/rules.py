@@ -24,9 +24,13 @@ IMPORT_TIME = (
 THREADS = "OMP_NUM_THREADS"
 """Read when torch is loaded, too, and the one that differs between members: torch can be told later."""
 
+ROOM = "TREK_WARM_ROOM"
+"""A variable of the parent that is as long as a member's environment may become: see `child`."""
+
 _PACKAGES = ("httpcore", "numpy", "safetensors", "torch", "trek")
 """What a parent may import. pyarrow starts a thread when it is loaded."""
 
+_ROOM_BYTES = 32 << 10
 _OTHER_THREADS = ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")
 _KERNEL_FILES = ("sys/kernel/random/boot_id", "self/cgroup", "self/oom_score_adj")
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "user", "uts")
@@ -56,7 +60,8 @@ def import_time_variables(env: Mapping[str, str]) -> dict[str, str]:
 def parent_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The environment of the parent of a member with `env`: no more than it needs, and one thread per library."""
     own = {name: env[name] for name in _PARENTS_OWN if name in env}
-    return {**own, **import_time_variables(env), THREADS: "1", **dict.fromkeys(_OTHER_THREADS, "1")}
+    limits = {THREADS: "1", **dict.fromkeys(_OTHER_THREADS, "1")}
+    return {**own, **import_time_variables(env), **limits, ROOM: " " * _ROOM_BYTES}
 
 
 def parent_key(env: Mapping[str, str], *, around: Mapping[str, Any]) -> str:
