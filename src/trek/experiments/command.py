@@ -79,7 +79,7 @@ def _ask(client: Client, place: TrialProcess, stop: StopRequest) -> None:
 
 
 def _outcome(words: Sequence[str], code: int, *, place: TrialProcess, rank: int, stop: StopRequest) -> RankOutcome:
-    """What the program left word of; else what its end says."""
+    """The outcome that the program wrote itself; else what its exit code says."""
     left = RankOutcome.read(place.folder)
     if left is not None:
         return left

@@ -1,4 +1,4 @@
-"""What a program that is run as a trial leaves word of when an error ends it: whose error, in its own frames.
+"""The outcome of a program that is run as a trial and ended by an error: whose error, in its own frames.
 
 InvalidHP is how a program rejects its hyperparameters, as a Trial does.
 """

@@ -1,7 +1,7 @@
 """What every process of a trial runs: `python -m trek.experiments.trial_worker`.
 
-Asks the control plane what to train, unpacks the user's code, trains its Trial or runs its command, and leaves word of
-how it ended. Exit codes: 0 done (stopped included), 1 the user's code failed, 2 a mistake Trek can name, 3 the outside
+Asks the control plane what to train, unpacks the user's code, trains its Trial or runs its command, and writes its
+outcome. Exit codes: 0 done (stopped included), 1 the user's code failed, 2 a mistake Trek can name, 3 the outside
 failed.
 """
 

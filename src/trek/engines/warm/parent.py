@@ -4,7 +4,7 @@ Accepts connections of its own user alone. A request names modules of Trek and t
 stdin, stdout and stderr and a pidfd of the starter; the answer brings a pidfd of the agent. The member's command and
 environment never come here: the agent reads them from its stdin.
 
-It must have one thread and no CUDA context when it forks; otherwise it leaves word of that and ends.
+It must have one thread and no CUDA context when it forks; otherwise it writes down why and ends.
 """
 
 from __future__ import annotations
