@@ -15,13 +15,16 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
+import trek
 from tests.conftest import warm_parents
 from trek.engines import Engine, GangSpec
 from trek.engines.local import LocalEngine
 from trek.engines.warm.protocol import REFUSED
 from trek.engines.warm.warm_agent import WarmParents
 from trek.testing.engine_conformance import IMPORTS, PATIENCE_S, EngineConformance, Recorder, python, wait_for
+from trek.testing.trials import PointsTrial
 
 TORCH = ("torch", "torch._dynamo")
 
@@ -334,3 +337,19 @@ def test_a_folder_that_cannot_be_made_makes_no_start_fail(own_warm_dir: Path) ->
     own_warm_dir.write_text("a file")
     assert _run("print(1)") == [1]
     own_warm_dir.unlink()
+
+
+@pytest.mark.usefixtures("warm_dir")
+def test_a_warm_fit_trains_bit_for_bit_what_a_fresh_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train() -> tuple[Any, dict[str, torch.Tensor]]:
+        hparams = {"global_batch_size": 8, "rows": 64, "dropout": 0.2, "momentum": 0.9}
+        result = trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(2), workers=2, show_progress=False)
+        assert result.checkpoint is not None
+        losses = [row["loss"] for row in result.metrics if "loss" in row]
+        return losses, result.checkpoint.state_dict()
+
+    warm = train()
+    monkeypatch.setenv("TREK_WARM_START", "0")
+    fresh = train()
+    assert warm[0] == fresh[0] != []
+    assert all(torch.equal(value, fresh[1][name]) for name, value in warm[1].items())

@@ -230,6 +230,8 @@ def _start_member(
         what = error.filename or request["argv"][0]
         os.write(2, f"trek: error: cannot start {what!r}: {error.strerror}.\n".encode())
         os._exit(127 if error.errno == errno.ENOENT else 126)
+    except Exception as error:  # noqa: BLE001 - a forked process never returns into its agent's code
+        os.write(2, f"trek: error: cannot start {request['argv'][0]!r}: {error!r}.\n".encode())
     finally:
         os._exit(126)
 

@@ -18,7 +18,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -28,7 +27,7 @@ from typing import Any, NoReturn
 
 from trek.engines import agent
 from trek.engines.warm.child import become_module, close_fds, reset_signals, show_title
-from trek.engines.warm.protocol import MAX_REQUEST_BYTES, NUM_FDS, READY, REFUSED, SOCKET
+from trek.engines.warm.protocol import MAX_REQUEST_BYTES, NUM_FDS, READY, REFUSED, SOCKET, is_own_user
 
 _RECEIVE_S = 1.0
 _LOOK_S = 2.0
@@ -97,7 +96,7 @@ class Parent:
             connection.settimeout(_RECEIVE_S)
             fds: list[int] = []
             try:
-                if not _is_own_user(connection):
+                if not is_own_user(connection):
                     return
                 data, fds, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, NUM_FDS)
                 if len(fds) == NUM_FDS:
@@ -166,11 +165,6 @@ def _become_agent(fds: Sequence[int], *, inherited: dict[str, Any], library_fds:
         traceback.print_exc()
     finally:
         os._exit(code)
-
-
-def _is_own_user(connection: socket.socket) -> bool:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 
 def _open_fds() -> set[int]:

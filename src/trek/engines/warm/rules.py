@@ -45,7 +45,7 @@ def why_not_warm(argv: Sequence[str], *, env: Mapping[str, str], imports: Sequen
         return "its command is not a module of Trek"
     if other := next((name for name in imports if name.partition(".")[0] not in _PACKAGES), ""):
         return f"{other} may run code of the user"
-    if any(not path.startswith("/") for path in env.get("PYTHONPATH", "/").split(":")):
+    if env.get("PYTHONPATH") and any(not path.startswith("/") for path in env["PYTHONPATH"].split(":")):
         return "PYTHONPATH depends on the working directory"
     if found := next((name for name in _OTHER_THREADS if name in env), ""):
         return f"{found} cannot be changed after libraries are loaded"

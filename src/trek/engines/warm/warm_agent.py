@@ -24,7 +24,7 @@ from typing import Any
 
 from trek.engines.agent_process import AgentProcess, AgentUnavailable
 from trek.engines.lines import Pipe
-from trek.engines.warm.protocol import MAX_REQUEST_BYTES, READY, REFUSED, SOCKET
+from trek.engines.warm.protocol import MAX_REQUEST_BYTES, READY, REFUSED, SOCKET, is_own_user
 from trek.engines.warm.rules import parent_environment, parent_key, surroundings
 from trek.world.home import trek_home
 
@@ -82,10 +82,12 @@ class WarmParents:
         try:
             with _short_path(own) as path:
                 connection.connect(f"{path}/{SOCKET}")
+            if is_own_user(connection):
+                return connection
         except OSError:  # nobody listens any more, or too many wait already
-            connection.close()
-            return None
-        return connection
+            pass
+        connection.close()
+        return None
 
     def _start(self, own: Path, env: Mapping[str, str]) -> socket.socket | None:
         """Start the parent, unless another starter has just done so, and connect to it."""

@@ -62,7 +62,12 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
     leader = next((outcome for outcome in outcomes if outcome.rank == 0), None)
     if leader is None and stop.is_set:  # asked to end before training began
         raise Stopped(stop.reason)
-    assert leader is not None
+    if leader is None:
+        raise RankFailed(
+            f"rank 0 of {num_workers} exited with code 0 before its function returned. Return instead of exiting.",
+            rank=0,
+            process_exit_code=0,
+        )
     return leader.returned
 
 

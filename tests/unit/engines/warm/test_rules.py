@@ -16,6 +16,7 @@ def _why(argv: list[str] = COMMAND, *, env: dict[str, str] | None = None, import
 
 def test_a_module_of_trek_may_be_started_warm() -> None:
     assert _why() == ""
+    assert _why(env={"PYTHONPATH": ""}) == "", "as if it were not set"
     assert _why(env={"PYTHONPATH": "/a:/b", "OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "1"}) == ""
 
 
