@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import contextlib
 import os
 import signal
 import socket
@@ -15,6 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
+
+from trek.engines.warm.warm_agent import WarmParents
+from trek.world.addresses import is_loopback
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
@@ -30,7 +33,38 @@ def home(_no_leaks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "trek-home"
     monkeypatch.setenv("TREK_HOME", str(folder))
+    monkeypatch.setenv("TREK_WARM_START", "0")
     return folder
+
+
+@pytest.fixture(scope="session")
+def _warm_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("warm")
+    folder.chmod(0o700)
+    yield folder
+    pids = warm_parents(folder)
+    WarmParents(folder).close()
+    left = _wait_until_gone(lambda: [str(pid) for pid in pids if psutil.pid_exists(pid)], timeout_s=10)
+    assert not left, "warm parents did not end with their folder"
+
+
+@pytest.fixture
+def warm_dir(home: Path, _warm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lets the test start processes warm, from a parent that the tests share: the default outside of tests."""
+    monkeypatch.delenv("TREK_WARM_START")
+    monkeypatch.setenv("TREK_WARM_DIR", str(_warm_dir))
+    return _warm_dir
+
+
+def warm_parents(folder: Path) -> list[int]:
+    """Process ids of the warm parents that serve `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if "trek.engines.warm.parent" in command and any(part.startswith(str(folder)) for part in command):
+                found.append(process.pid)
+    return found
 
 
 @pytest.fixture
@@ -120,15 +154,8 @@ def _loopback_only(_no_leaks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     real_connect = socket.socket.connect
 
     def connect(self: socket.socket, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_loopback(address[0]):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not is_loopback(address[0]):
             raise AssertionError(f"a test tried to connect to {address}: only loopback is allowed")
         real_connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,10 +2,11 @@
 
     python benchmarks/control/trial_overhead.py --trials 200 [--peers PYTHON]
 
-All run two trials at a time, each in a process of its own that loads torch, trains a batch and reports one number; Trek
-and Optuna keep what they did in SQLite. Trek's trials save a checkpoint besides. The floor is the same training as bare
-processes, two at a time. Peers run where they are installed, in this Python or the one that --peers names, and are left
-out by name elsewhere.
+All run two trials at a time, each in a process of its own that trains a batch and reports one number; Trek and Optuna
+keep what they did in SQLite. Trek's trials save a checkpoint besides. The floor is the same training as bare processes,
+two at a time, which load torch. Trek runs fresh processes first, with TREK_WARM_START=0, and then warm ones, after an
+experiment of two trials that starts the warm parent and is told apart ("cold"). Peers run where they are installed, in
+this Python or the one that --peers names, and are left out by name elsewhere.
 """
 
 from __future__ import annotations
@@ -66,8 +67,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         floor = bare(trials) / trials
         print(f"the training as a bare process: {floor:.3f} s a trial")
-        ours = with_trek(Path(folder), trials) / trials
-        print(f"trek: {ours:.3f} s a trial, {ours - floor:.3f} s beyond the process")
+        fresh = with_trek(Path(folder) / "fresh", trials, warm=False)[1] / trials
+        print(f"trek, fresh: {fresh:.3f} s a trial, {fresh - floor:.3f} s beyond the process")
+        cold, warm = with_trek(Path(folder) / "warm", trials, warm=True)
+        ours = warm / trials
+        print(f"trek, warm: {ours:.3f} s a trial, {ours / floor:.2f} of the process; the first two, cold: {cold:.3f} s")
         if importlib.util.find_spec("optuna") is None:
             print("optuna: not installed, left out")
         else:
@@ -95,21 +99,23 @@ def bare(trials: int) -> float:
     return time.perf_counter() - start
 
 
-def with_trek(folder: Path, trials: int) -> float:
-    """Seconds of an experiment, its control plane already started."""
+def with_trek(folder: Path, trials: int, *, warm: bool) -> tuple[float, float]:
+    """Seconds of an experiment of two trials and of one of `trials`, the control plane already started."""
     model = folder / "model"
-    model.mkdir()
+    model.mkdir(parents=True)
     (model / "model_def.py").write_text(MODEL)
-    (folder / "config.yaml").write_text(CONFIG.format(trials=trials))
-    env = {**os.environ, "TREK_HOME": str(folder / "home"), "TREK_SLOTS": "2"}
+    env = {**os.environ, "TREK_HOME": str(folder / "home"), "TREK_SLOTS": "2", "TREK_WARM_START": str(int(warm))}
     trek = [sys.executable, "-m", "trek"]
     subprocess.run([*trek, "experiment", "list"], env=env, check=True, capture_output=True)
-    start = time.perf_counter()
-    create = [*trek, "experiment", "create", str(folder / "config.yaml"), str(model)]
-    subprocess.run(create, env=env, check=True, capture_output=True)
-    seconds = time.perf_counter() - start
+    seconds = []
+    for count in (2, trials):
+        (folder / "config.yaml").write_text(CONFIG.format(trials=count))
+        start = time.perf_counter()
+        create = [*trek, "experiment", "create", str(folder / "config.yaml"), str(model)]
+        subprocess.run(create, env=env, check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
     subprocess.run([*trek, "cluster", "stop"], env=env, check=True, capture_output=True)
-    return seconds
+    return seconds[0], seconds[1]
 
 
 def with_optuna(folder: Path, trials: int) -> float:

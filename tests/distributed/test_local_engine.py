@@ -22,7 +22,7 @@ from trek.testing.engine_conformance import PATIENCE_S, EngineConformance, Recor
 class TestLocalEngine(EngineConformance):
     @pytest.fixture
     def engine(self) -> Engine:
-        return LocalEngine()
+        return LocalEngine(warm_start=False)
 
 
 _STARTER = """

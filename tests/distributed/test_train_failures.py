@@ -77,3 +77,12 @@ def test_settings_that_only_the_workers_can_judge_come_back_as_the_mistake_they_
 def test_a_loop_is_told_that_solo_is_for_one() -> None:
     with pytest.raises(InputError, match="'solo' trains one replica, got 2 processes"):
         trek.run(_join_wrongly, workers=2, strategy="solo")
+
+
+def _leave_early(traveler: trek.Traveler) -> None:
+    raise SystemExit(0)
+
+
+def test_a_rank_that_exits_before_its_function_returned_is_named() -> None:
+    with pytest.raises(RankFailed, match="rank 0 of 2 exited with code 0 before its function returned"):
+        trek.run(_leave_early, workers=2)

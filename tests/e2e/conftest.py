@@ -12,6 +12,11 @@ from trek.testing.shell import Shell
 MODEL = Path(__file__).parent / "model"
 
 
+@pytest.fixture(autouse=True)
+def _warm(warm_dir: Path) -> None:
+    """Whole commands start processes as they do for a user."""
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A home of the test's own."""

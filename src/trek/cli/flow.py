@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _PARALLEL = click.option(
     "--parallel", type=int, help="How many slots the steps may use.  [default: one per core or GPU]"
 )
+_ENGINE = click.option("--engine", default="local", show_default=True, help="The engine that steps run on.")
 _PARAM = click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter; may be repeated."
 )
@@ -49,6 +50,7 @@ flow.add_command(list_flows)
 @click.option("--force", is_flag=True, help="Run every step, changed or not.")
 @_PARAM
 @_PARALLEL
+@_ENGINE
 @json_option
 @click.option("-h", "--help", "wants_help", is_flag=True, help="Show this message, and the parameters of FILE.")
 @click.pass_context
@@ -60,6 +62,7 @@ def run(
     force: bool,
     params: tuple[str, ...],
     parallel: int | None,
+    engine: str,
     as_json: bool,
     wants_help: bool,
 ) -> int:
@@ -72,7 +75,7 @@ def run(
     if file is None:
         raise InputError("FILE is missing: name the file that defines the flow, such as flow.py.")
     loaded = load_flow(file)
-    settings = {"from_step": from_step, "only": only, "force": force}
+    settings = {"from_step": from_step, "only": only, "force": force, "engine": engine}
     return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
 
 
@@ -81,8 +84,11 @@ def run(
 @click.argument("run_id", metavar="[RUN]", required=False)
 @_PARAM
 @_PARALLEL
+@_ENGINE
 @json_option
-def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, as_json: bool) -> int:
+def resume(
+    flow_name: str, run_id: str | None, params: tuple[str, ...], parallel: int | None, engine: str, as_json: bool
+) -> int:
     """Resume a RUN (default: the newest) of FLOW (a name or a file) where it failed or was interrupted."""
     from trek.flow.loading import load_flow
 
@@ -94,7 +100,8 @@ def resume(flow_name: str, run_id: str | None, params: tuple[str, ...], parallel
         if row.source is None:
             raise InputError(f"run {row.id} was not started from a file. Resume it with flow.run(resume={row.id!r}).")
         loaded = load_flow(row.source)
-    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, resume=row.id)
+    settings = {"engine": engine, "resume": row.id}
+    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
 
 
 @flow.command()

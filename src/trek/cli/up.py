@@ -22,15 +22,18 @@ TAKE_OVER_S = 60.0
 @click.option(
     "--slots", type=click.IntRange(min=1), help="How many processes may train at once.  [default: one per core or GPU]"
 )
-def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | None) -> None:
+@click.option("--engine", default="local", show_default=True, help="The engine that trials run on.")
+def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | None, engine: str) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
     Listening on an address that other machines can reach requires users; see `trek user create`.
     """
     from trek.client.embedded import ask_background_to_end
+    from trek.engines import ENGINES
     from trek.master.control_plane import ControlPlane, MasterSettings
     from trek.world import trek_home
 
+    ENGINES.check(engine)
     home, path = trek_home(), prefix.rstrip("/")
 
     def announce(url: str) -> None:
@@ -41,6 +44,13 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
         click.echo("Taking over from the control plane that commands started in the background …", err=True)
         patience_s = TAKE_OVER_S
     settings = MasterSettings(
-        home=home, host=host, port=port, database=database, prefix=path, slots=slots, patience_s=patience_s
+        home=home,
+        host=host,
+        port=port,
+        database=database,
+        prefix=path,
+        slots=slots,
+        engine=engine,
+        patience_s=patience_s,
     )
     ControlPlane(settings, on_ready=announce).serve()

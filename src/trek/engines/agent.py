@@ -1,9 +1,10 @@
 """The agent: a small process beside every member of a gang, here or elsewhere, that owns what the member starts.
 
-It reads one request (JSON, one line) from stdin, runs it in a session of its own, and reports pid and exit on stderr in
-lines that carry the request's token. Later lines on stdin are orders; the end of stdin means the starter is gone, and
-then everything is killed, unless the request asks to outlive it. As a subreaper it inherits orphans, so even what a
-member daemonised is found and ended. Values of the user travel through stdin, never through a shell or a command line.
+It reads one request (JSON, one line) from stdin, runs it in a session of its own, and reports pid, exit and the files
+that the member left on stderr, in lines that carry the request's token. Later lines on stdin are orders; the end of
+stdin, or of the starter, means that everything is killed, unless the request asks to outlive it. As a subreaper it
+inherits orphans, so even what a member daemonised is found and ended. Values of the user travel through stdin, never
+through a shell or a command line.
 
 Only the standard library, and as little of it as can be: it runs on machines and at moments where speed counts. It must
 stay single-threaded, which makes fork safe and keeps the parent-death signal of its child meaningful.
@@ -11,6 +12,7 @@ stay single-threaded, which makes fork safe and keeps the parent-death signal of
 
 from __future__ import annotations
 
+import binascii
 import ctypes
 import errno
 import json
@@ -19,32 +21,55 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 MARK = "\x1e"
 """Opens a report on stderr; the request's token follows."""
 
+MEMBER_DIR = "TREK_MEMBER_DIR"
+"""The variable that names a member's folder to it."""
+
+OUTCOME, ASKED, ANSWER = "outcome.json", "asked", "answer.json"
+"""Files in a member's folder: see `trek.engines.member_folder`."""
+
+MAX_FILE_BYTES = 64 << 20
+_PART_BYTES = 2048
+"""A report is written at once if it is shorter than a page, whoever else writes to stderr."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_GRACE_S = 1.0
-_PARENT_CHECK_S = 1.0
+_ANSWER_S = 10.0
+_ANSWER_POLL_S = 0.02
 
 
 class Agent:
-    """Runs one request to its end."""
+    """Runs one request to its end. `become` makes the forked process the member, and does not return."""
 
-    def __init__(self, request: dict[str, Any], *, orders: bytes = b"") -> None:
+    def __init__(
+        self,
+        request: dict[str, Any],
+        *,
+        orders: bytes = b"",
+        starter_fd: int | None,
+        become: Callable[[dict[str, Any], dict[str, str]], None],
+    ) -> None:
         self._request = request
         self._orders = orders
         self._outlives = bool(request.get("state_path"))
-        self._starter = os.getppid()
+        self._starter_fd = starter_fd
         self._deadline: float | None = None
+        self._answer_until: float | None = None
         self._code: int | None = None
         self._is_attended = True
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self._pid = _start_member(request)
+        self._folder = _make_folder(request)
+        env = _environment(request, folder=self._folder)
+        self._devices = _devices(env, request)
+        self._pid = _start_member(request, env, become=become)
         self._listen_to_signals()
-        self._report({"pid": self._pid})
+        self._report({"pid": self._pid, "devices": self._devices})
 
     def _listen_to_signals(self) -> None:
         self._wake, wake_write = os.pipe()
@@ -61,6 +86,9 @@ class Agent:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(0, select.POLLIN)
+        # A process forked by the starter may hold our stdin open after its death; its pidfd does not lie.
+        if self._starter_fd is not None and not self._outlives:
+            poll.register(self._starter_fd, select.POLLIN)
         self._obey_whole_lines()
         while self._reap():
             ready = {fd for fd, _ in poll.poll(self._wait_ms())}
@@ -68,14 +96,22 @@ class Agent:
                 os.read(self._wake, 4096)
             if 0 in ready and not self._obey(os.read(0, 65536)):
                 poll.unregister(0)
-            self._check_starter()
+            if self._starter_fd in ready:
+                poll.unregister(self._starter_fd)
+                self._set_deadline(0.0)
+            self._look_for_answer()
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 _signal_all(_descendants(), signal.SIGKILL)
                 self._deadline = time.monotonic() + 0.05
+        if not self._request["keeps_folder"]:
+            _remove_folder(self._folder)
+        self._report({"done": True})
 
-    def _wait_ms(self) -> float:
+    def _wait_ms(self) -> float | None:
+        if self._answer_until is not None:
+            return _ANSWER_POLL_S * 1000
         if self._deadline is None:
-            return _PARENT_CHECK_S * 1000
+            return None
         return max(self._deadline - time.monotonic(), 0.0) * 1000
 
     def _reap(self) -> bool:
@@ -92,6 +128,7 @@ class Agent:
 
     def _member_ended(self, code: int) -> None:
         self._code = code
+        self._send_files()
         self._report({"code": code})
         _signal_all(_descendants(), signal.SIGTERM)
         self._set_deadline(_LEFTOVER_GRACE_S)
@@ -108,12 +145,44 @@ class Agent:
     def _obey_whole_lines(self) -> None:
         *lines, self._orders = self._orders.split(b"\n")
         for line in lines:
-            self._ask_to_stop(grace_s=float(json.loads(line)["stop"]))
+            order = json.loads(line)
+            if "stop" in order:
+                self._ask_to_stop(grace_s=float(order["stop"]))
+            else:
+                self._ask_member()
 
-    def _check_starter(self) -> None:
-        # A process forked by the starter may hold our stdin open after its death; its pid does not lie.
-        if not self._outlives and os.getppid() != self._starter:
-            self._set_deadline(0.0)
+    def _ask_member(self) -> None:
+        _remove_file(f"{self._folder}/{ANSWER}")
+        os.close(os.open(f"{self._folder}/{ASKED}", os.O_WRONLY | os.O_CREAT, 0o600))
+        self._answer_until = time.monotonic() + _ANSWER_S
+
+    def _look_for_answer(self) -> None:
+        if self._answer_until is None:
+            return
+        if os.path.exists(f"{self._folder}/{ANSWER}"):  # noqa: PTH110 - pathlib would double the start time
+            self._send_file(ANSWER)
+            self._answer_until = None
+        elif time.monotonic() >= self._answer_until:
+            self._answer_until = None
+
+    def _send_files(self) -> None:
+        """What the member left, to a starter that has no other way to it."""
+        if self._request["keeps_folder"]:
+            return
+        for name in sorted(os.listdir(self._folder)):  # noqa: PTH208
+            is_own = name not in self._request["given"] and name not in (ASKED, ANSWER) and not name.startswith(".")
+            if is_own and os.path.isfile(f"{self._folder}/{name}"):  # noqa: PTH113
+                self._send_file(name)
+
+    def _send_file(self, name: str) -> None:
+        with open(f"{self._folder}/{name}", "rb") as file:  # noqa: PTH123
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            os.write(2, f"trek: error: {name!r} is larger than {MAX_FILE_BYTES} bytes and is not returned.\n".encode())
+            return
+        for start in range(0, max(len(data), 1), _PART_BYTES):
+            part = binascii.b2a_base64(data[start : start + _PART_BYTES], newline=False).decode()
+            self._report({"file": name, "part": part, "is_first": start == 0})
 
     def _ask_to_stop(self, *, grace_s: float) -> None:
         """SIGTERM to the member alone: it ends its own helpers in order, and what it leaves is ended after it."""
@@ -125,9 +194,9 @@ class Agent:
         deadline = time.monotonic() + seconds
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
-    def _report(self, news: dict[str, int]) -> None:
+    def _report(self, news: dict[str, Any]) -> None:
         if self._outlives:
-            _write_state(self._request, self._pid, self._code)
+            _write_state({**self._request["state"], "devices": self._devices}, self._request, self._pid, self._code)
         if self._is_attended:
             try:
                 os.write(2, f"{MARK}{self._request['token']}{json.dumps(news)}\n".encode())
@@ -135,28 +204,44 @@ class Agent:
                 self._is_attended = False
 
 
-def _start_member(request: dict[str, Any]) -> int:
+def _make_folder(request: dict[str, Any]) -> str:
+    """The member's folder; on another machine it is made here, with the files that came along."""
+    folder: str | None = request["folder"]
+    if folder is not None:
+        return folder
+    folder = f"{os.environ.get('TMPDIR') or '/tmp'}/trek-{request['token']}"  # noqa: S108 - made for its owner alone
+    os.mkdir(folder, 0o700)  # noqa: PTH102
+    for name, data in request["files"].items():
+        with open(f"{folder}/{name}", "wb") as file:  # noqa: PTH123
+            file.write(binascii.a2b_base64(data))
+    return folder
+
+
+def _start_member(
+    request: dict[str, Any], env: dict[str, str], *, become: Callable[[dict[str, Any], dict[str, str]], None]
+) -> int:
     pid = os.fork()
     if pid:
         return pid
     try:
-        _become_member(request)
+        _prepare_member(request)
+        become(request, env)
     except OSError as error:
         what = error.filename or request["argv"][0]
         os.write(2, f"trek: error: cannot start {what!r}: {error.strerror}.\n".encode())
         os._exit(127 if error.errno == errno.ENOENT else 126)
+    except Exception as error:  # noqa: BLE001 - a forked process never returns into its agent's code
+        os.write(2, f"trek: error: cannot start {request['argv'][0]!r}: {error!r}.\n".encode())
     finally:
         os._exit(126)
 
 
-def _become_member(request: dict[str, Any]) -> None:
+def _prepare_member(request: dict[str, Any]) -> None:
     agent = os.getppid()
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != agent:
         os._exit(126)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would hand that on
-        signal.signal(number, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if request.get("log_path"):
         log = os.open(request["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -164,12 +249,18 @@ def _become_member(request: dict[str, Any]) -> None:
         os.dup2(log, 2)
     if request["cwd"]:
         os.chdir(request["cwd"])
-    env = _environment(request)
+
+
+def execute(request: dict[str, Any], env: dict[str, str]) -> None:
+    """Become the member by running its command line."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would hand that on
+        signal.signal(number, signal.SIG_DFL)
     os.execvpe(request["argv"][0], request["argv"], env)  # noqa: S606 - this is what it is for
 
 
-def _environment(request: dict[str, Any]) -> dict[str, str]:
+def _environment(request: dict[str, Any], *, folder: str) -> dict[str, str]:
     env = {**os.environ, **request["env"]} if request["inherit_env"] else dict(request["env"])
+    env[MEMBER_DIR] = folder
     threads = request["num_threads"]
     if threads is None and request["local_size"] > 1:
         threads = max(len(os.sched_getaffinity(0)) // request["local_size"], 1)
@@ -178,12 +269,31 @@ def _environment(request: dict[str, Any]) -> dict[str, str]:
     return env
 
 
-def _write_state(request: dict[str, Any], pid: int, code: int | None) -> None:
+def _devices(env: dict[str, str], request: dict[str, Any]) -> list[str]:
+    """What the member computes on, as `trek.world.devices` will choose it."""
+    visible = visible_gpus(env)
+    if not visible or not request["uses_gpu"] or env.get("TREK_DEVICE") == "cpu":
+        return ["cpu"]
+    return [f"cuda:{visible[request['local_rank'] % len(visible)]}"]
+
+
+def visible_gpus(env: dict[str, str]) -> list[str]:
+    """The NVIDIA GPUs that a process with this environment may use, without loading torch to ask."""
+    names = (name[6:] for name in os.listdir("/dev") if name.startswith("nvidia"))  # noqa: PTH208
+    present = sorted((name for name in names if name.isdigit()), key=int)
+    chosen = env.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return present
+    named = [name.strip() for name in chosen.split(",") if name.strip() not in ("", "-1")]
+    return named[: len(present)]
+
+
+def _write_state(known: dict[str, Any], request: dict[str, Any], pid: int, code: int | None) -> None:
     """What a starter that comes back needs: who the member is, and how it ended."""
     path = request["state_path"]
     own = os.getpid()
     state = {
-        **request["state"],
+        **known,
         "pid": pid,
         "start_time": start_time(pid),
         "agent_pid": own,
@@ -193,6 +303,25 @@ def _write_state(request: dict[str, Any], pid: int, code: int | None) -> None:
     with open(f"{path}.tmp", "w") as file:  # noqa: PTH123 - pathlib would double the start time
         json.dump(state, file)
     os.replace(f"{path}.tmp", path)  # noqa: PTH105
+
+
+def _remove_folder(folder: str) -> None:
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            _remove_file(f"{parent}/{name}")
+        for name in folders:
+            os.rmdir(f"{parent}/{name}")  # noqa: PTH106
+    try:
+        os.rmdir(folder)  # noqa: PTH106
+    except OSError:
+        return  # somebody else has removed it, or still writes there
+
+
+def _remove_file(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except FileNotFoundError:
+        return
 
 
 def start_time(pid: int) -> int | None:
@@ -235,17 +364,20 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def main() -> None:
-    """Read the request, run it."""
-    received = b""
-    while b"\n" not in received:
-        part = os.read(0, 65536)
-        if not part:
+def main(
+    *,
+    starter_fd: int | None = None,
+    become: Callable[[dict[str, Any], dict[str, str]], None] = execute,
+) -> None:
+    """Read the request from stdin and run it. `starter_fd` is a pidfd of the starter."""
+    received = [b""]
+    while b"\n" not in received[-1]:
+        received.append(os.read(0, 65536))
+        if not received[-1]:
             sys.exit(126)
-        received += part
-    line, _, orders = received.partition(b"\n")
-    Agent(json.loads(line), orders=orders).run()
+    line, _, orders = b"".join(received).partition(b"\n")
+    Agent(json.loads(line), orders=orders, starter_fd=starter_fd, become=become).run()
 
 
 if __name__ == "__main__":
-    main()
+    main(starter_fd=os.pidfd_open(os.getppid()))

@@ -1,4 +1,4 @@
-"""Engine and Gang: start processes together, watch them, resize them, stop them.
+"""Engine and Gang: start processes together, watch them, resize them, stop them, find them again.
 
 Knows nothing of training: a gang runs a command line in every member, with a World in its environment.
 Contracts, for every Engine:
@@ -7,35 +7,79 @@ Contracts, for every Engine:
 - Order: lines of one member arrive in the order it wrote them; its Exit comes after its last line.
 - Promptness: a death is reported within 100 ms.
 - Ownership: the Engine owns the processes and whatever they start; `stop` leaves none of them behind.
+- Roles: members are named by role and rank. `worker` is the role that a World counts: its members get RANK and
+  WORLD_SIZE, and the gang ends with them. A member of another role gets TREK_ROLE_RANK and TREK_ROLE_SIZE instead, and
+  is stopped when the last worker has ended. Every member gets TREK_ROLE, and for every other role its members'
+  addresses as `host:port,…` in TREK_<ROLE>_ADDRESSES; each of them listens at its own one.
+- Places: members may run on other machines, so a starter never reads their files. A member finds what it was given
+  (`GangSpec.files`) in the folder named by TREK_MEMBER_DIR, and leaves there what it has to say: `read_file` brings it
+  back once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the Engine does not
+  look into it.
+- Questions: `ask` puts a file `asked` into the folder of every living member; a member that listens writes a JSON
+  object to `answer.json` and removes `asked`. See `trek.engines.member_folder`.
+- Return: a gang whose spec has an `output_dir` outlives its starter, and `attach` finds it again by its handle, which
+  is JSON and known before the gang is started (`Engine.handle_of`), so that it can be written down first.
 """
 
 from __future__ import annotations
 
-import importlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
-from trek.errors import InputError
+from trek.engines.member_folder import OUTCOME
+from trek.registry import Registry
+
+WORKER = "worker"
+"""The role whose members make up the World."""
+
+Handle: TypeAlias = Any
+"""What finds a gang again: JSON, meaningful to its Engine alone."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Members of one kind: what they run, how many, and with what."""
+
+    command: Sequence[str]
+    count: int
+    env: Mapping[str, str] = field(default_factory=dict)
+    cpus: float = 1
+    gpus: float = 0
 
 
 @dataclass(frozen=True)
 class GangSpec:
-    """What to run, how often, and with what."""
+    """What to run, how often, and with what. `command` and `num_workers` describe the workers."""
 
     command: Sequence[str]
     num_workers: int
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of the starting process; the World's variables come on top."""
+    """Added to the environment of the starting process; variables of the role and the World come on top."""
     cwd: Path | None = None
     cpus_per_worker: float = 1
     gpus_per_worker: float = 0
     hostfile: Path | None = None
     """Open MPI style `host slots=n` lines; None = this machine only."""
     output_dir: Path | None = None
-    """When set, members write to `rank_<n>.log` there and outlive the starting process; otherwise they die with it."""
+    """When set, members write to log files and outlive the starting process; otherwise they die with it."""
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """Members beside the workers, such as parameter servers."""
+    slots: Sequence[int] = ()
+    """Which of the engine's slots to use, where its slots are GPUs; empty leaves the choice to the engine."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Put into the folder of every member before it starts."""
+    imports: Sequence[str] = ()
+    """Modules of Trek and torch that every worker is going to import. An engine may start workers from a process that
+    has imported them already, if the command is `python -m trek.<module>`. Empty: every member is a fresh process."""
+
+    def all_roles(self) -> dict[str, Role]:
+        """Every role by its name, the workers first."""
+        workers = Role(self.command, self.num_workers, cpus=self.cpus_per_worker, gpus=self.gpus_per_worker)
+        return {WORKER: workers, **self.roles}
 
 
 @dataclass(frozen=True)
@@ -45,6 +89,15 @@ class OutputLine:
     rank: int
     stream: Literal["stdout", "stderr"]
     text: str
+    role: str = WORKER
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of a member's log; `end` is the position after it, where reading goes on."""
+
+    text: str
+    end: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +109,18 @@ class Exit:
     pid: int
     code: int
     last_lines: tuple[str, ...] = ()
+    role: str = WORKER
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one living member runs. `devices` are named as on its machine: `cuda:3`, or `cpu`."""
+
+    role: str
+    rank: int
+    host: str
+    pid: int
+    devices: tuple[str, ...]
 
 
 class Gang(ABC):
@@ -63,13 +128,23 @@ class Gang(ABC):
 
     @property
     @abstractmethod
-    def num_workers(self) -> int:
-        """How many members the gang has now."""
+    def handle(self) -> Handle | None:
+        """What `Engine.attach` finds this gang by; None for a gang that dies with its starter."""
 
     @property
     @abstractmethod
+    def num_workers(self) -> int:
+        """How many workers the gang has now."""
+
+    @property
+    @abstractmethod
+    def placements(self) -> list[Placement]:
+        """Where the living members run, workers first; waits the moment that members take to start."""
+
+    @property
     def pids(self) -> dict[int, int]:
-        """Process id by rank, of the members that are alive."""
+        """Process id by rank, of the workers that are alive."""
+        return {place.rank: place.pid for place in self.placements if place.role == WORKER}
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> list[Exit] | None:
@@ -84,8 +159,35 @@ class Gang(ABC):
         """SIGTERM, then after `grace_s` SIGKILL, to every member and what it started. Safe to call twice."""
 
     @abstractmethod
-    def resize(self, num_workers: int) -> None:
-        """Start members with the next free ranks, or stop those with the highest ranks."""
+    def detach(self) -> None:
+        """Stop watching, without ending anybody. Only for a gang that has a handle."""
+
+    @abstractmethod
+    def resize(self, count: int, *, role: str = WORKER) -> None:
+        """Start members with the next free ranks, or stop those with the highest ranks.
+
+        Members that run already do not learn of it: their environment stays as it was.
+        """
+
+    @abstractmethod
+    def read_log(self, rank: int, position: int = 0, *, role: str = WORKER) -> list[LogLine]:
+        """The next whole lines of a member's log from `position` on; none when there are none yet.
+
+        One call reads a few megabytes at most. An unfinished last line is given once the member has ended.
+        """
+
+    @abstractmethod
+    def read_file(self, name: str, *, rank: int, role: str = WORKER) -> bytes | None:
+        """A file that a member left in its folder, once it has ended; None if there is none."""
+
+    @abstractmethod
+    def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
+        """The answers of the living workers to `asked`, by rank; without those that gave none in time."""
+
+    def outcomes(self) -> dict[int, dict[str, Any]]:
+        """What the workers that ended said of their end, by rank."""
+        found = {rank: self.read_file(OUTCOME, rank=rank) for rank in range(self.num_workers)}
+        return {rank: json.loads(document) for rank, document in found.items() if document}
 
 
 class Engine(ABC):
@@ -101,20 +203,40 @@ class Engine(ABC):
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> Gang:
-        """Start `spec.num_workers` members and return at once."""
+        """Start the members that `spec` describes and return at once."""
+
+    @abstractmethod
+    def handle_of(self, spec: GangSpec) -> Handle | None:
+        """The handle that a gang of `spec` will have; None if it will die with its starter."""
+
+    @abstractmethod
+    def attach(
+        self,
+        handle: Handle,
+        *,
+        on_line: Callable[[OutputLine], None] | None = None,
+        on_exit: Callable[[Exit], None] | None = None,
+    ) -> Gang:
+        """The gang with this handle, ended members included; waits for members that were just being started.
+
+        Its output is read from the beginning. It can be waited for and stopped, and not grow. Raises InputError if
+        there is no such gang; one that was never started completely is stopped first.
+        """
 
     @abstractmethod
     def slots(self) -> int:
         """How many workers this engine can run side by side: GPUs where there are any, else CPU cores."""
 
+    @abstractmethod
+    def num_gpus(self) -> int:
+        """How many GPUs this engine has; where there are any, they are its slots."""
 
-_ENGINES = {"local": "trek.engines.local:LocalEngine"}
+
+ENGINES: Registry[Callable[[], Engine]] = Registry(
+    "engines", {"local": "trek.engines.local:LocalEngine"}, word="engine"
+)
 
 
 def open_engine(name: str = "local") -> Engine:
     """The Engine called `name`."""
-    if name not in _ENGINES:
-        raise InputError(f"engine {name!r} does not exist. Use one of: {', '.join(sorted(_ENGINES))}.")
-    module, _, attribute = _ENGINES[name].partition(":")
-    engine: Engine = getattr(importlib.import_module(module), attribute)()
-    return engine
+    return ENGINES.load(name)()

@@ -1,25 +1,47 @@
 """LocalGang: watches members from one thread of its own, which also makes every callback.
 
-Knows members, not how they are started: a function it is given makes the member of a place.
+Knows members, not how they are started: what it is given assigns ranks and starts members.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import threading
+import time
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from trek.engines.base import Exit, Gang, OutputLine
-from trek.engines.hosts import Placement
+from trek.engines.base import WORKER, Exit, Gang, LogLine, OutputLine, Placement
+from trek.engines.hosts import AssignedRank
 from trek.engines.member import Member
+from trek.engines.member_folder import ANSWER
 from trek.errors import InputError
 
 _POLL_S = 0.05
 """How often files are looked at; half of what a death may take to be noticed."""
 
+_ASK_POLL_S = 0.01
+
+_ROLE_GRACE_S = 5.0
+"""How long members of other roles may take to end after the last worker."""
+
 _KILL_MARGIN_S = 10.0
 """How long past the grace an agent may take before it is killed itself: a dead network, not a slow process."""
+
+
+class Starter(Protocol):
+    """Where further members of a gang come from."""
+
+    def assign(self, role: str, count: int) -> list[AssignedRank]:
+        """Which host each member of a role runs on, were there `count` of them."""
+
+    def start_member(self, assigned: AssignedRank) -> Member:
+        """Start one member."""
+
+    def resized(self, role: str, count: int) -> None:
+        """A role is going to have `count` members."""
 
 
 class LocalGang(Gang):
@@ -29,48 +51,95 @@ class LocalGang(Gang):
         self,
         members: Sequence[Member],
         *,
-        start_member: Callable[[Placement], Member],
-        assign: Callable[[int], list[Placement]],
+        starter: Starter,
+        handle: str | None,
         on_line: Callable[[OutputLine], None] | None,
         on_exit: Callable[[Exit], None] | None,
     ) -> None:
-        self._start_member = start_member
-        self._assign = assign
+        self._starter = starter
+        self._handle = handle
         self._on_line = on_line
         self._on_exit = on_exit
         self._changed = threading.Condition()
-        self._current = {member.rank: member for member in members}
+        self._current = {(member.role, member.rank): member for member in members}
         self._open: list[Member] = list(members)
         self._unfinished = set(members)
         self._exits: list[Exit] = []
         self._failure: Exit | None = None
         self._callback_error: BaseException | None = None
         self._has_ended = False
+        self._is_detached = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         self._thread = threading.Thread(target=self._watch, name="trek-gang", daemon=True)
         self._thread.start()
 
     @property
-    def num_workers(self) -> int:
-        """How many members the gang has now."""
-        return len(self._current)
+    def handle(self) -> str | None:
+        """The `output_dir`; None for a gang that dies with its starter."""
+        return self._handle
 
     @property
-    def pids(self) -> dict[int, int]:
-        """Process id by rank, of the members that are alive; waits the moment that members take to start."""
+    def num_workers(self) -> int:
+        """How many workers the gang has now."""
+        return len(self._members(WORKER))
+
+    @property
+    def placements(self) -> list[Placement]:
+        """Where the living members run, workers first; waits the moment that members take to start."""
         with self._changed:
             if not self._is_own_thread():
-                self._changed.wait_for(lambda: all(m.pid is not None or m.code is not None for m in self._alive()))
-            return {member.rank: member.pid for member in self._alive() if member.pid is not None}
+                self._changed.wait_for(
+                    lambda: self._has_ended or all(member.pid is not None for member in self._alive())
+                )
+            alive = sorted(self._alive(), key=lambda member: (member.role != WORKER, member.role, member.rank))
+            return [
+                Placement(member.role, member.rank, member.host, member.pid, member.devices)
+                for member in alive
+                if member.pid is not None
+            ]
 
     def _alive(self) -> list[Member]:
-        return [member for member in self._current.values() if member in self._unfinished]
+        return [member for member in self._current.values() if member in self._unfinished and member.code is None]
+
+    def _members(self, role: str) -> list[Member]:
+        return [member for member in self._current.values() if member.role == role]
+
+    def _member(self, role: str, rank: int) -> Member:
+        with self._changed:
+            if (role, rank) not in self._current:
+                raise InputError(f"the gang has no {role} with rank {rank}. It has {len(self._members(role))}.")
+            return self._current[role, rank]
+
+    def read_log(self, rank: int, position: int = 0, *, role: str = WORKER) -> list[LogLine]:
+        """The next whole lines of a member's log file from the byte `position` on."""
+        return self._member(role, rank).read_log(position)
+
+    def read_file(self, name: str, *, rank: int, role: str = WORKER) -> bytes | None:
+        """A file that a member left in its folder, once it has ended; None if there is none."""
+        member = self._member(role, rank)
+        return None if member.code is None else member.read_file(name)
+
+    def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
+        """The answers of the living workers, by rank; without those that gave none in time."""
+        with self._changed:
+            asked = [member for member in self._alive() if member.role == WORKER]
+        for member in asked:
+            member.ask()
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + timeout_s
+        while len(answers) < len(asked) and time.monotonic() < deadline:
+            time.sleep(_ASK_POLL_S)
+            found = {member.rank: member.read_file(ANSWER) for member in asked if member.rank not in answers}
+            answers |= {rank: json.loads(document) for rank, document in found.items() if document}
+        return answers
 
     def wait(self, timeout_s: float | None = None) -> list[Exit] | None:
         """Exits in the order they happened, once every member has ended; None when the time ran out first."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._unfinished or self._callback_error is not None, timeout_s)
+            self._changed.wait_for(
+                lambda: not self._unfinished or self._is_detached or self._callback_error is not None, timeout_s
+            )
             self._raise_callback_error()
             return None if self._unfinished else list(self._exits)
 
@@ -78,7 +147,12 @@ class LocalGang(Gang):
         """The first non-zero Exit that nobody asked for; None when all ended well or the time ran out."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._failure is not None or self._callback_error is not None or not self._unfinished,
+                lambda: (
+                    self._failure is not None
+                    or self._callback_error is not None
+                    or self._is_detached
+                    or not self._unfinished
+                ),
                 timeout_s,
             )
             self._raise_callback_error()
@@ -95,7 +169,8 @@ class LocalGang(Gang):
         Called from a callback, it returns at once.
         """
         with self._changed:
-            self._ask_to_stop(self._open, grace_s=grace_s)
+            if not self._has_ended:
+                self._ask_to_stop(self._open, grace_s=grace_s)
         if self._is_own_thread():
             return
         # Not Thread.join: a signal handler that raises in it would make the thread count as ended.
@@ -105,26 +180,42 @@ class LocalGang(Gang):
                 member.kill()
             self._changed.wait_for(lambda: self._has_ended)
 
-    def resize(self, num_workers: int) -> None:
+    def detach(self) -> None:
+        """Stop watching, without ending anybody."""
+        if self._handle is None:
+            raise InputError("a gang without an output_dir dies with its starter and cannot be detached. Stop it.")
+        with self._changed:
+            self._is_detached = True
+            self._wake()
+            if not self._is_own_thread():
+                self._changed.wait_for(lambda: self._has_ended)
+
+    def resize(self, count: int, *, role: str = WORKER) -> None:
         """Start members with the next free ranks, or stop those with the highest ranks and wait for their end."""
-        if num_workers < 1:
-            raise InputError(f"a gang has at least 1 worker, got {num_workers}. Stop the gang to end it.")
-        places = self._assign(num_workers)
+        if count < 1:
+            raise InputError(f"a gang has at least 1 {role}, got {count}. Stop the gang to end it.")
+        assigned = self._starter.assign(role, count)
         with self._changed:
             if self._has_ended:
                 raise InputError("the gang has ended and cannot be resized. Start a new one.")
-            leaving = [self._current.pop(rank) for rank in sorted(self._current) if rank >= num_workers]
+            num_before = len(self._members(role))
+            leaving = [self._current.pop((role, rank)) for rank in range(count, num_before)]
             self._ask_to_stop(leaving, grace_s=5.0)
-            for place in places[len(self._current) :]:
-                self._add(self._start_member(place))
+            self._starter.resized(role, count)
+            for one in assigned[num_before:]:
+                self._add(self._starter.start_member(one))
             if not self._is_own_thread():
                 self._changed.wait_for(lambda: self._unfinished.isdisjoint(leaving))
 
     def _add(self, member: Member) -> None:
-        self._current[member.rank] = member
+        self._current[member.role, member.rank] = member
         self._unfinished.add(member)
         self._open.append(member)
-        os.write(self._wake_write, b"\0")
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._has_ended:
+            os.write(self._wake_write, b"\0")
 
     def _ask_to_stop(self, members: Sequence[Member], *, grace_s: float) -> None:
         for member in members:
@@ -135,7 +226,6 @@ class LocalGang(Gang):
 
     def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_read, selectors.EVENT_READ)
             while self._has_open():
                 self._register(selector)
                 is_polled = any(member.is_polled for member in self._open)
@@ -148,7 +238,10 @@ class LocalGang(Gang):
 
     def _has_open(self) -> bool:
         with self._changed:
-            self._has_ended = not self._open
+            if self._is_detached:
+                for member in self._open:
+                    member.let_go()
+            self._has_ended = not self._open or self._is_detached
             if self._has_ended:
                 os.close(self._wake_read)
                 os.close(self._wake_write)
@@ -156,12 +249,14 @@ class LocalGang(Gang):
             return not self._has_ended
 
     def _register(self, selector: selectors.BaseSelector) -> None:
-        wanted = {self._wake_read}.union(*(member.fds for member in list(self._open)))
-        registered = set(selector.get_map())
-        for fd in registered - wanted:
+        """Listen to what the members have open now; a number may have passed from one member to another."""
+        wanted: dict[int, Member | None] = {fd: member for member in list(self._open) for fd in member.fds}
+        wanted[self._wake_read] = None
+        known = {fd: key.data for fd, key in selector.get_map().items()}
+        for fd in [fd for fd in known if fd not in wanted or wanted[fd] is not known[fd]]:
             selector.unregister(fd)
-        for fd in wanted - registered:
-            selector.register(fd, selectors.EVENT_READ)
+        for fd in [fd for fd in wanted if fd not in known or wanted[fd] is not known[fd]]:
+            selector.register(fd, selectors.EVENT_READ, wanted[fd])
 
     def _look_after(self, member: Member) -> None:
         had_pid = member.pid is not None
@@ -184,6 +279,8 @@ class LocalGang(Gang):
             self._exits.append(exit_)
             if exit_.code != 0 and not member.is_unwanted and self._failure is None:
                 self._failure = exit_
+            if not any(other.role == WORKER for other in self._unfinished):
+                self._ask_to_stop(list(self._unfinished), grace_s=_ROLE_GRACE_S)
             self._changed.notify_all()
 
     def _call(self, callback: Callable[[OutputLine], None] | Callable[[Exit], None] | None, news: object) -> None:

@@ -1,4 +1,4 @@
-"""Hosts: reading Open MPI style hostfiles and giving every rank a place. Starts nothing; see `trek.engines.ssh`."""
+"""Hosts: reading Open MPI style hostfiles, assigning every member to a host. Starts nothing; see `trek.engines.ssh`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trek.errors import InputError
+from trek.world.addresses import is_loopback
 
 _LINE_HELP = "Write lines such as 'node1 slots=4'."
 
@@ -22,14 +23,15 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Where one rank runs."""
+class AssignedRank:
+    """Which host one member is to run on, and its place among the members of its role there."""
 
     rank: int
     host: str
     local_rank: int
     local_size: int
     size: int
+    role: str = "worker"
 
 
 def read_hostfile(path: Path) -> list[Host]:
@@ -49,7 +51,7 @@ def read_hostfile(path: Path) -> list[Host]:
     return [Host(name, count) for name, count in slots.items()]
 
 
-def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[Placement]:
+def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[AssignedRank]:
     """Fill the hosts in their order, so that growing by one moves nobody."""
     available = sum(host.slots for host in hosts)
     if available < num_workers:
@@ -57,11 +59,21 @@ def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[Placement]:
             f"{num_workers} workers were asked for, and the hosts have {available} slots. "
             "Raise slots= in the hostfile, or ask for fewer workers."
         )
-    places: list[Placement] = []
+    places: list[AssignedRank] = []
     for host in hosts:
         here = min(host.slots, num_workers - len(places))
-        places += [Placement(len(places) + index, host.name, index, here, num_workers) for index in range(here)]
+        places += [AssignedRank(len(places) + index, host.name, index, here, num_workers) for index in range(here)]
     return places
+
+
+def spread(hosts: Sequence[Host], count: int, *, role: str) -> list[AssignedRank]:
+    """Members of another role than the workers', over the hosts in turn; they take no slots."""
+    assigned: list[AssignedRank] = []
+    for rank in range(count):
+        host = hosts[rank % len(hosts)].name
+        local_size = len(range(rank % len(hosts), count, len(hosts)))
+        assigned.append(AssignedRank(rank, host, rank // len(hosts), local_size, count, role))
+    return assigned
 
 
 def is_this_machine(name: str) -> bool:
@@ -69,11 +81,6 @@ def is_this_machine(name: str) -> bool:
     own = {socket.gethostname(), socket.getfqdn()}
     own |= {one.partition(".")[0] for one in own}
     return name in own or is_loopback(name)
-
-
-def is_loopback(name: str) -> bool:
-    """Whether `name` means "this machine" on every machine."""
-    return name in {"localhost", "localhost.localdomain", "::1"} or name.startswith("127.")
 
 
 def _parse_line(text: str, *, where: str) -> Host:

@@ -6,30 +6,43 @@ member's orphans are found, and why here and elsewhere are one path. The cost is
 
 from __future__ import annotations
 
+import json
 import os
-import secrets
-import socket
+import re
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from trek.engines import agent
-from trek.engines.base import Engine, Exit, GangSpec, OutputLine
+from trek.engines.agent import visible_gpus
+from trek.engines.attached import AttachedMember
+from trek.engines.base import Engine, Exit, GangSpec, Handle, OutputLine
 from trek.engines.gang import LocalGang
-from trek.engines.hosts import Host, Placement, assign_ranks, is_loopback, is_this_machine, read_hostfile
-from trek.engines.member import AgentMember, Member
-from trek.engines.returned import ReturnedMember
-from trek.engines.ssh import portable_environment, reachable_address, ssh_command
-from trek.errors import InputError, OutsideError
-from trek.world.world import World
+from trek.engines.hosts import AssignedRank
+from trek.engines.local_starter import MEMBERS, LocalStarter, member_stem
+from trek.engines.member import Member
+from trek.engines.warm.warm_agent import WarmParents, warm_folder
+from trek.errors import InputError
+
+ATTACH_TIMEOUT_S = 2.0
+"""How long a gang that was being started when its starter died may take to be complete."""
+_ATTACH_POLL_S = 0.02
+_ROLE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class LocalEngine(Engine):
-    """Processes on this machine, or on the hosts of a hostfile."""
+    """Processes on this machine, or on the hosts of a hostfile.
+
+    `warm_start` forks workers from a process that has imported torch already, where a spec allows it: see
+    `trek.engines.warm`. None: unless TREK_WARM_START is 0.
+    """
 
     name = "local"
+
+    def __init__(self, *, warm_start: bool | None = None) -> None:
+        is_wanted = os.environ.get("TREK_WARM_START") != "0" if warm_start is None else warm_start
+        self._has_warm_start = is_wanted and sys.platform == "linux"
 
     def start(
         self,
@@ -38,156 +51,97 @@ class LocalEngine(Engine):
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> LocalGang:
-        """Start `spec.num_workers` members and return at once."""
-        starter = _Starter(_checked(spec, num_gpus=count_gpus(os.environ)), environ=dict(os.environ))
+        """Start the members that `spec` describes and return at once."""
+        checked = _checked(spec, num_gpus=self.num_gpus())
+        warm = WarmParents(warm_folder(os.environ)) if self._has_warm_start else None
+        starter = LocalStarter(checked, environ=dict(os.environ), warm=warm)
         members: list[Member] = []
         try:
-            for place in starter.assign(spec.num_workers):
-                members.append(starter.start_member(place))
+            for role, one in checked.all_roles().items():
+                members += [starter.start_member(assigned) for assigned in starter.assign(role, one.count)]
         except BaseException:
             for member in members:
                 member.kill()
                 member.close()
             raise
-        return LocalGang(
-            members, start_member=starter.start_member, assign=starter.assign, on_line=on_line, on_exit=on_exit
-        )
+        return LocalGang(members, starter=starter, handle=self.handle_of(spec), on_line=on_line, on_exit=on_exit)
+
+    def handle_of(self, spec: GangSpec) -> str | None:
+        """The absolute `output_dir`."""
+        return None if spec.output_dir is None else str(spec.output_dir.absolute())
 
     def attach(
         self,
-        output_dir: Path,
+        handle: Handle,
         *,
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> LocalGang:
-        """The gang that an earlier process started with this `output_dir`, ended members included.
-
-        Its output is read from the beginning. It can be waited for and stopped, and not grow.
-        """
-        members = [ReturnedMember(path) for path in sorted(output_dir.glob("rank_*.json"))]
-        if not members:
-            raise InputError(f"no gang was started with output_dir {str(output_dir)!r}. Start one first.")
-        places = [Placement(member.rank, member.host, member.rank, len(members), len(members)) for member in members]
-
-        def assign(num_workers: int) -> list[Placement]:
-            if num_workers > len(places):
-                raise InputError("a gang that was found again cannot grow. Stop it and start a new one.")
-            return places[:num_workers]
-
-        def start_member(place: Placement) -> Member:
-            raise AssertionError(f"rank {place.rank} is already there")
-
-        return LocalGang(members, start_member=start_member, assign=assign, on_line=on_line, on_exit=on_exit)
+        """The gang that an earlier process started with the `output_dir` that is its handle, ended members included."""
+        paths = _member_files(Path(handle))
+        deadline = time.monotonic() + ATTACH_TIMEOUT_S
+        while not all(path.exists() for path in paths) and time.monotonic() < deadline:
+            time.sleep(_ATTACH_POLL_S)
+        members: list[Member] = [AttachedMember(path) for path in paths if path.exists()]
+        gang = LocalGang(members, starter=_NoStarter(members), handle=handle, on_line=on_line, on_exit=on_exit)
+        if len(members) < len(paths):
+            gang.stop(grace_s=0)
+            raise InputError(f"only {len(members)} of {len(paths)} members of the gang in {handle!r} were started.")
+        return gang
 
     def slots(self) -> int:
         """GPUs where there are any, else the CPU cores this process may use."""
-        return count_gpus(os.environ) or len(os.sched_getaffinity(0))
+        return self.num_gpus() or len(os.sched_getaffinity(0))
+
+    def num_gpus(self) -> int:
+        """The GPUs this process may use."""
+        return len(visible_gpus(dict(os.environ)))
 
 
-class _Starter:
-    """Turns places into running members; holds what all members of a gang share."""
+class _NoStarter:
+    """In a gang that was found again, nobody can be added."""
 
-    def __init__(self, spec: GangSpec, *, environ: Mapping[str, str]) -> None:
-        self._spec = spec
-        self._environ = environ
-        self._hosts = read_hostfile(spec.hostfile) if spec.hostfile else None
-        if spec.output_dir is not None:
-            if any(not is_this_machine(host.name) for host in self._hosts or []):
-                raise InputError(
-                    "output_dir works with members on this machine only. Leave one of it and hostfile out."
-                )
-            spec.output_dir.mkdir(parents=True, exist_ok=True)
-        self._master_addr = self._find_address()
-        self._master_port = _free_port()
+    def __init__(self, members: list[Member]) -> None:
+        self._members = members
 
-    def assign(self, num_workers: int) -> list[Placement]:
-        """Where each rank runs."""
-        return assign_ranks(self._hosts or [Host(socket.gethostname(), num_workers)], num_workers)
+    def assign(self, role: str, count: int) -> list[AssignedRank]:
+        """The members there are."""
+        known = [member for member in self._members if member.role == role]
+        if count > len(known):
+            raise InputError("a gang that was found again cannot grow. Stop it and start a new one.")
+        return [AssignedRank(member.rank, member.host, member.rank, count, count, role) for member in known[:count]]
 
-    def start_member(self, place: Placement) -> Member:
-        """Start the agent of one rank, and through it the member."""
-        is_here = self._hosts is None or is_this_machine(place.host)
-        own_agent = [sys.executable, "-I", "-S", agent.__file__]
-        command = own_agent if is_here else ssh_command(place.host, environ=self._environ)
-        try:
-            return AgentMember(place, agent_command=command, request=self._request(place, is_here=is_here))
-        except FileNotFoundError as error:
-            raise OutsideError(f"{command[0]!r} cannot be started: {error.strerror}. Set TREK_SSH or PATH.") from error
+    def start_member(self, assigned: AssignedRank) -> Member:
+        """Never called: `assign` gives nobody new."""
+        raise AssertionError(f"{assigned.role} {assigned.rank} is already there")
 
-    def _request(self, place: Placement, *, is_here: bool) -> dict[str, Any]:
-        spec = self._spec
-        inherited = self._environ if is_here else portable_environment(self._environ)
-        request = {
-            "argv": list(spec.command),
-            "env": {**inherited, "PYTHONUNBUFFERED": "1", **spec.env, **self._world(place).environment()},
-            "inherit_env": not is_here,
-            "cwd": str((spec.cwd or Path.cwd()).absolute()),
-            "local_size": place.local_size,
-            "num_threads": int(spec.cpus_per_worker) if spec.cpus_per_worker > 1 else None,
-        }
-        if spec.output_dir is not None:
-            stem = str(spec.output_dir.absolute() / f"rank_{place.rank}")
-            request["log_path"], request["state_path"] = f"{stem}.log", f"{stem}.json"
-            request["state"] = {"rank": place.rank, "host": place.host}
-        return request
+    def resized(self, role: str, count: int) -> None:
+        """Nothing is written down: this process did not start the gang."""
 
-    def _world(self, place: Placement) -> World:
-        return World(
-            rank=place.rank,
-            size=place.size,
-            local_rank=place.local_rank,
-            local_size=place.local_size,
-            master_addr=self._master_addr,
-            master_port=self._master_port,
-        )
 
-    def _find_address(self) -> str:
-        """An address of rank 0's machine that every member can reach."""
-        used = [place.host for place in self.assign(self._spec.num_workers)] if self._hosts else []
-        elsewhere = [name for name in used if not is_this_machine(name)]
-        if not elsewhere:
-            return "127.0.0.1"
-        first = used[0].rpartition("@")[2]
-        return reachable_address(elsewhere[0]) if is_loopback(first) else first
+def _member_files(output_dir: Path) -> list[Path]:
+    """The files in which the agents of a gang describe its members, whether they have been written yet or not."""
+    try:
+        counts: dict[str, int] = json.loads((output_dir / MEMBERS).read_text())
+    except FileNotFoundError:
+        raise InputError(f"no gang was started with output_dir {str(output_dir)!r}. Start one first.") from None
+    return [output_dir / f"{member_stem(role, rank)}.json" for role, count in counts.items() for rank in range(count)]
 
 
 def _checked(spec: GangSpec, *, num_gpus: int) -> GangSpec:
-    if spec.num_workers < 1:
-        raise InputError(f"a gang needs at least 1 worker, got {spec.num_workers}.")
-    if not spec.command:
-        raise InputError("a gang needs a command to run, got an empty one.")
+    for name, role in spec.all_roles().items():
+        if role.count < 1:
+            raise InputError(f"a gang needs at least 1 {name}, got {role.count}.")
+        if not role.command:
+            raise InputError(f"a gang needs a command to run, got an empty one for the role {name!r}.")
+        if _ROLE_NAME.fullmatch(name) is None:
+            raise InputError(f"{name!r} is not a valid name of a role. Use lower-case letters, digits and '_'.")
     if spec.cwd is not None and not spec.cwd.is_dir() and spec.hostfile is None:
         raise InputError(f"the working directory {str(spec.cwd)!r} does not exist. Create it, or name another.")
-    wanted = spec.gpus_per_worker * spec.num_workers
+    wanted = sum(role.gpus * role.count for role in spec.all_roles().values())
     if wanted > num_gpus and spec.hostfile is None:
         raise InputError(
             f"{spec.num_workers} workers with {spec.gpus_per_worker:g} GPUs each need {wanted:g}, "
             f"and this machine has {num_gpus}. Ask for fewer workers or fewer GPUs."
         )
     return replace(spec, command=[os.fspath(part) for part in spec.command])
-
-
-def count_gpus(environ: Mapping[str, str]) -> int:
-    """NVIDIA GPUs this process may use, without loading torch to ask."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    present = len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()])
-    if visible is None:
-        return present
-    named = [name for name in visible.split(",") if name.strip() and name.strip() != "-1"]
-    return min(len(named), present)
-
-
-def _free_port() -> int:
-    """A port nobody listens on, below those that systems hand out by themselves.
-
-    Ports handed out for outgoing connections could be taken between now and the first rank's listening.
-    """
-    for _ in range(50):
-        port = 20000 + secrets.randbelow(12000)  # not from `random`: the user may have seeded it
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OutsideError("no free port was found between 20000 and 32000. Close programs that listen there.")

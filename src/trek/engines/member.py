@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
-import subprocess
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from trek.engines.agent import MARK
-from trek.engines.base import Exit, OutputLine
-from trek.engines.hosts import Placement
-from trek.engines.lines import LineBuffer, Pipe, Tail
+from trek.engines.agent import ANSWER, MARK
+from trek.engines.agent_process import AgentProcess, AgentUnavailable
+from trek.engines.base import Exit, LogLine, OutputLine
+from trek.engines.hosts import AssignedRank
+from trek.engines.lines import LineBuffer, Tail
+from trek.engines.log_file import read_lines
+from trek.engines.member_folder import MemberFolder
+from trek.errors import InputError
 
 _LAST_LINES = 60
 
 
 class Member(ABC):
-    """What a gang knows of one process. Used by the gang's own thread, except `ask_to_stop`."""
+    """What a gang knows of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the reading."""
 
-    def __init__(self, place: Placement) -> None:
-        self.rank = place.rank
-        self.host = place.host
+    log_path: Path | None = None
+
+    def __init__(self, assigned: AssignedRank) -> None:
+        self.role = assigned.role
+        self.rank = assigned.rank
+        self.host = assigned.host
         self.pid: int | None = None
+        self.devices: tuple[str, ...] = ()
         self.code: int | None = None
         self.is_unwanted = False
-        """Somebody asked it to stop, so how it ends is no failure."""
+        """Somebody asked it to stop, so how it ends is not a failure."""
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     @property
@@ -46,7 +56,7 @@ class Member(ABC):
 
     @abstractmethod
     def pump(self) -> Iterator[OutputLine]:
-        """What it wrote since the last time; sets `pid` and `code` as they become known."""
+        """What it wrote since the last time; sets `pid`, `devices` and `code` as they become known."""
 
     @abstractmethod
     def ask_to_stop(self, *, grace_s: float) -> None:
@@ -63,16 +73,34 @@ class Member(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of descriptors."""
+        """Let go of descriptors; what is left of an agent that was killed is ended."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Let go of descriptors, and of a member that goes on."""
+
+    @abstractmethod
+    def ask(self) -> None:
+        """Have it asked for an answer, which `read_file` then gives."""
+
+    @abstractmethod
+    def read_file(self, name: str) -> bytes | None:
+        """A file it left in its folder, as far as that is known here."""
+
+    def read_log(self, position: int) -> list[LogLine]:
+        """Its log from `position` on."""
+        if self.log_path is None:
+            raise InputError("this gang keeps no logs: its spec has no output_dir. Set one, or listen with on_line.")
+        return read_lines(self.log_path, position, is_over=self.code is not None)
 
     def exit(self) -> Exit:
         """How it ended; only once `code` is known."""
         assert self.code is not None
-        return Exit(self.rank, self.host, self.pid or 0, self.code, tuple(self._last_lines))
+        return Exit(self.rank, self.host, self.pid or 0, self.code, tuple(self._last_lines), self.role)
 
     def _keep(self, lines: Iterator[str], stream: Literal["stdout", "stderr"]) -> Iterator[OutputLine]:
         for text in lines:
-            yield OutputLine(self.rank, stream, text)
+            yield OutputLine(self.rank, stream, text, self.role)
 
     def _keep_last(self, lines: Iterator[str]) -> Iterator[str]:
         for text in lines:
@@ -81,47 +109,57 @@ class Member(ABC):
 
 
 class AgentMember(Member):
-    """A member whose agent this process started, here or over ssh."""
+    """A member whose agent this process started, here or over ssh.
 
-    def __init__(self, place: Placement, *, agent_command: Sequence[str], request: Mapping[str, Any]) -> None:
-        super().__init__(place)
+    `spawn` starts an agent afresh; `agent`, where given, is tried first.
+    """
+
+    def __init__(
+        self,
+        assigned: AssignedRank,
+        *,
+        request: Mapping[str, Any],
+        spawn: Callable[[], AgentProcess],
+        agent: AgentProcess | None = None,
+    ) -> None:
+        super().__init__(assigned)
         self._is_remote = bool(request["inherit_env"])
         self._token = secrets.token_hex(8)
-        self._log = Tail(Path(log)) if (log := request.get("log_path")) else None
+        self._folder = None if request["folder"] is None else MemberFolder(Path(request["folder"]))
+        self._keeps_folder = bool(request["keeps_folder"])
+        self._files: dict[str, bytes] = {}
+        self._is_done = False
+        """Its agent has ended everything and was about to end itself."""
+        self.log_path = Path(log) if (log := request.get("log_path")) else None
+        self._log = None if self.log_path is None else Tail(self.log_path)
         self._lines = {name: LineBuffer() for name in ("stdout", "stderr", "log")}
-        self._popen = subprocess.Popen(
-            agent_command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
-        self._stdout = Pipe(self._popen.stdout.fileno())
-        self._stderr = Pipe(self._popen.stderr.fileno())
-        self._agent_fd = os.pidfd_open(self._popen.pid)
+        self._spawn = spawn
+        self._agent = agent or spawn()
+        self._lock = threading.Lock()
+        self._orders: list[bytes] = []
+        """What was ordered and not sent yet; the request is the first."""
         self._order({**request, "token": self._token})
 
     @property
     def fds(self) -> set[int]:
         """Its output pipes while they are open, and its agent's end."""
-        return {pipe.fd for pipe in (self._stdout, self._stderr) if pipe.is_open} | {self._agent_fd}
+        return {pipe.fd for pipe in (self._agent.stdout, self._agent.stderr) if pipe.is_open} | self._agent.fds
 
     @property
     def is_polled(self) -> bool:
         """A log file announces nothing."""
-        return self._log is not None
+        return self._log is not None or self._agent.is_polled
 
     def pump(self) -> Iterator[OutputLine]:
         """Read stdout, stderr and the log; once its end is known, all that it wrote before."""
-        agent_is_gone = self._popen.poll() is not None
-        yield from self._keep(self._lines["stdout"].feed(self._stdout.read()), "stdout")
-        yield from self._keep(self._keep_last(self._without_reports(self._stderr.read())), "stderr")
-        if agent_is_gone and self.code is None:
-            self.code = self._popen.returncode
+        self._send_orders()
+        agent_code = self._agent.poll()
+        yield from self._keep(self._lines["stdout"].feed(self._agent.stdout.read()), "stdout")
+        yield from self._keep(self._keep_last(self._without_reports(self._agent.stderr.read())), "stderr")
+        if agent_code is not None and self.code is None:
+            self.code = agent_code
         if self.code is not None:
-            yield from self._keep(self._lines["stdout"].feed(self._stdout.read()), "stdout")
+            yield from self._keep(self._lines["stdout"].feed(self._agent.stdout.read()), "stdout")
             yield from self._keep(self._lines["stdout"].flush(), "stdout")
             yield from self._keep(self._keep_last(self._lines["stderr"].flush()), "stderr")
         if self._log is not None:
@@ -137,39 +175,80 @@ class AgentMember(Member):
             if own or not mark:
                 yield own
 
-    def _take_report(self, report: dict[str, int]) -> None:
+    def _take_report(self, report: dict[str, Any]) -> None:
+        if "file" in report:
+            before = b"" if report["is_first"] else self._files[report["file"]]
+            self._files[report["file"]] = before + binascii.a2b_base64(report["part"])
+            return
+        self._is_done = report.get("done", False)
+        self.devices = tuple(report.get("devices", self.devices))
         self.pid = report.get("pid", self.pid)
         self.code = report.get("code", self.code)
 
     def ask_to_stop(self, *, grace_s: float) -> None:
-        """Order the agent to."""
+        """Order the agent to; one that is not there yet need not come."""
         self.is_unwanted = True
+        with self._lock:
+            if not self._has_agent():
+                self._agent.kill()
+                return
         self._order({"stop": grace_s})
 
+    def ask(self) -> None:
+        """Order the agent to, unless the folder can be reached from here for good."""
+        if self._keeps_folder and self._folder is not None:
+            self._folder.ask()
+            return
+        self._files.pop(ANSWER, None)
+        self._order({"ask": True})
+
+    def read_file(self, name: str) -> bytes | None:
+        """From its folder where that stays, else what its agent sent."""
+        if self._keeps_folder and self._folder is not None:
+            return self._folder.read(name)
+        return self._files.get(name)
+
     def _order(self, order: Mapping[str, Any]) -> None:
-        assert self._popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):  # the agent's end is noticed elsewhere
-            self._popen.stdin.write(json.dumps(order).encode() + b"\n")
-            self._popen.stdin.flush()
+        with self._lock:
+            self._orders.append(json.dumps(order).encode() + b"\n")
+        self._send_orders()
+
+    def _send_orders(self) -> None:
+        """Send what the agent has not got yet."""
+        with self._lock:
+            while self._orders and self._has_agent():
+                self._agent.write(self._orders.pop(0))
+
+    def _has_agent(self) -> bool:
+        """Whether the agent is there; another one is started if it cannot be had."""
+        try:
+            return self._agent.is_ready()
+        except AgentUnavailable:
+            before, self._agent = self._agent, self._spawn()
+            before.close()  # last, so that no descriptor of the new agent has the number of an old one
+            return True
 
     def kill(self) -> None:
         """Kill the agent; its member dies with it."""
-        self._popen.kill()
+        self._agent.kill()
 
     @property
     def is_gone(self) -> bool:
         """The agent ends only after everything that its member started."""
-        return self._popen.poll() is not None
+        return self._agent.poll() is not None
 
     def close(self) -> None:
-        """Reap the agent and close the pipes."""
-        if self._popen.wait() != 0 and self.pid is not None and not self._is_remote:
-            kill_group(self.pid)  # the agent was killed and could not do it
-        os.close(self._agent_fd)
-        for file in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            assert file is not None
-            with contextlib.suppress(BrokenPipeError):
-                file.close()
+        """Close the pipes; an agent that was killed could not clean up."""
+        deque(self._without_reports(self._agent.stderr.read()), maxlen=0)
+        if not self._is_done and self.pid is not None and not self._is_remote:
+            kill_group(self.pid)
+        self.let_go()
+        if not self._keeps_folder and self._folder is not None:
+            shutil.rmtree(self._folder.path, ignore_errors=True)
+
+    def let_go(self) -> None:
+        """Close the pipes."""
+        self._agent.close()
 
 
 def kill_group(pid: int) -> None:

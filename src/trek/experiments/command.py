@@ -20,7 +20,7 @@ from trek.client.models import Report
 from trek.errors import EntrypointError, TrekError
 from trek.experiments.hparams import VARIABLE as HPARAMS
 from trek.experiments.trial_process import TrialProcess
-from trek.train.jobs.rank_outcome import RankOutcome, read_outcomes
+from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.loop.stopping import StopRequest
 
 JOIN = "trek.experiments.hosting:join"
@@ -79,8 +79,8 @@ def _ask(client: Client, place: TrialProcess, stop: StopRequest) -> None:
 
 
 def _outcome(words: Sequence[str], code: int, *, place: TrialProcess, rank: int, stop: StopRequest) -> RankOutcome:
-    """What the program left word of; else what its end says."""
-    left = next((outcome for outcome in read_outcomes(place.folder) if outcome.rank == rank), None)
+    """The outcome that the program wrote itself; else what its exit code says."""
+    left = RankOutcome.read(place.folder)
     if left is not None:
         return left
     if code == 0 or (stop.is_set and code == -signal.SIGTERM):

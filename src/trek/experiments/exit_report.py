@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from types import TracebackType
 
 _is_installed = False
@@ -30,7 +29,8 @@ def report_uncaught_errors() -> None:
 
 
 def _write(error: BaseException) -> None:
+    from trek.engines.member_folder import MemberFolder
     from trek.train.jobs.rank_outcome import RankOutcome
 
     rank = int(os.environ.get("RANK", "0"))
-    RankOutcome.of_error(rank, error).write(Path(os.environ["TREK_RUN_DIR"]))
+    RankOutcome.of_error(rank, error).write(MemberFolder.from_env())

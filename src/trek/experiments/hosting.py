@@ -46,7 +46,7 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
     atexit.register(_leave_word, place, world.rank, stop)
     report_uncaught_errors()
     _stop_on_sigterm(stop)
-    return _host(config, assignment, folder=place.folder, loggers=loggers)
+    return _host(config, assignment, folder=place.folder.path, loggers=loggers)
 
 
 def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, loggers: list[Logger]) -> TrialHost:

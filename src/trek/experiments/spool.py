@@ -11,14 +11,15 @@ from pathlib import Path
 
 from trek.client.models import Report
 
-_NAME = "spool.jsonl"
+SPOOL = "spool.jsonl"
+"""Its name in the folder of the process."""
 
 
 class Spool:
     """The writing side, for one run of one trial. Not thread-safe; its owner holds a lock."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _NAME
+        self._path = folder / SPOOL
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def append(self, report: Report) -> None:
@@ -34,12 +35,9 @@ class Spool:
         os.close(self._descriptor)
 
 
-def take_spool(folder: Path, *, run: int) -> list[Report]:
+def parse_spool(data: bytes, *, run: int) -> list[Report]:
     """The reports that `run` did not deliver, the oldest first. Reading them twice is harmless: rows count once."""
-    try:
-        lines = (folder / _NAME).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
+    lines = data.decode("utf-8", errors="replace").splitlines()
     reports = [report for line in lines if (report := _parse(line)) is not None]
     return [report for report in reports if report.run == run]
 

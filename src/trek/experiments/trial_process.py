@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from trek.client.client import Address, Client
 from trek.client.embedded import read_address
 from trek.client.models import Assignment, Report
+from trek.engines.member_folder import MemberFolder
 from trek.errors import InputError, MasterUnreachable
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.reporting import ControlPlaneLogger
@@ -27,7 +28,10 @@ class TrialProcess:
 
     trial_id: int
     run: int
-    folder: Path
+    run_folder: Path
+    """Shared by the processes of the run on one machine."""
+    folder: MemberFolder
+    """The folder of this process alone."""
     address: Address
     address_file: Path | None
 
@@ -38,7 +42,8 @@ class TrialProcess:
             return cls(
                 trial_id=int(environ["TREK_TRIAL_ID"]),
                 run=int(environ["TREK_RUN"]),
-                folder=Path(environ["TREK_RUN_DIR"]),
+                run_folder=Path(environ["TREK_RUN_DIR"]),
+                folder=MemberFolder.from_env(environ),
                 address=Address(environ["TREK_MASTER"], environ.get("TREK_TOKEN", "")),
                 address_file=Path(environ["TREK_ADDRESS_FILE"]) if environ.get("TREK_ADDRESS_FILE") else None,
             )
@@ -50,7 +55,7 @@ class TrialProcess:
     @property
     def code(self) -> Path:
         """Where the model folder is unpacked."""
-        return self.folder / "code"
+        return self.run_folder / "code"
 
     def open_client(self) -> Client:
         """A client that finds a control plane which was started anew."""
@@ -67,7 +72,7 @@ class TrialProcess:
             return client.report(self.trial_id, report)
 
         return ControlPlaneLogger(
-            send, run=self.run, folder=self.folder, stop=stop, awaits_decisions=config.searcher.is_search
+            send, run=self.run, folder=self.folder.path, stop=stop, awaits_decisions=config.searcher.is_search
         )
 
     def _relocated(self) -> Address | None:

@@ -1,7 +1,7 @@
 """What every process of a trial runs: `python -m trek.experiments.trial_worker`.
 
-Asks the control plane what to train, unpacks the user's code, trains its Trial or runs its command, and leaves word of
-how it ended. Exit codes: 0 done (stopped included), 1 the user's code failed, 2 a mistake Trek can name, 3 the outside
+Asks the control plane what to train, unpacks the user's code, trains its Trial or runs its command, and writes its
+outcome. Exit codes: 0 done (stopped included), 1 the user's code failed, 2 a mistake Trek can name, 3 the outside
 failed.
 """
 
@@ -83,7 +83,7 @@ def _train(
             settings=trial_settings(config, assignment),
             world=world,
             checkpoint_dir=assignment.checkpoint_dir,
-            folder=place.folder,
+            folder=place.folder.path,
             data=config.data,
             experiment_config=assignment.config,
             experiment_id=assignment.experiment_id,

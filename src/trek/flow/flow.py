@@ -196,8 +196,12 @@ class Flow:
         only: str | None = None,
         resume: str | None = None,
         show: bool = True,
+        engine: str = "local",
     ) -> Run:
-        """Run what needs to be run, and wait. Raises `TrainingError` when a step failed; `resume` names a run."""
+        """Run what needs to be run on `engine`, and wait. Raises `TrainingError` when a step failed.
+
+        `resume` names a run to go on with.
+        """
         if Flow.is_being_read:
             raise FlowDefined
         from trek.flow.run import run_flow
@@ -211,6 +215,7 @@ class Flow:
             only=only,
             resume=resume,
             show=show,
+            engine=engine,
         )
 
     def find(self, name: str) -> Step:

@@ -5,12 +5,12 @@ One thread watches each; it also stores a command's outputs, which may take as l
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
 from trek.engines.failure import to_error
@@ -19,7 +19,7 @@ from trek.flow.artefacts import Stored, store_value
 from trek.flow.graph import CommandWork, FunctionWork
 from trek.flow.packing import pack_arguments, pack_function
 from trek.flow.pool import to_ended
-from trek.flow.script_member import ANSWER, REQUEST
+from trek.flow.script_member import REQUEST
 from trek.flow.tasks import Ended, Mailbox, Task
 
 GRACE_S = 5.0
@@ -64,7 +64,7 @@ class Gangs:
     def _watch(self, task: Task, gang: Gang) -> None:
         failure = gang.wait_first_failure()
         gang.stop(grace_s=GRACE_S)
-        ended = _to_ended(task, failure)
+        ended = _to_ended(task, failure, answer=gang.outcomes().get(0))
         if self._running.pop(task, None) is not None:
             self._mailbox.put(ended)
 
@@ -93,13 +93,18 @@ def to_spec(task: Task) -> GangSpec:
     """What the engine shall run for a task."""
     settings = task.step.settings
     task.attempt.mkdir(parents=True, exist_ok=True)
-    command = _write_request(task) if isinstance(task.step.work, FunctionWork) else _command(task)
+    files: dict[str, bytes] = {}
+    if isinstance(task.step.work, FunctionWork):
+        command = [sys.executable, "-m", "trek.flow.script_member", str(task.attempt)]
+        files[REQUEST] = _request(task, task.step.work)
+    else:
+        command = _command(task)
     variables = {
         **task.env,
         "TREK_OUTPUT_DIR": str(output_folder(task.attempt)),
         "TREK_FLOW_TASK": f"{task.run}/{task.key[:16]}",
     }
-    return GangSpec(command, settings.workers, env=variables, cwd=settings.cwd, hostfile=settings.hostfile)
+    return GangSpec(command, settings.workers, env=variables, cwd=settings.cwd, hostfile=settings.hostfile, files=files)
 
 
 def output_folder(attempt: Path) -> Path:
@@ -115,9 +120,7 @@ def _command(task: Task) -> list[str]:
     return [sys.executable if words[0] in ("python", "python3") else words[0], *words[1:]]
 
 
-def _write_request(task: Task) -> list[str]:
-    work = task.step.work
-    assert isinstance(work, FunctionWork)
+def _request(task: Task, work: FunctionWork) -> bytes:
     request = {
         "sys_path": sys.path,
         "function": pack_function(work.function, task.step.name),
@@ -125,14 +128,13 @@ def _write_request(task: Task) -> list[str]:
         "num_outputs": task.step.num_outputs,
         "digest": task.digest,
     }
-    (task.attempt / REQUEST).write_bytes(pickle.dumps(request))
-    return [sys.executable, "-m", "trek.flow.script_member", str(task.attempt)]
+    return pickle.dumps(request)
 
 
-def _to_ended(task: Task, failure: Exit | None) -> Ended:
-    answer = task.attempt / ANSWER
-    if isinstance(task.step.work, FunctionWork) and answer.exists() and failure in (None, _by_keeper(failure)):
-        return to_ended(task, json.loads(answer.read_text()))
+def _to_ended(task: Task, failure: Exit | None, *, answer: dict[str, Any] | None) -> Ended:
+    is_function = isinstance(task.step.work, FunctionWork)
+    if is_function and answer is not None and failure in (None, _by_keeper(failure)):
+        return to_ended(task, answer)
     if failure is not None:
         error = to_error(failure, num_workers=task.step.settings.workers)
         return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)

@@ -9,6 +9,7 @@ from trek.client.flow_models import FlowRunDetails
 from trek.errors import InputError
 from trek.flow.drawing import GraphNode
 from trek.flow.flow_store import FlowStore, RunRow, file_name
+from trek.flow.service_steps import read_service_log
 
 
 def flow_names(home: Path) -> list[str]:
@@ -45,6 +46,7 @@ def read_log(store: FlowStore, run: RunRow, step: str) -> str:
     key = rows[step].key
     # The log of a cached step is in the run that computed its result.
     source = store.run_of_result(key) if rows[step].state == "cached" and key else None
-    service = store.services / file_name(step) / "rank_0.log"
-    path = service if service.exists() else store.log_path(source or run.id, step)
+    if (of_service := read_service_log(store.services / file_name(step))) is not None:
+        return of_service
+    path = store.log_path(source or run.id, step)
     return path.read_text(errors="replace") if path.exists() else ""

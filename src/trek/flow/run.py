@@ -74,10 +74,11 @@ def run_flow(
     only: str | None,
     resume: str | None,
     show: bool,
+    engine: str,
 ) -> Run:
     """Run `flow`; raises `TrainingError` when a step failed, after everything that does not need it has run."""
-    engine = open_engine("local")
-    slots = engine.slots() if parallel is None else parallel
+    chosen = open_engine(engine)
+    slots = chosen.slots() if parallel is None else parallel
     plan = make_plan(flow, parallel=slots, force=force, from_step=from_step, only=only)
     store = FlowStore(flow.name, home=trek_home())
     try:
@@ -91,7 +92,7 @@ def run_flow(
         run = store.begin_run(names, params=values, source=flow.source, graph=graph_of(plan.steps), resume=resume)
         reporter = choose_reporter(len(plan.steps), show=show)
         runner = Runner(
-            plan, run=run, store=store, params=values, engine=engine, reporter=reporter, previous=previous,
+            plan, run=run, store=store, params=values, engine=chosen, reporter=reporter, previous=previous,
             threads=_share_threads(plan),
         )  # fmt: skip
         try:

@@ -1,24 +1,24 @@
-"""One rank of a step that several processes perform together: reads the request beside it, rank 0 writes the answer.
+"""One rank of a step that several processes perform together: reads the request in its folder, rank 0 answers.
 
-The request is a pickle that the runner wrote for the processes it starts, in its own folder; nothing else is loaded.
+The request is a pickle that the runner wrote for the processes it starts; nothing else is loaded.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from pathlib import Path
 
+from trek.engines.member_folder import MemberFolder
 from trek.flow.performing import perform
 from trek.world import World
 
-REQUEST, ANSWER = "request.pkl", "answer.json"
+REQUEST = "request.pkl"
 
 
-def main(attempt: Path) -> int:
+def main(folder: MemberFolder, *, attempt: Path) -> int:
     """Perform the request; 1 if the function failed, whose traceback is then on stderr."""
-    request = pickle.loads((attempt / REQUEST).read_bytes())  # noqa: S301 - see the module's docstring
+    request = pickle.loads((folder.path / REQUEST).read_bytes())  # noqa: S301 - see the module's docstring
     sys.path[:] = request["sys_path"]
     function = pickle.loads(request["function"])  # noqa: S301
     args, kwargs = pickle.loads(request["arguments"])  # noqa: S301
@@ -33,9 +33,9 @@ def main(attempt: Path) -> int:
         is_keeper=is_keeper,
     )
     if is_keeper:
-        (attempt / ANSWER).write_text(json.dumps(answer))
+        folder.write_outcome(answer)
     return 1 if "error" in answer else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(MemberFolder.from_env(), attempt=Path(sys.argv[1])))

@@ -1,13 +1,12 @@
 """ServiceSteps: commands that go on running while later steps use them, and after the run where they are detached.
 
-A detached service is a gang with files of its own, by which a later run or `trek flow stop` finds it again. What is
-served is none of our business: a service is there when its address answers.
+A detached service is a gang that outlives the run; its handle is written down, by which a later run or `trek flow stop`
+finds it again. What is served does not matter here: a service is there when its address answers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import socket
 import threading
@@ -20,10 +19,9 @@ from urllib.parse import urlsplit
 import httpx
 from filelock import FileLock, Timeout
 
-from trek.engines import Engine, Gang
-from trek.engines.agent import start_time
+from trek.engines import Engine, Gang, LogLine
 from trek.engines.failure import to_error
-from trek.engines.local import LocalEngine
+from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.flow.artefacts import Stored, store_value
 from trek.flow.flow_store import file_name
@@ -34,6 +32,8 @@ from trek.flow.tasks import Ended, Mailbox, Task
 _POLL_S = 0.1
 _ANSWER_TIMEOUT_S = 2.0
 _CLAIM_TIMEOUT_S = 30.0
+HANDLE = "gang.json"
+"""In the folder of a detached service: how its gang is found again."""
 
 
 @dataclass(eq=False)
@@ -112,7 +112,9 @@ class ServiceSteps:
             return start_gang(self._engine, service.task, spec)
         service.folder.mkdir(parents=True)
         (service.folder / "key").write_text(service.task.key)
-        return self._engine.start(replace(spec, output_dir=service.folder))
+        spec = replace(spec, output_dir=service.folder)
+        write_handle(service.folder / HANDLE, spec, engine=self._engine)
+        return self._engine.start(spec)
 
     def _await_answer(self, service: _Service, gang: Gang | None, address: str) -> None:
         while gang is not None and not service.is_unwanted and not does_answer(address):
@@ -131,6 +133,7 @@ class ServiceSteps:
         """Until the service ends, or is no longer wanted, or is left alone."""
         while gang.wait(_POLL_S) is None:
             if service.is_left:
+                gang.detach()
                 return
             if service.is_unwanted:
                 break
@@ -185,19 +188,40 @@ def running_services(folder: Path) -> list[str]:
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether the service with these files still runs."""
-    state = folder / "rank_0.json"
-    if not state.exists():
+    """Whether the service of this folder still runs."""
+    gang = _find(folder)
+    if gang is None:
         return False
-    known = json.loads(state.read_text())
-    return known["start_time"] is not None and start_time(known["pid"]) == known["start_time"]
+    is_running = bool(gang.pids)
+    gang.detach()
+    return is_running
 
 
 def stop_service(folder: Path) -> None:
-    """End the service with these files, if it runs, and forget it."""
-    if is_alive(folder):
-        LocalEngine().attach(folder).stop(grace_s=GRACE_S)
+    """End the service of this folder, if it runs, and forget it."""
+    gang = _find(folder)
+    if gang is not None:
+        gang.stop(grace_s=GRACE_S)
     shutil.rmtree(folder)
+
+
+def read_service_log(folder: Path) -> str | None:
+    """What the detached service of this folder printed; None if there is no such service."""
+    gang = _find(folder)
+    if gang is None:
+        return None
+    lines: list[LogLine] = []
+    while more := gang.read_log(0, lines[-1].end if lines else 0):
+        lines += more
+    gang.detach()
+    return "".join(f"{line.text}\n" for line in lines)
+
+
+def _find(folder: Path) -> Gang | None:
+    try:
+        return attach_by_file(folder / HANDLE)
+    except InputError:
+        return None
 
 
 def _store_url(task: Task, address: str) -> Stored:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import ipaddress
 import json
 import os
 import secrets
@@ -24,10 +23,11 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.trials.supervisor import Supervisor
-from trek.engines.local import LocalEngine, count_gpus
+from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
 from trek.master.prefix import UnderPrefix
+from trek.world.addresses import is_loopback
 from trek.world.clock import Clock, SystemClock
 
 STOP_GRACE_S = 30.0
@@ -46,6 +46,8 @@ class MasterSettings:
     """The path under which a proxy serves it, such as /trek."""
     idle_s: float | None = None
     slots: int | None = None
+    engine: str = "local"
+    """The name of the Engine that trials run on."""
     patience_s: float = 0.0
     """How long to wait for a control plane of the same home that is shutting down."""
 
@@ -92,7 +94,7 @@ class ControlPlane:
         return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
 
     def _run(self, store: Store, listener: socket.socket) -> None:
-        engine = LocalEngine()
+        engine = open_engine(self._settings.engine)
         supervisor = Supervisor(
             store,
             layout=self._layout,
@@ -100,7 +102,7 @@ class ControlPlane:
             slots=self._settings.slots or engine.slots(),
             environment=lambda trial_id, run: self._environment(services, trial_id, run),
             clock=self._clock,
-            has_gpus=count_gpus(os.environ) > 0,
+            has_gpus=engine.num_gpus() > 0,
         )
         services = Services.over(store, layout=self._layout, runner=supervisor, clock=self._clock)
         self._check_reach(services)
@@ -212,14 +214,6 @@ def _listen(host: str, port: int) -> socket.socket:
             raise PortInUse(f"port {port} on {host} is in use by another program. Choose another --port.") from error
         raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}. Check --host and --port.") from error
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _shown_host(host: str) -> str:

@@ -26,6 +26,7 @@ def main(home: Path) -> None:
         home=home,
         idle_s=float(os.environ.get("TREK_IDLE_S") or IDLE_S),
         slots=int(slots) if slots else None,
+        engine=os.environ.get("TREK_ENGINE") or "local",
         patience_s=PATIENCE_S,
     )
     try:

@@ -22,11 +22,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
+from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine, Role
 from trek.errors import InputError
 
 PATIENCE_S = 60.0
 NOTICE_S = 2.0
+IMPORTS = ("trek.world",)
+"""Lets an engine that has a warm start use it for the members of this suite."""
 
 
 class Recorder:
@@ -44,8 +46,8 @@ class Recorder:
 
 
 def python(code: str) -> list[str]:
-    """A command line that runs `code`."""
-    return [sys.executable, "-c", textwrap.dedent(code)]
+    """A command line that runs `code`, and that an engine may start warm."""
+    return [sys.executable, "-m", "trek.testing.code_member", textwrap.dedent(code)]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -72,7 +74,7 @@ class EngineConformance:
     def _start(
         self, engine: Engine, recorder: Recorder, command: list[str], num_workers: int = 1, **more: object
     ) -> Gang:
-        spec = GangSpec(command, num_workers, **more)  # type: ignore[arg-type]
+        spec = GangSpec(command, num_workers, imports=IMPORTS, **more)  # type: ignore[arg-type]
         return engine.start(spec, on_line=recorder, on_exit=recorder)
 
     def test_every_member_reads_its_own_world(self, engine: Engine, recorder: Recorder) -> None:
@@ -276,7 +278,7 @@ class EngineConformance:
             wait_for(lambda: bool(gangs))
             gangs[0].stop(grace_s=1)
 
-        spec = GangSpec(python("import time; print('enough', flush=True); time.sleep(600)"), 2)
+        spec = GangSpec(python("import time; print('enough', flush=True); time.sleep(600)"), 2, imports=IMPORTS)
         gangs.append(engine.start(spec, on_line=stop))
         assert gangs[0].wait(PATIENCE_S) is not None
         gangs[0].stop()
@@ -285,7 +287,7 @@ class EngineConformance:
         def refuse(_: OutputLine) -> None:
             raise LookupError("the callback's own")
 
-        gang = engine.start(GangSpec(python("print(1)"), 1), on_line=refuse)
+        gang = engine.start(GangSpec(python("print(1)"), 1, imports=IMPORTS), on_line=refuse)
         with pytest.raises(LookupError, match="the callback's own"):
             gang.wait(PATIENCE_S)
 
@@ -299,3 +301,186 @@ class EngineConformance:
 
     def test_there_is_at_least_one_slot(self, engine: Engine) -> None:
         assert engine.slots() >= 1
+
+    def test_placements_tell_where_members_run(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import time; time.sleep(600)"), 2)
+        places = gang.placements
+        assert [(place.role, place.rank) for place in places] == [("worker", 0), ("worker", 1)]
+        assert {place.rank: place.pid for place in places} == gang.pids
+        assert all(place.host and place.devices for place in places)
+        gang.stop(grace_s=1)
+        assert gang.placements == []
+
+    def test_a_member_finds_its_files_and_leaves_an_outcome(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(
+            engine,
+            recorder,
+            python("""
+                import os
+                from trek.engines.member_folder import MemberFolder
+                folder = MemberFolder.from_env()
+                given = folder.read("given.bin")
+                folder.write("more.bin", given * 1000)
+                folder.write_outcome({"rank": os.environ["RANK"], "size": len(given)})
+                raise SystemExit(3)
+            """),
+            2,
+            files={"given.bin": b"\0\n\xff" * 10},
+        )
+        gang.wait(PATIENCE_S)
+        assert gang.outcomes() == {0: {"rank": "0", "size": 30}, 1: {"rank": "1", "size": 30}}
+        assert gang.read_file("more.bin", rank=1) == b"\0\n\xff" * 10_000
+        assert gang.read_file("never.bin", rank=1) is None
+        gang.stop()
+        assert gang.outcomes().keys() == {0, 1}, "an outcome outlives its member"
+
+    def test_a_member_without_an_outcome_has_none(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import os; os._exit(7)"))
+        gang.wait(PATIENCE_S)
+        assert gang.outcomes() == {}
+
+    def test_members_answer_when_asked_and_may_be_asked_again(self, engine: Engine, recorder: Recorder) -> None:
+        code = """
+            import os, time
+            from trek.engines.member_folder import MemberFolder
+            folder, count = MemberFolder.from_env(), 0
+            print("ready")
+            while True:
+                if os.environ["RANK"] == "0" and folder.is_asked:
+                    count += 1
+                    folder.answer({"count": count})
+                time.sleep(0.01)
+        """
+        gang = self._start(engine, recorder, python(code), 2)
+        wait_for(lambda: recorder.texts(0) == recorder.texts(1) == ["ready"])
+        assert gang.ask(timeout_s=1.0) == {0: {"count": 1}}, "rank 1 does not listen"
+        assert gang.ask(timeout_s=1.0) == {0: {"count": 2}}
+        gang.stop(grace_s=1)
+
+    def test_a_gang_has_roles(self, engine: Engine, recorder: Recorder) -> None:
+        """Two workers ask one server, which goes on until they have ended."""
+        server = python("""
+            import os, socket
+            assert "RANK" not in os.environ
+            host, port = os.environ["TREK_SERVER_ADDRESSES"].split(",")[int(os.environ["TREK_ROLE_RANK"])].split(":")
+            with socket.create_server((host, int(port))) as listener:
+                print("serving", os.environ["TREK_ROLE"], os.environ["TREK_ROLE_SIZE"], os.environ["MINE"])
+                while True:
+                    client, _ = listener.accept()
+                    with client:
+                        client.sendall(b"hello " + client.recv(100))
+        """)
+        worker = python("""
+            import os, socket, time
+            host, _, port = os.environ["TREK_SERVER_ADDRESSES"].partition(":")
+            while True:
+                try:
+                    client = socket.create_connection((host, int(port)))
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+            with client:
+                client.sendall(os.environ["RANK"].encode())
+                print(client.recv(100).decode(), os.environ["WORLD_SIZE"], os.environ["TREK_ROLE"])
+        """)
+        roles = {"server": Role(server, 1, env={"MINE": "yes"})}
+        gang = self._start(engine, recorder, worker, 2, roles=roles)
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert sorted((one.role, one.rank) for one in exits) == [("server", 0), ("worker", 0), ("worker", 1)]
+        assert exits[-1].role == "server"
+        assert gang.wait_first_failure(0) is None, "a server is stopped after its workers"
+        assert gang.num_workers == 2
+        lines = {(n.role, n.rank, n.text) for n in recorder.news if isinstance(n, OutputLine)}
+        assert lines == {
+            ("server", 0, "serving server 1 yes"),
+            ("worker", 0, "hello 0 2 worker"),
+            ("worker", 1, "hello 1 2 worker"),
+        }
+
+    def test_a_role_that_fails_is_a_failure_of_the_gang(self, engine: Engine, recorder: Recorder) -> None:
+        roles = {"server": Role(python("raise SystemExit(6)"), 1)}
+        gang = self._start(engine, recorder, python("import time; time.sleep(600)"), roles=roles)
+        failure = gang.wait_first_failure(PATIENCE_S)
+        assert failure is not None
+        assert (failure.role, failure.rank, failure.code) == ("server", 0, 6)
+        gang.stop(grace_s=1)
+
+    def test_a_role_grows_and_shrinks(self, engine: Engine, recorder: Recorder) -> None:
+        sleep = python("import os, time; print(os.environ['TREK_SERVER_ADDRESSES'].count(':')); time.sleep(600)")
+        gang = self._start(engine, recorder, sleep, roles={"server": Role(sleep, 1)})
+        gang.resize(2, role="server")
+        places = [(place.role, place.rank) for place in gang.placements]
+        assert places == [("worker", 0), ("server", 0), ("server", 1)]
+        wait_for(
+            lambda: ("server", 1, "2") in {(n.role, n.rank, n.text) for n in recorder.news if isinstance(n, OutputLine)}
+        )
+        gang.resize(1, role="server")
+        assert [(place.role, place.rank) for place in gang.placements] == [("worker", 0), ("server", 0)]
+        assert gang.wait_first_failure(0.05) is None
+        gang.stop(grace_s=1)
+
+    def test_a_gang_is_found_again_by_its_handle(self, engine: Engine, recorder: Recorder, tmp_path: Path) -> None:
+        code = """
+            import os, time
+            from trek.engines.member_folder import MemberFolder
+            folder = MemberFolder.from_env()
+            print("up")
+            while not folder.read("go"): time.sleep(0.01)
+            folder.write_outcome({"said": "bye"})
+            print("down", end="")
+        """
+        spec = GangSpec(python(code), 2, output_dir=tmp_path / "out", imports=IMPORTS)
+        first = engine.start(spec)
+        pids = first.pids
+        assert first.handle == engine.handle_of(spec)
+        handle = json.loads(json.dumps(first.handle))
+        first.detach()
+        gang = engine.attach(handle, on_line=recorder, on_exit=recorder)
+        assert gang.pids == pids
+        assert [place.devices for place in gang.placements] != []
+        wait_for(lambda: [line.text for line in gang.read_log(1)] == ["up"])
+        assert gang.read_file("outcome.json", rank=0) is None
+        self._let_go(tmp_path / "out")
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert [one.code for one in exits] == [0, 0]
+        assert recorder.texts(0) == ["up", "down"]
+        assert gang.outcomes() == {0: {"said": "bye"}, 1: {"said": "bye"}}
+        first_line, last = gang.read_log(1)
+        assert (first_line.text, last.text) == ("up", "down")
+        assert gang.read_log(1, first_line.end) == [last]
+        assert gang.read_log(1, last.end) == []
+        gang.stop()
+
+    def _let_go(self, output_dir: Path) -> None:
+        """Let the members of the test above go on; an engine whose members lie elsewhere overrides it."""
+        for rank in range(2):
+            (output_dir / f"rank_{rank}" / "go").write_text("go")
+
+    def test_attaching_to_what_was_never_started_is_refused(self, engine: Engine, tmp_path: Path) -> None:
+        handle = engine.handle_of(GangSpec(["true"], 1, output_dir=tmp_path / "never"))
+        with pytest.raises(InputError, match="no gang"):
+            engine.attach(handle)
+
+    def test_a_gang_that_dies_with_its_starter_has_no_handle(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("pass"))
+        assert gang.handle is None
+        with pytest.raises(InputError, match="cannot be detached"):
+            gang.detach()
+        gang.wait(PATIENCE_S)
+        with pytest.raises(InputError, match="keeps no logs"):
+            gang.read_log(0)
+
+    def test_an_unknown_member_is_refused(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("pass"))
+        with pytest.raises(InputError, match="no server with rank 0"):
+            gang.read_file("x", rank=0, role="server")
+        with pytest.raises(InputError, match="no role 'server'"):
+            gang.resize(2, role="server")
+        gang.stop()
+
+    @pytest.mark.parametrize("name", ["", "Server", "a-b", "1st"])
+    def test_a_role_with_an_invalid_name_is_refused(self, engine: Engine, name: str) -> None:
+        with pytest.raises(InputError, match="not a valid name"):
+            engine.start(GangSpec(["true"], 1, roles={name: Role(["true"], 1)}))

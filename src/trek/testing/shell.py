@@ -40,8 +40,8 @@ class Shell:
 
     @property
     def env(self) -> dict[str, str]:
-        """What commands find around them: nothing of Trek's but the home."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TREK_")}
+        """What commands find around them: nothing of Trek's but the home, and how processes are started."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TREK_") or k.startswith("TREK_WARM_")}
         return {**inherited, "TREK_HOME": str(self.home), "TREK_SLOTS": "2", **self.variables}
 
     def run(self, *args: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trek.errors import InputError
+from trek.world.addresses import is_loopback
 from trek.world.world import World
 
 DEFAULT_PORT = 29500
 """What torch itself uses when no port is given."""
 
-_LOOPBACK = {"localhost", "::1"}
 _RESERVED_STEPS = 0xFFFFFFF0
 """Slurm's batch, interactive and extern steps have ids from here on: they hold one process, not a gang."""
 
@@ -60,7 +60,7 @@ def _read_spelling(environ: Mapping[str, str], names: _Spelling) -> World:
     rank = _need_number(environ, names.rank, together_with=names.size)
     size = _need_number(environ, names.size, together_with=names.rank)
     _check_rank(names.rank, rank, size_name=names.size, size=size)
-    is_one_machine = _is_loopback(environ.get("MASTER_ADDR", "localhost"))
+    is_one_machine = is_loopback(environ.get("MASTER_ADDR", "localhost"))
     local_size = _number(environ, names.local_size)
     local_rank = _number(environ, names.local_rank)
     if local_rank is None:
@@ -168,10 +168,6 @@ def _port(environ: Mapping[str, str], *, job: str | None) -> int:
 
 def _device_name(environ: Mapping[str, str]) -> str:
     return environ.get("TREK_DEVICE") or "auto"
-
-
-def _is_loopback(host: str) -> bool:
-    return host in _LOOPBACK or host.startswith("127.")
 
 
 def _need_number(environ: Mapping[str, str], name: str, *, together_with: str) -> int:

@@ -29,11 +29,11 @@ CONFIG: dict[str, Any] = {
 # A trial's process is a script in this language; `outcome` leaves word as the real one does.
 _PRELUDE = """
 import json, os, sys, time
-folder, rank = os.environ["TREK_RUN_DIR"], int(os.environ["RANK"])
-run = int(os.environ["TREK_RUN"])
+folder, rank = os.environ["TREK_MEMBER_DIR"], int(os.environ["RANK"])
+run, run_dir = int(os.environ["TREK_RUN"]), os.environ["TREK_RUN_DIR"]
 def outcome(kind, message="", stop_reason=""):
     told = {"rank": rank, "kind": kind, "message": message, "traceback": "", "stop_reason": stop_reason}
-    with open(f"{folder}/outcome_{rank}.json", "w") as file: json.dump({**told, "time_s": time.time()}, file)
+    with open(f"{folder}/outcome.json", "w") as file: json.dump({**told, "time_s": time.time()}, file)
     sys.exit({"done": 0, "user": 1, "input": 2, "outside": 3, "rejected": 0}[kind])
 """
 

@@ -54,7 +54,7 @@ def _report_until_full(plane: Any) -> None:
 
 
 def test_a_full_disk_is_told_loses_nothing_and_ends_nothing(small_disk: Path, make_plane: MakePlane) -> None:
-    plane = make_plane("while not os.path.exists(folder + '/go'): time.sleep(0.05)\nprint('y'); outcome('done')")
+    plane = make_plane("while not os.path.exists(run_dir + '/go'): time.sleep(0.05)\nprint('y'); outcome('done')")
     number = plane.create()
     plane.supervisor.start()
     _await(lambda: plane.services.experiments.get(number).trials[0].state == "running")

@@ -18,7 +18,7 @@ from trek.testing.clock import FakeClock
 MakePlane = Callable[..., Any]
 # Runs until told to stop, as a trial does that learns of it with its reports.
 PATIENT = """
-while not os.path.exists(folder + '/stop'): time.sleep(0.01)
+while not os.path.exists(run_dir + '/stop'): time.sleep(0.01)
 outcome('done', stop_reason='preempted')
 """
 REPORTING = """

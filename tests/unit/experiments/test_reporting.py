@@ -10,7 +10,7 @@ from pathlib import Path
 from trek.client.models import Report, ReportReply
 from trek.errors import InputError, MasterUnreachable
 from trek.experiments.reporting import ControlPlaneLogger
-from trek.experiments.spool import take_spool
+from trek.experiments.spool import SPOOL, parse_spool
 from trek.train.loggers.base import CheckpointRow, MetricRow
 from trek.train.loop.stopping import StopRequest
 
@@ -82,7 +82,7 @@ def test_a_search_whose_control_plane_is_away_goes_on_training(tmp_path: Path) -
         for batches in range(20):  # would take 40 s if each were waited for
             reporting.log_metrics(replace(row(batches), group="validation"))
     assert not stop.is_set
-    assert len(take_spool(tmp_path, run=3)) == 20
+    assert len(parse_spool((tmp_path / SPOOL).read_bytes(), run=3)) == 20
 
 
 def test_what_cannot_be_delivered_is_spooled(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_what_cannot_be_delivered_is_spooled(tmp_path: Path) -> None:
         reporting.log_checkpoint(CheckpointRow("u", 1, "/u", 5, {}, 1.0))
         reporting.log_checkpoint_deleted("old")
         reporting.log_progress(0.5)
-    spooled = take_spool(tmp_path, run=3)
+    spooled = parse_spool((tmp_path / SPOOL).read_bytes(), run=3)
     assert [p.batches for report in spooled for p in report.metrics] == [1]
     assert [c.uuid for report in spooled for c in report.checkpoints] == ["u"]
     assert [uuid for report in spooled for uuid in report.deleted_checkpoints] == ["old"]
-    assert take_spool(tmp_path, run=4) == []
+    assert parse_spool((tmp_path / SPOOL).read_bytes(), run=4) == []
 
 
 def test_a_refused_report_is_spooled_too(tmp_path: Path) -> None:
@@ -104,14 +104,14 @@ def test_a_refused_report_is_spooled_too(tmp_path: Path) -> None:
     plane.is_refusing = True
     with logger(plane, tmp_path) as reporting:
         reporting.log_metrics(row(1))
-    assert len(take_spool(tmp_path, run=3)) == 1
+    assert len(parse_spool((tmp_path / SPOOL).read_bytes(), run=3)) == 1
 
 
 def test_a_row_is_on_disk_before_the_call_that_logs_it_returns(tmp_path: Path) -> None:
     plane = ControlPlaneDouble(is_away=True)
     with logger(plane, tmp_path) as reporting:
         reporting.log_metrics(row(1))
-        assert len(take_spool(tmp_path, run=3)) == 1
+        assert len(parse_spool((tmp_path / SPOOL).read_bytes(), run=3)) == 1
         plane.is_away = False
 
 
@@ -120,7 +120,7 @@ def test_what_was_delivered_leaves_the_spool(tmp_path: Path) -> None:
     with logger(plane, tmp_path) as reporting:
         reporting.log_metrics(row(1))
     assert plane.batches == [1]
-    assert take_spool(tmp_path, run=3) == []
+    assert parse_spool((tmp_path / SPOOL).read_bytes(), run=3) == []
 
 
 def test_a_trial_learns_that_it_shall_stop_without_reporting_anything(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import trek
 from trek.data.loaders import DataLoader, as_loader
+from trek.engines.member_folder import ANSWER, MemberFolder
 from trek.errors import ConfigError, InputError
 from trek.train.folders import new_run_folder, open_run_folder
 from trek.train.jobs.hang_report import HangWatch
@@ -200,11 +202,15 @@ def test_a_rank_that_is_silent_says_once_where_it_is_until_it_beats_again(capsys
 
 
 def test_a_rank_answers_when_it_is_asked(tmp_path: Path) -> None:
-    from trek.train.jobs.hang_report import ask_where
-
-    lookout = HangWatch(rank=1, folder=tmp_path)
-    assert "test_parts.py" in ask_where(tmp_path, [1], timeout_s=20.0)[1]
-    lookout.close()
+    folder = MemberFolder(tmp_path)
+    watch = HangWatch(rank=1, folder=folder)
+    folder.ask()
+    deadline = time.monotonic() + 20
+    while (answer := folder.read(ANSWER)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "test_parts.py" in json.loads(answer)["where"]
+    watch.close()
 
 
 # -- folders

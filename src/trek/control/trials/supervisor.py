@@ -22,7 +22,6 @@ from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcil
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.experiments.removal import expire_checkpoints, expire_logs, expire_metrics, remove_folders
 from trek.control.layout import Layout
-from trek.control.logs.tail import LogTail
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.endings import Ending, read_ending
@@ -30,10 +29,11 @@ from trek.control.trials.ingest import log_position, take_lines, take_report
 from trek.control.trials.runs import begin_run, end_run, held_back, requests
 from trek.control.trials.scheduler import Occupied, plan
 from trek.control.trials.start_checkpoints import StartCheckpoints
-from trek.engines import Gang, GangSpec
-from trek.engines.local import LocalEngine
+from trek.engines import Engine, Gang, GangSpec, LogLine
+from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
-from trek.experiments.spool import take_spool
+from trek.experiments.spool import SPOOL, parse_spool
+from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.rank_outcome import read_outcomes
 from trek.world.clock import Clock
 
@@ -42,10 +42,9 @@ TICK_S = 0.1
 REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
+_TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.trial_settings", "httpcore")
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one of them has failed."""
-ATTACH_PATIENCE_S = 2.0
-"""How long a gang that was being started when its supervisor died may take to leave word of itself."""
 
 
 @dataclass
@@ -57,8 +56,8 @@ class Running:
     run: int
     slots: list[int]
     gang: Gang
-    folder: Path
-    tails: list[LogTail]
+    log_positions: list[int]
+    """How far the log of each rank was taken in."""
     cancel_pattern: re.Pattern[str] | None = None
     failed_s: float | None = None
     stopper: threading.Thread | None = field(default=None, repr=False)
@@ -78,7 +77,7 @@ class Supervisor:
         store: Store,
         *,
         layout: Layout,
-        engine: LocalEngine,
+        engine: Engine,
         slots: int,
         environment: Callable[[int, int], dict[str, str]],
         clock: Clock,
@@ -163,23 +162,29 @@ class Supervisor:
     def _collect(self) -> None:
         for running in list(self.running.values()):
             exits = running.gang.wait(0)
-            self._take_logs(running, is_over=exits is not None)
+            self._take_logs(running)
             if exits is not None:
-                self._finish(running, read_ending(exits, read_outcomes(running.folder)))
+                self._finish(running, read_ending(exits, read_outcomes(running.gang)))
             elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
                 running.stop(grace_s=1.0)
             elif running.failed_s is None and running.gang.wait_first_failure(0) is not None:
                 running.failed_s = self._clock.monotonic_s()
 
-    def _take_logs(self, running: Running, *, is_over: bool) -> None:
-        for rank, tail in enumerate(running.tails):
-            while lines := tail.read(is_over=is_over):
-                with self._store.writing() as session:
-                    trial = session.get_one(TrialRow, running.trial_id)
-                    take_lines(session, trial, rank=rank, lines=lines, now_s=self._clock.now_s())
-                    pattern = running.cancel_pattern
-                    if pattern and (found := next((text for _, text in lines if pattern.search(text)), None)):
-                        trial.retries_cancelled = found
+    def _take_logs(self, running: Running) -> None:
+        for rank, position in enumerate(running.log_positions):
+            while lines := running.gang.read_log(rank, position):
+                position = lines[-1].end
+                self._take_lines(running, rank, lines)
+                running.log_positions[rank] = position
+
+    def _take_lines(self, running: Running, rank: int, lines: Sequence[LogLine]) -> None:
+        now_s = self._clock.now_s()
+        with self._store.writing() as session:
+            trial = session.get_one(TrialRow, running.trial_id)
+            take_lines(session, trial, rank=rank, lines=[(line.end, line.text) for line in lines], now_s=now_s)
+            pattern = running.cancel_pattern
+            if pattern and (found := next((line.text for line in lines if pattern.search(line.text)), None)):
+                trial.retries_cancelled = found
 
     def _finish(self, running: Running, ending: Ending) -> None:
         if running.stopper is not None:
@@ -188,7 +193,7 @@ class Supervisor:
         now_s = self._clock.now_s()
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
-            for report in take_spool(running.folder, run=running.run):
+            for report in parse_spool(running.gang.read_file(SPOOL, rank=0) or b"", run=running.run):
                 take_report(session, trial, report, now_s=now_s)
             if found is not None:
                 reconcile_checkpoints(session, trial, found)
@@ -248,35 +253,40 @@ class Supervisor:
                 return
             begin_run(session, trial, slots=slots, now_s=self._clock.now_s())
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
-        folder = self._layout.run(trial_id, trial.run)
-        spec = GangSpec(
-            command=self._command,
-            num_workers=num_slots,
-            env=self._trial_environment(experiment, trial, slots, folder),
-            cwd=self._layout.home,
-            output_dir=folder,
-        )
+        spec = self._spec(experiment, trial)
         try:
-            gang: Gang = self._engine.start(spec, on_exit=lambda _: self.wake())
+            write_handle(self._handle_file(trial), spec, engine=self._engine)
+            gang = self._engine.start(spec, on_exit=lambda _: self.wake())
         except (TrekError, OSError) as error:
             with self._store.writing() as session:
                 ending = Ending("outside", str(error))
                 end_run(session, session.get_one(TrialRow, trial_id), ending, now_s=self._clock.now_s())
             return
-        self.running[trial_id] = self._watch(experiment, trial, gang, folder)
+        self.running[trial_id] = self._watch(experiment, trial, gang)
+
+    def _spec(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
+        return GangSpec(
+            command=self._command,
+            num_workers=len(trial.slots),
+            env=self._trial_environment(experiment, trial),
+            cwd=self._layout.home,
+            output_dir=self._layout.run(trial.id, trial.run),
+            slots=trial.slots if self.has_gpus else (),
+            # A command may do without torch.
+            imports=() if parsed_config(experiment).command else _TRIAL_IMPORTS,
+        )
+
+    def _handle_file(self, trial: TrialRow) -> Path:
+        return self._layout.run(trial.id, trial.run) / "gang.json"
 
     def _take_slots(self, count: int) -> list[int]:
         taken = {slot for running in self.running.values() for slot in running.slots}
         free = [slot for slot in range(self.slots) if slot not in taken]
         return (free + list(range(self.slots, count)))[:count]
 
-    def _trial_environment(
-        self, experiment: ExperimentRow, trial: TrialRow, slots: list[int], folder: Path
-    ) -> dict[str, str]:
+    def _trial_environment(self, experiment: ExperimentRow, trial: TrialRow) -> dict[str, str]:
         variables = dict(experiment.config["environment"]["environment_variables"])
-        if self.has_gpus:
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slots))
-        else:
+        if not self.has_gpus:
             variables.setdefault("OMP_NUM_THREADS", "1")
         return {
             **variables,
@@ -284,10 +294,10 @@ class Supervisor:
             "TREK_HOME": str(self._layout.home),
             "TREK_TRIAL_ID": str(trial.id),
             "TREK_RUN": str(trial.run),
-            "TREK_RUN_DIR": str(folder),
+            "TREK_RUN_DIR": str(self._layout.run(trial.id, trial.run)),
         }
 
-    def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, folder: Path) -> Running:
+    def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang) -> Running:
         with self._store.reading() as session:
             positions = [
                 log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(len(trial.slots))
@@ -299,8 +309,7 @@ class Supervisor:
             run=trial.run,
             slots=trial.slots,
             gang=gang,
-            folder=folder,
-            tails=[LogTail(folder / f"rank_{rank}.log", position=end) for rank, end in enumerate(positions)],
+            log_positions=positions,
             cancel_pattern=re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None,
         )
 
@@ -315,10 +324,9 @@ class Supervisor:
         for trial, experiment in rows:
             if trial.id in self.running:
                 continue
-            folder = self._layout.run(trial.id, trial.run)
-            gang = self._attach(folder, num_workers=len(trial.slots))
+            gang = self._attach(trial)
             if gang is not None:
-                self.running[trial.id] = self._watch(experiment, trial, gang, folder)
+                self.running[trial.id] = self._watch(experiment, trial, gang)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
             never_started = Ending("stopped", stop_reason="preempted")
@@ -326,16 +334,9 @@ class Supervisor:
                 row = session.get_one(TrialRow, trial.id)
                 end_run(session, row, never_started, now_s=self._clock.now_s(), is_shutting_down=True)
 
-    def _attach(self, folder: Path, *, num_workers: int) -> Gang | None:
-        """The gang of a run, once all its members have left word of themselves; None where they never will."""
-        deadline = self._clock.monotonic_s() + ATTACH_PATIENCE_S
-        while len(list(folder.glob("rank_*.json"))) < num_workers and self._clock.monotonic_s() < deadline:
-            self._clock.sleep(0.02)
+    def _attach(self, trial: TrialRow) -> Gang | None:
+        """The gang of a trial's run; None where it was never started."""
         try:
-            gang: Gang = self._engine.attach(folder, on_exit=lambda _: self.wake())
+            return attach_by_file(self._handle_file(trial), on_exit=lambda _: self.wake())
         except InputError:
             return None
-        if gang.num_workers < num_workers:
-            gang.stop(grace_s=0)
-            return None
-        return gang

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 import trek
+from trek.engines import Gang
+from trek.engines.member_folder import MemberFolder
 
 
 def _torch_folder() -> Path:
@@ -29,7 +31,6 @@ _OURS = str(Path(trek.__file__).parent)
 _TORCH = str(_torch_folder())
 _COLLECTIVES = (str(Path(_TORCH) / "distributed"), str(Path(_OURS) / "strategies" / "host_sum.py"))
 _POLL_S = 0.1
-ASKED = "asked_where"
 WAITING = "waiting in"
 
 
@@ -63,12 +64,12 @@ def note_error(found: TracebackType | None) -> None:
 
 
 class HangWatch:
-    """A thread that tells where the main thread is: when asked by a file in `folder`, and when `hang_s` pass quietly.
+    """A thread that tells where the main thread is: when `folder` is asked, and when `hang_s` pass without a beat.
 
     `beat` says that all is well; a run that beats never hangs. One that hangs is told of once, until it beats again.
     """
 
-    def __init__(self, *, rank: int, hang_s: float | None = None, folder: Path | None = None) -> None:
+    def __init__(self, *, rank: int, hang_s: float | None = None, folder: MemberFolder | None = None) -> None:
         self._rank = rank
         self._hang_s = hang_s
         self._folder = folder
@@ -88,11 +89,9 @@ class HangWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        has_answered = False
         while not self._end.wait(_POLL_S):
-            if not has_answered and self._folder is not None and (self._folder / ASKED).exists():
-                (self._folder / f"where_{self._rank}.txt").write_text(_error_place or describe(self._stack()))
-                has_answered = True
+            if self._folder is not None and self._folder.is_asked:
+                self._folder.answer({"where": _error_place or describe(self._stack())})
             if self._hang_s is not None and time.monotonic() - self._last_beat > self._hang_s:
                 self._last_beat = math.inf
                 self._tell_hang()
@@ -111,15 +110,6 @@ class HangWatch:
         return traceback.extract_stack(frame)
 
 
-def ask_where(folder: Path, ranks: list[int], *, timeout_s: float = 1.0) -> dict[int, str]:
+def ask_where(gang: Gang, *, timeout_s: float = 1.0) -> dict[int, str]:
     """What the ranks that are still there say of where they are."""
-    (folder / ASKED).touch()
-    deadline = time.monotonic() + timeout_s
-    answers: dict[int, str] = {}
-    while len(answers) < len(ranks) and time.monotonic() < deadline:
-        for rank in ranks:
-            path = folder / f"where_{rank}.txt"
-            if rank not in answers and path.exists() and (text := path.read_text()):
-                answers[rank] = text
-        time.sleep(_POLL_S / 4)
-    return answers
+    return {rank: answer["where"] for rank, answer in gang.ask(timeout_s=timeout_s).items()}

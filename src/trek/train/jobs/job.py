@@ -1,15 +1,13 @@
 """A function run once in every process of a gang, on an Engine, with the leader's return value brought back.
 
-The function travels by cloudpickle, from this program to processes it starts itself, through a folder that only its
-owner can read. What comes back is JSON.
+The function travels by cloudpickle, from this program to processes it starts itself, as a file that only its owner can
+read. What comes back is JSON.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,21 @@ from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import to_error
 from trek.engines.pickling import pickled_by_value
 from trek.errors import ConfigError, RankFailed
-from trek.train.jobs.hang_report import ASKED, ask_where
-from trek.train.jobs.rank_outcome import find_cause, read_outcomes
+from trek.train.jobs.hang_report import ask_where
+from trek.train.jobs.rank_outcome import RankOutcome, find_cause, read_outcomes
 from trek.train.loop.stopping import Stopped, StopRequest, stop_on_signals
 from trek.world import World
 
 PAYLOAD = "job.pkl"
-RETURNED = "returned.json"
+TRAINING_IMPORTS = (
+    "torch",
+    "torch._dynamo",
+    "safetensors.torch",
+    "trek.strategies.solo",
+    "trek.strategies.ddp",
+    "trek.train.session",
+)
+"""What a process that trains is going to import: torch's compiler comes in with the first step of an optimizer."""
 
 
 def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str, folder: Path) -> Any:
@@ -36,22 +42,33 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
     Output of the leader is passed through as it is, that of other ranks with their rank before it. The first failure
     ends all, and is raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
-    _forget_earlier(folder)
-    _write_payload(function, folder, origin=origin)
+    spec = GangSpec(
+        command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
+        num_workers=num_workers,
+        files={PAYLOAD: _payload(function, origin=origin)},
+        imports=TRAINING_IMPORTS,
+    )
     stop = StopRequest()
-    command = [sys.executable, "-m", "trek.train.jobs.job_worker", str(folder)]
     with stop_on_signals(stop):
-        gang = open_engine(engine).start(GangSpec(command=command, num_workers=num_workers), on_line=_print_line)
+        gang = open_engine(engine).start(spec, on_line=_print_line)
         try:
             failed = _watch(gang, stop)
-            waiting = _waiting(gang, folder) if failed else {}
+            waiting = ask_where(gang) if failed else {}
         finally:
             gang.stop(grace_s=2.0)
+    outcomes = read_outcomes(gang)
     if failed is not None:
-        raise _error(failed, folder, waiting, num_workers=num_workers)
-    if stop.is_set and not (folder / RETURNED).exists():  # asked to end before training began
+        raise _error(failed, outcomes, waiting, num_workers=num_workers)
+    leader = next((outcome for outcome in outcomes if outcome.rank == 0), None)
+    if leader is None and stop.is_set:  # asked to end before training began
         raise Stopped(stop.reason)
-    return json.loads((folder / RETURNED).read_text())
+    if leader is None:
+        raise RankFailed(
+            f"rank 0 of {num_workers} exited with code 0 before its function returned. Return instead of exiting.",
+            rank=0,
+            process_exit_code=0,
+        )
+    return leader.returned
 
 
 def own_world(num_workers: int | None) -> World | None:
@@ -68,22 +85,12 @@ def own_world(num_workers: int | None) -> World | None:
     return world if world.is_distributed or num_workers == 1 else None
 
 
-def _forget_earlier(folder: Path) -> None:
-    """Remove what the processes of an earlier run in this folder said of themselves."""
-    for pattern in (RETURNED, ASKED, "outcome_*.json", "where_*.txt"):
-        for path in folder.glob(pattern):
-            path.unlink(missing_ok=True)
-
-
-def _write_payload(function: Callable[[World], Any], folder: Path, *, origin: Any) -> None:
+def _payload(function: Callable[[World], Any], *, origin: Any) -> bytes:
     import cloudpickle
 
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / PAYLOAD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file, pickled_by_value(origin):
+    with pickled_by_value(origin):
         # The path goes first: what follows may need it to be loaded at all.
-        cloudpickle.dump((sys.path, sys.argv), file)
-        cloudpickle.dump((function, origin), file)
+        return cloudpickle.dumps((sys.path, sys.argv)) + cloudpickle.dumps((function, origin))  # type: ignore[no-any-return]
 
 
 def _watch(gang: Gang, stop: StopRequest) -> Exit | None:
@@ -103,17 +110,13 @@ def _print_line(line: OutputLine) -> None:
     print(f"{prefix}{line.text}", file=stream, flush=True)
 
 
-def _waiting(gang: Gang, folder: Path) -> dict[int, str]:
-    """Where the other ranks are, in their own words; asked before they are stopped."""
-    said = ask_where(folder, list(gang.pids))
-    return said | {outcome.rank: outcome.where for outcome in read_outcomes(folder) if outcome.where}
-
-
-def _error(failed: Exit, folder: Path, waiting: dict[int, str], *, num_workers: int) -> BaseException:
-    outcomes = read_outcomes(folder)
+def _error(
+    failed: Exit, outcomes: Sequence[RankOutcome], waiting: Mapping[int, str], *, num_workers: int
+) -> BaseException:
+    places = {**waiting, **{outcome.rank: outcome.where for outcome in outcomes if outcome.where}}
     said = find_cause(outcomes) if any(outcome.rank == failed.rank for outcome in outcomes) else None
     source = said.rank if said else failed.rank
-    others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(waiting.items()) if rank != source)
+    others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(places.items()) if rank != source)
     if said is None:
         error = to_error(failed, num_workers=num_workers)
         return RankFailed(

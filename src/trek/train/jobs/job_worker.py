@@ -1,30 +1,28 @@
-"""`python -m trek.train.jobs.job_worker FOLDER`: what each process of a job runs. See `trek.train.jobs.job`."""
+"""`python -m trek.train.jobs.job_worker`: what each process of a job runs. See `trek.train.jobs.job`."""
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trek.engines.member_folder import MemberFolder
 from trek.train.jobs.hang_report import WAITING, HangWatch
-from trek.train.jobs.job import PAYLOAD, RETURNED
+from trek.train.jobs.job import PAYLOAD
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.world import World
 from trek.world.leaving import leave
 
 
-def main(folder: Path) -> int:
+def main(folder: MemberFolder) -> int:
     """Run the job's function on this rank; the exit code."""
     world = World.from_env()
     HangWatch(rank=world.rank, folder=folder)
     try:
         returned = _load(folder)(world)
-        if world.is_leader:
-            (folder / RETURNED).write_text(json.dumps(returned))
+        RankOutcome(world.rank, "done", returned=returned if world.is_leader else None).write(folder)
     except Exception as error:  # noqa: BLE001 - whatever the user's code raised is reported, and ends this process
         outcome = RankOutcome.of_error(world.rank, error)
         outcome.write(folder)
@@ -40,8 +38,8 @@ def _shown(outcome: RankOutcome) -> str:
     return outcome.traceback or outcome.message
 
 
-def _load(folder: Path) -> Any:
-    with (folder / PAYLOAD).open("rb") as file:
+def _load(folder: MemberFolder) -> Any:
+    with (folder.path / PAYLOAD).open("rb") as file:
         sys.path[:], sys.argv[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
         function, origin = pickle.load(file)  # noqa: S301
     _house(origin)
@@ -66,4 +64,4 @@ def _house(origin: Any) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(Path(sys.argv[1])))
+    leave(main(MemberFolder.from_env()))

@@ -1,17 +1,17 @@
-"""How one process of a gang ended, as it says itself: one small file that whoever watches reads."""
+"""How one process of a gang ended, as it says itself: its outcome, which the gang brings to whoever watches."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import trek.errors
+from trek.engines import Gang
+from trek.engines.member_folder import OUTCOME, MemberFolder
 from trek.errors import InvalidHP, OutsideError, TrekError
 from trek.train.jobs.hang_report import WAITING, of_traceback
 from trek.train.jobs.user_traceback import format_user_traceback
@@ -33,6 +33,8 @@ class RankOutcome:
     """Where an error came from, in a few words."""
     error: str = ""
     """The class of an error that Trek named."""
+    returned: Any = None
+    """What the leader of a job returned, which must be JSON."""
     time_s: float = field(default_factory=time.time)
 
     @classmethod
@@ -62,17 +64,20 @@ class RankOutcome:
         kind: type[Exception] = getattr(trek.errors, self.error, OutsideError)
         return kind(self.message)
 
-    def write(self, folder: Path) -> None:
-        """Leave the outcome in `folder`, whole or not at all."""
-        path = folder / f"outcome_{self.rank}.json"
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(asdict(self)))
-        partial.replace(path)
+    def write(self, folder: MemberFolder) -> None:
+        """Leave the outcome in the folder of this process."""
+        folder.write_outcome(asdict(self))
+
+    @classmethod
+    def read(cls, folder: MemberFolder) -> RankOutcome | None:
+        """The outcome that a process of this member left, if any did."""
+        document = folder.read(OUTCOME)
+        return None if document is None else cls(**json.loads(document))
 
 
-def read_outcomes(folder: Path) -> list[RankOutcome]:
-    """What the processes left in `folder`, the earliest first."""
-    outcomes = [RankOutcome(**json.loads(path.read_text())) for path in folder.glob("outcome_*.json")]
+def read_outcomes(gang: Gang) -> list[RankOutcome]:
+    """What the processes of `gang` that ended said, the earliest first."""
+    outcomes = [RankOutcome(**document) for document in gang.outcomes().values()]
     return sorted(outcomes, key=lambda outcome: outcome.time_s)
 
 

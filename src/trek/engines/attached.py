@@ -1,4 +1,4 @@
-"""ReturnedMember: a process that an earlier gang started and that outlived its starter, found again by its files.
+"""AttachedMember: a process that an earlier gang started and that outlived its starter, found again by its files.
 
 A pid alone may be reused, so the process is named by pid and start time. How it ended is known from its agent, which
 outlives the starter too.
@@ -17,28 +17,33 @@ from typing import Any
 
 from trek.engines.agent import start_time
 from trek.engines.base import OutputLine
-from trek.engines.hosts import Placement
+from trek.engines.hosts import AssignedRank
 from trek.engines.lines import LineBuffer, Tail
 from trek.engines.member import Member, kill_group
+from trek.engines.member_folder import MemberFolder
 
 
-class ReturnedMember(Member):
+class AttachedMember(Member):
     """One member, as the files in its gang's `output_dir` describe it."""
 
-    def __init__(self, state_path: Path, *, log_offset: int = 0) -> None:
+    def __init__(self, state_path: Path) -> None:
         state = _read(state_path)
-        super().__init__(Placement(state["rank"], state["host"], state["rank"], 1, 1))
+        super().__init__(AssignedRank(state["rank"], state["host"], state["rank"], 1, 1, state["role"]))
         self._state_path = state_path
         self.pid = state["pid"]
+        self.devices = tuple(state["devices"])
         self._identity = (state["pid"], state["start_time"])
         self._agent_identity = (state["agent_pid"], state["agent_start_time"])
-        self._log = Tail(state_path.with_suffix(".log"), offset=log_offset)
+        self.log_path = state_path.with_suffix(".log")
+        self._log = Tail(self.log_path)
         self._lines = LineBuffer()
+        self._folder = MemberFolder(state_path.with_suffix(""))
         self._kill_at: float | None = None
+        self.code = self._find_code()
 
     @property
     def fds(self) -> set[int]:
-        """None: it is no child of this process."""
+        """None: it is not a child of this process."""
         return set()
 
     @property
@@ -72,6 +77,14 @@ class ReturnedMember(Member):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._identity[0], signal.SIGTERM)
 
+    def ask(self) -> None:
+        """Through its folder."""
+        self._folder.ask()
+
+    def read_file(self, name: str) -> bytes | None:
+        """From its folder."""
+        return self._folder.read(name)
+
     def kill(self) -> None:
         """SIGKILL to its group; its agent ends the rest."""
         if _is_alive(self._identity):
@@ -83,6 +96,9 @@ class ReturnedMember(Member):
         return not _is_alive(self._identity) and not _is_alive(self._agent_identity)
 
     def close(self) -> None:
+        """Nothing is held."""
+
+    def let_go(self) -> None:
         """Nothing is held."""
 
 

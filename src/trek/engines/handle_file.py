@@ -1,0 +1,27 @@
+"""The handle of a gang in a file, with its Engine's name: how a program that was restarted finds its gangs again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from trek.engines.base import Engine, Exit, Gang, GangSpec, open_engine
+from trek.errors import InputError
+
+
+def write_handle(path: Path, spec: GangSpec, *, engine: Engine) -> None:
+    """Write down how the gang of `spec` will be found; to be called before it is started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".new")
+    partial.write_text(json.dumps({"engine": engine.name, "handle": engine.handle_of(spec)}))
+    partial.replace(path)
+
+
+def attach_by_file(path: Path, *, on_exit: Callable[[Exit], None] | None = None) -> Gang:
+    """The gang whose handle was written to `path`; InputError if there is none, as `Engine.attach` raises it."""
+    try:
+        known = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"no gang was started with its handle in {str(path)!r}. Start one first.") from None
+    return open_engine(known["engine"]).attach(known["handle"], on_exit=on_exit)
