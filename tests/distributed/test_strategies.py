@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from trek.strategies.ddp import DDP
 from trek.strategies.strategy_registry import STRATEGIES
-from trek.testing.strategy_conformance import StrategyConformance, by_hand
+from trek.testing.plugins import plugin_package
+from trek.testing.strategy_conformance import StrategyConformance
 
 
 class TestSolo(StrategyConformance):
@@ -37,21 +38,26 @@ def test_every_strategy_of_ours_is_tested_here() -> None:
     assert {one.strategy for one in suites if one is not StrategyConformance} == set(STRATEGIES.names())
 
 
-def test_the_suite_notices_a_gradient_that_is_weighed_by_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares of 3 and 2 samples that count as one half each."""
+CARELESS = """
+from trek.strategies.ddp import DDP
 
-    class Careless(DDP):
-        def loss_weight(self, num_samples: int, global_samples: int) -> float:
-            return 1.0
+class Careless(DDP):
+    def loss_weight(self, num_samples, global_samples):
+        return 1.0  # shares of 3 and 2 samples count as one half each
+"""
 
-    suite = TestDDPOverTheNetwork()
-    right = {name: values.tolist() for name, values in by_hand().items()}
 
-    def careless(function: Any, *args: Any, **settings: Any) -> Any:
-        first = next(iter(right))
-        return {**right, first: (by_hand()[first] * 1.001).tolist()}
+def test_the_suite_notices_a_gradient_that_is_weighted_by_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Suite(StrategyConformance):
+        strategy = "careless"
 
-    monkeypatch.setattr(suite, "run", careless)
-    assert Careless.loss_weight is not DDP.loss_weight
-    with pytest.raises(AssertionError):
-        suite.test_training_is_that_of_one_process(1, None)
+    monkeypatch.setenv("TREK_HOME", str(tmp_path / "home"))
+    entry_points = {"trek.strategies": {"careless": "careless_strategy:Careless"}}
+    with plugin_package(
+        tmp_path / "site", module="careless_strategy", source=CARELESS, entry_points=entry_points, refresh=STRATEGIES
+    ):
+        Suite().test_collectives_reach_every_rank()
+        with pytest.raises(AssertionError, match="not close"):
+            Suite().test_training_is_that_of_one_process(1, None)

@@ -233,7 +233,7 @@ class Engine(ABC):
 
 
 ENGINES: Registry[Callable[[], Engine]] = Registry(
-    "engines", {"local": "trek.engines.local:LocalEngine"}, word="engine"
+    "engines", {"local": "trek.engines.local:LocalEngine"}, word="engine", base="trek.engines.base:Engine"
 )
 
 

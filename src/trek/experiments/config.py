@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from trek.engines import ENGINES
 from trek.experiments.config_checks import check_config
 from trek.experiments.config_errors import Problem, translate
 from trek.experiments.config_merging import laid_over
@@ -112,6 +113,8 @@ class ExperimentConfig(Section):
     """`module:Class` of a Trial, or the words of a command."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     searcher: AnySearcherSettings
+    engine: Annotated[str, AfterValidator(ENGINES.check)] | None = None
+    """The engine that trials run on; by default the one of the control plane."""
     resources: Resources = Resources()
     training: TrainSettings = TrainSettings()
     """How to train: the settings of `trek.fit`."""

@@ -10,6 +10,7 @@ class IdleRunner:
     """Implements `trek.control.trials.trial_runner.TrialRunner`."""
 
     slots: int = 1
+    engine_name: str = "local"
     has_gpus: bool = False
     num_wakes: int = 0
     """How often it was woken."""

@@ -340,3 +340,10 @@ def test_a_trial_that_has_ended_cannot_be_scaled(make_plane: MakePlane) -> None:
     plane.run_to_end(plane.create())
     with pytest.raises(InputError, match="trial 1 is already completed"):
         plane.services.trials.scale(1, slots=2)
+
+
+def test_an_experiment_for_another_engine_is_refused_and_for_this_one_taken(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    assert plane.create(engine="local")
+    with pytest.raises(ConfigError, match="engine 'mars' does not exist. Use one of: local"):
+        plane.create(engine="mars")

@@ -172,6 +172,11 @@ class ExperimentService:
         return self.get(experiment_id)
 
     def _check_slots(self, config: ExperimentConfig) -> None:
+        if config.engine not in (None, self._runner.engine_name):
+            raise ConfigError(
+                f"engine is {config.engine!r}, but this control plane runs trials on {self._runner.engine_name!r}. "
+                f"Start a master with `trek up --engine {config.engine}`, or remove the key."
+            )
         wanted, have = config.resources.slots_per_trial, self._runner.slots
         if wanted > have and self._runner.has_gpus:
             raise ConfigError(

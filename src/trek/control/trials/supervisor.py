@@ -122,6 +122,11 @@ class Supervisor:
             self._wake.clear()
 
     @property
+    def engine_name(self) -> str:
+        """The engine that trials run on."""
+        return self._engine.name
+
+    @property
     def free_slots(self) -> int:
         """Slots that no trial holds."""
         return self.slots - sum(len(running.slots) for running in self.running.values())

@@ -9,6 +9,10 @@ class TrialRunner(Protocol):
     """Owns the slots, and acts on what services write to the store."""
 
     @property
+    def engine_name(self) -> str:
+        """The engine that trials run on."""
+
+    @property
     def slots(self) -> int:
         """How many processes can train at once."""
 
