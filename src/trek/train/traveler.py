@@ -125,6 +125,7 @@ class Traveler:
         """Called on every rank where a validation is due; without it, the loop validates when it likes."""
         self.saved_at = -1
         """Batches trained when the run was last saved."""
+        self._length = own.max_length
         self._resume = resume
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
@@ -176,12 +177,10 @@ class Traveler:
 
         A run with a `max_length` ends with a report, a validation where `on_validation` is set, and a checkpoint.
         """
-        owns_end = self.settings.max_length is not None
-        if not owns_end:
-            if count is None:
-                raise InputError("epochs() needs a number of epochs, or a Traveler with a max_length.")
-            self.settings = TrainSettings.of(self.settings, max_length=Length(count, "epochs"))
-            self.agenda = Agenda.of(self.settings)
+        if count is None and self.settings.max_length is None:
+            raise InputError("epochs() needs a number of epochs, or a Traveler with a max_length.")
+        self._length = self.settings.max_length or Length(count or 1, "epochs")
+        self.agenda = Agenda.of(self.settings, length=self._length)
         self._is_in_epochs = True
         self.restore()
         while not self.agenda.is_over(self.position):
@@ -190,7 +189,9 @@ class Traveler:
             if self.position.epoch == epoch and not self.agenda.is_over(self.position):
                 self._end_own_epoch(batches)
             self._do_what_an_epoch_owes()
-        if owns_end:
+        self._is_in_epochs = False
+        self._length = self.settings.max_length
+        if self._length is not None:
             self._finish()
 
     def train(self, data: Any) -> Iterator[Any]:
@@ -229,7 +230,7 @@ class Traveler:
     def bind(self, data: Any) -> Loader:
         """The Loader of `data` for this world, with the run's lengths and periods counted in its batches."""
         loader = as_loader(data, world=self.world, seed=self.seed)
-        self.agenda = Agenda.of(self.settings, loader)
+        self.agenda = Agenda.of(self.settings, loader, length=self._length)
         return loader
 
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
@@ -445,7 +446,7 @@ class Traveler:
         """The body of an epoch left it early, or trained on data of its own: count the epoch."""
         if self.position.batches == batches_before and self.agenda.length.epochs is None:
             raise InputError(
-                f"the length of this run is {self.settings.max_length}, but the loop took no batch from "
+                f"the length of this run is {self._length}, but the loop took no batch from "
                 "traveler.train(…), so it would never end. Read the training data through traveler.train(…), or give "
                 "the length in epochs."
             )

@@ -88,6 +88,37 @@ def test_a_checkpoint_of_an_epoch_comes_after_its_validation_so_that_the_best_is
     assert [(one.batches, one.metrics) for one in kept] == [(4, {"loss": 0.1}), (8, {"loss": 0.9})]
 
 
+def test_a_loop_may_train_in_phases() -> None:
+    def phases(tr: trek.Traveler) -> list[int]:
+        model = tr.add_model(nn.Linear(6, 2))
+        optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        data = tr.add_loader(make_points(16), batch_size=8)
+
+        def epoch() -> None:
+            for points, labels in tr.train(data):
+                tr.backward(F.cross_entropy(model(points), labels))
+                tr.step(optimizer)
+
+        seen = []
+        for number in (*tr.epochs(2), *tr.epochs(3)):
+            seen.append(number)
+        assert seen == [0, 1, 2], "epochs(3) continues where epochs(2) ended"
+        epoch()
+        return [*seen, tr.position.epoch, tr.position.batches]
+
+    assert trek.run(phases, workers=1, show_progress=False) == [0, 1, 2, 4, 2]
+
+
+def test_a_loop_that_would_never_come_to_its_length_is_told_so() -> None:
+    def idle(tr: trek.Traveler) -> None:
+        for _ in tr.epochs(3):
+            pass
+
+    assert trek.run(idle, workers=1, show_progress=False) is None
+    with pytest.raises(InputError, match=r"length of this run is 5 batches, but the loop took no batch"):
+        trek.run(idle, workers=1, show_progress=False, max_length=trek.batches(5))
+
+
 def test_a_loop_may_save_and_restore_itself(tmp_path: Path) -> None:
     def small(*, resume: bool) -> tuple[float, list[int]]:
         with trek.Traveler(checkpoint_dir=tmp_path, show_progress=False) as tr:

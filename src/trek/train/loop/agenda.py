@@ -26,8 +26,8 @@ class Agenda:
     """Batches in an epoch, where that is known."""
 
     @classmethod
-    def of(cls, settings: TrainSettings, loader: Loader | None = None) -> Agenda:
-        """The agenda for the data of `loader`.
+    def of(cls, settings: TrainSettings, loader: Loader | None = None, *, length: Length | None = None) -> Agenda:
+        """The agenda of a run of `length`, by default that of the settings, for the data of `loader`.
 
         Before the data is known, what is counted in its records is never due and never reached.
         """
@@ -36,7 +36,7 @@ class Agenda:
             return Schedule.of(period, loader, records_per_epoch=settings.records_per_epoch)
 
         return cls(
-            length=schedule(settings.max_length),
+            length=schedule(length or settings.max_length),
             reports=Schedule(batches=settings.report_period),
             validations=schedule(settings.validation_period or Length(1, "epochs")),
             checkpoints=schedule(settings.checkpoint_period),
