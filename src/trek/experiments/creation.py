@@ -14,6 +14,7 @@ from trek.client.client import Client
 from trek.client.models import ExperimentDetails
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import laid_over, with_changes
+from trek.experiments.config_spelling import respell_training
 from trek.experiments.entrypoint import check_entrypoint
 from trek.experiments.package import Package, pack
 from trek.experiments.provenance import provenance
@@ -50,7 +51,7 @@ def _read(
     config: Mapping[str, Any] | Path, *, overrides: Mapping[str, Any], template: Mapping[str, Any] | None
 ) -> ExperimentConfig:
     if isinstance(config, Mapping):
-        merged = laid_over(template, config) if template is not None else config
+        merged = laid_over(respell_training(template), respell_training(config)) if template is not None else config
         return ExperimentConfig.parse(with_changes(merged, overrides))
     settings = [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in overrides.items()]
     return ExperimentConfig.read(config, overrides=settings, below=template)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trek.errors import InputError
+from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import laid_over, with_changes
 from trek.experiments.provenance import provenance
@@ -74,3 +74,25 @@ def test_another_searcher_takes_the_place_of_the_first_with_all_its_settings() -
         "metric": "m",
     }
     assert laid_over(below, {"searcher": {"divisor": 4}})["searcher"] == {"name": "asha", "metric": "e", "divisor": 4}
+
+
+def test_a_setting_of_training_is_one_setting_in_either_place() -> None:
+    base = {"entrypoint": "m:T", "searcher": {"name": "single", "metric": "m", "max_length": 1}}
+    stored = ExperimentConfig.parse({**base, "precision": "bf16", "optimizations": {"clip_norm": 1.0}}).normal_form()
+    changed = ExperimentConfig.parse(with_changes(stored, {"precision": "fp16", "optimizations.clip_norm": 2.0}))
+    assert (changed.training.precision, changed.training.clip_norm) == ("fp16", 2.0)
+    written = with_changes({**base, "precision": "bf16"}, {"training.precision": "fp16"})
+    assert ExperimentConfig.parse(written).training.precision == "fp16"
+
+
+def test_a_template_and_a_config_may_write_a_setting_in_different_places(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("entrypoint: m:T\nsearcher: {name: single, metric: m, max_length: 1}\nprecision: fp16\n")
+    assert ExperimentConfig.read(path, below={"training": {"precision": "bf16"}}).training.precision == "fp16"
+
+
+def test_an_error_names_the_key_and_the_line_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("entrypoint: m:T\nsearcher: {name: single, metric: m, max_length: 1}\nprecision: fp8\n")
+    with pytest.raises(ConfigError, match=r"config.yaml:3: 'precision' is 'fp8'"):
+        ExperimentConfig.read(path)
