@@ -170,6 +170,18 @@ def test_torch_trains_with_threads_and_loader_processes_and_gloo() -> None:
     assert warm[0][1] >= 2, "OpenMP had a thread of its own"
 
 
+@pytest.mark.usefixtures("warm_dir")
+def test_a_member_takes_down_at_its_exit_what_it_made_itself_alone() -> None:
+    code = """
+        import json, weakref
+        inherited = [one for one in weakref.finalize._registry if one.atexit]
+        class Made: pass
+        made = Made()
+        weakref.finalize(made, print, json.dumps(len(inherited)))
+    """
+    assert _run(code, imports=TORCH) == [0]
+
+
 _ENDINGS = {
     "os._exit(9)": 9,
     "import ctypes; ctypes.string_at(0)": -signal.SIGSEGV,

@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -134,6 +135,7 @@ class Parent:
             self._refuse(f"after importing {', '.join(missing)}: {reason}")
         self._library_fds |= _open_fds() - before
         self._imported += missing
+        _keep_finalizers_from_children()
         # Frozen objects are not looked through by the collector, so their pages stay shared with the children.
         gc.collect()
         gc.freeze()
@@ -169,6 +171,12 @@ def _become_agent(fds: Sequence[int], *, inherited: dict[str, Any], library_fds:
 
 def _open_fds() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208
+
+
+def _keep_finalizers_from_children() -> None:
+    """What libraries would take down at their exit is the parent's; torch alone spends 0.1 s on it in every member."""
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
 
 
 def _why_not_fork() -> str:
