@@ -82,7 +82,7 @@ def fit(
     )
     if world is not None:
         return _result(job(world), job)
-    return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine, folder=folder), job)
+    return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine), job)
 
 
 class _Fit:

@@ -62,7 +62,7 @@ def run(
     )
     if world is not None:
         return job.call(world)
-    return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine, folder=folder))
+    return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine))
 
 
 class _Run:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from trek.engines import OutputLine, open_engine
@@ -33,7 +32,7 @@ TRAINING_IMPORTS = (
 """What a process that trains is going to import: torch's compiler comes in with the first step of an optimizer."""
 
 
-def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str, folder: Path) -> Any:
+def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str) -> Any:
     """Call `function(world)` on `num_workers` processes; what the leader's call returned, which must be JSON-able.
 
     `origin` is the user's function or class inside `function`: if its module cannot be imported by name (a notebook, a
