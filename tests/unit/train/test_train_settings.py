@@ -122,7 +122,7 @@ def test_profiling_of_other_platforms_becomes_a_trace() -> None:
         ({"strategy": "ps"}, "strategy 'ps' does not exist. Use one of: ddp, fsdp, solo"),
         ({"capture": "yes"}, "capture must be a valid boolean, got 'yes'"),
         ({"profile": {"first": 3, "last": 2}}, "1 <= first <= last, got 3 to 2"),
-        ({"presicion": "bf16"}, "there is no setting 'presicion'. Did you mean 'precision'"),
+        ({"presicion": "bf16"}, "unknown setting 'presicion'. Did you mean 'precision'"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_it_must_be(given: dict[str, Any], words: str) -> None:
@@ -160,7 +160,7 @@ def test_a_host_decides_what_is_its_own(tmp_path: Path) -> None:
         loggers=[],
     )
     own = TrainSettings.of(max_length=trek.epochs(2), precision="bf16", seed=1)
-    assert host.over(own) == TrainSettings.of(max_length=trek.batches(7), precision="bf16", seed=3)
+    assert host.apply_to(own) == TrainSettings.of(max_length=trek.batches(7), precision="bf16", seed=3)
 
 
 def test_loggers_are_objects_or_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
