@@ -161,7 +161,7 @@ def test_a_command_without_a_traveler_is_ended_by_a_pause(shell: Shell) -> None:
     [
         ("python nowhere.py", "script 'nowhere.py' not found"),
         ("no-such-program --now", "program 'no-such-program' not found"),
-        ("train.Line", "and no command, such as python train.py"),
+        ("train.Line", "or a command, such as python train.py"),
     ],
 )
 def test_a_command_that_cannot_be_is_refused_before_anything_is_stored(
