@@ -42,9 +42,7 @@ def check_config(config: ExperimentConfig) -> None:
     if config.checkpoint_storage.type == "directory" and not config.checkpoint_storage.path:
         raise Problem(("checkpoint_storage",), "checkpoint_storage of type 'directory' needs a 'path'.")
     if config.checkpoint_storage.type == "url" and not config.checkpoint_storage.url:
-        raise Problem(
-            ("checkpoint_storage",), "checkpoint_storage needs a 'url', such as s3://bucket/runs, or a 'bucket'."
-        )
+        raise Problem(("checkpoint_storage",), "checkpoint_storage needs a 'url', such as s3://bucket/runs.")
 
 
 def _check_entrypoint(config: ExperimentConfig) -> None:
