@@ -1,10 +1,10 @@
-"""How many metric rows a second a master takes in: trials that post batches over HTTP, SQLite behind it.
+"""How many metric rows per second a master can store: trials post batches over HTTP, stored in SQLite.
 
     python benchmarks/control/ingestion.py --trials 8 --rows 50000 --batch 1000
 
-The master is the daemon that commands start, in a process of its own, and so is every trial. A batch is what a trial's
-reporting gathers while the batch before it travels. Asked for: 20,000 rows/s from 8 trials. The master's CPU time per
-row is printed beside it, which says more where the machine is shared.
+The master is the daemon that commands start; the master and every trial run in separate processes. A batch is what the
+reporting of a trial collects while the previous batch is being sent. Target: 20,000 rows/s from 8 trials. The master's
+CPU time per row is printed too, which is more meaningful on a shared machine.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 from trek.experiments.config import ExperimentConfig
 
-ASKED = 20_000
+TARGET = 20_000
 CONFIG = {"entrypoint": "a:B", "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}}}
 
 
 def main() -> None:
-    """Start a master, let trials post, count what is in the database, and print rows a second."""
+    """Start a master, let trials post, count the rows in the database, and print rows per second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=8)
-    parser.add_argument("--rows", type=int, default=50_000, help="of each trial")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows of each trial")
     parser.add_argument("--batch", type=int, default=1000)
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def measure(home: Path, *, trials: int, rows: int, batch: int) -> None:
-    """Post from as many processes as there are trials."""
+    """Post from one process per trial."""
     add_trials(home, trials)
     master = psutil.Process(json.loads((home / "control.json").read_text())["pid"])
     context = multiprocessing.get_context("spawn")
@@ -68,14 +68,14 @@ def measure(home: Path, *, trials: int, rows: int, batch: int) -> None:
         poster.join()
     seconds, cpu_s = time.perf_counter() - start, _cpu_s(master) - cpu_s
     kept = count(home)
-    assert kept == trials * rows, f"{kept} of {trials * rows} rows are there"
+    assert kept == trials * rows, f"expected {trials * rows} rows, got {kept}"
     print(f"{kept} rows from {trials} trials in {seconds:.1f} s: {kept / seconds:,.0f} rows/s")
-    print(f"of the {ASKED:,} rows/s asked: {kept / seconds / ASKED:.2f}")
-    print(f"the master's CPU: {cpu_s / kept * 1e6:.1f} µs a row, which alone allows {kept / cpu_s:,.0f} rows/s")
+    print(f"ratio to the target of {TARGET:,} rows/s: {kept / seconds / TARGET:.2f}")
+    print(f"the master's CPU: {cpu_s / kept * 1e6:.1f} µs per row, which limits it to {kept / cpu_s:,.0f} rows/s")
 
 
 def add_trials(home: Path, trials: int) -> None:
-    """Trials that run as far as the master knows; its supervisor looks after its own only."""
+    """Add trials in the state running; the supervisor watches only trials that it started."""
     store = Store.at(home)
     config = ExperimentConfig.parse(CONFIG).normal_form()
     with store.writing() as session:

@@ -1,8 +1,8 @@
-"""What logging a metric costs the thread that trains, beside MLflow with SQLite, synchronous and asynchronous.
+"""Cost of logging a metric for the training thread, compared with MLflow on SQLite, synchronous and asynchronous.
 
     python benchmarks/control/logged_metric.py --rows 2000 [--peers PYTHON]
 
-The peer runs where it is installed, in this Python or the one that --peers names, and is left out by name elsewhere.
+The peer runs if it is installed in this Python, or in the one given by --peers; otherwise it is reported as skipped.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ SERVER_S = 0.01
 
 
 def main() -> None:
-    """Log rows one by one and print the milliseconds of a call."""
+    """Log rows one by one and print the milliseconds per call."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON")
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ours = with_trek(Path(folder), settings.rows) / settings.rows
-        print(f"trek, spooled to disk and sent behind: {ours * 1e3:.3f} ms a row")
-        told = with_mlflow(Path(folder), settings.rows, settings.peers)
-        if isinstance(told, str):
-            print(f"mlflow: left out: {told}")
+        print(f"trek, spooled to disk and sent in the background: {ours * 1e3:.3f} ms per row")
+        result = with_mlflow(Path(folder), settings.rows, settings.peers)
+        if isinstance(result, str):
+            print(f"mlflow: skipped: {result}")
             return
         for mode in ("synchronous", "asynchronous"):
-            theirs = told[mode] / settings.rows
-            name = f"mlflow {told['version']}, SQLite, {mode}"
-            print(f"{name}: {theirs * 1e3:.3f} ms a row, trek / peer: {ours / theirs:.3f}")
+            theirs = result[mode] / settings.rows
+            name = f"mlflow {result['version']}, SQLite, {mode}"
+            print(f"{name}: {theirs * 1e3:.3f} ms per row, trek / peer: {ours / theirs:.3f}")
 
 
 def with_trek(folder: Path, rows: int) -> float:
-    """Seconds the calls take, against a control plane that needs 10 ms for every report."""
+    """Seconds of the calls, with a control plane that takes 10 ms per report."""
 
     def send(report: Report) -> ReportReply:
         time.sleep(SERVER_S)
@@ -60,11 +60,11 @@ def with_trek(folder: Path, rows: int) -> float:
 
 
 def with_mlflow(folder: Path, rows: int, python: str) -> Any:
-    """What MLflow's script tells, or why it could not."""
+    """The result of MLflow's script, or its error message."""
     script = Path(__file__).parent / "peers" / "mlflow_metrics.py"
     done = subprocess.run([python, str(script), str(rows), str(folder)], capture_output=True, text=True, check=False)
-    told = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
-    return json.loads(told[-1]) if done.returncode == 0 else (told or ["it said nothing"])[-1]
+    lines = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
+    return json.loads(lines[-1]) if done.returncode == 0 else (lines or ["no error message"])[-1]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How long a look at a very long series takes: downsampled by the master, extremes kept, over HTTP.
+"""How long it takes to read a very long metric series over HTTP, downsampled by the master with extremes kept.
 
     python benchmarks/control/long_series.py --points 1000000
 
-Asked for: less than 100 ms. The rows are written into the database first, in batches as a trial reports them; then the
-daemon that commands start is asked for them.
+Target: less than 100 ms. The rows are first written to the database, in batches like the reports of a trial; then they
+are read from the daemon that commands start.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from trek.control.trials.ingest import take_report
 from trek.experiments.config import ExperimentConfig
 
 BATCH = 2000
-ASKED_S = 0.1
+TARGET_S = 0.1
 CONFIG = {"entrypoint": "a:B", "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}}}
 
 
 def main() -> None:
-    """Write a series, then ask for it at several resolutions."""
+    """Write a series, then read it at several resolutions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=7)
@@ -46,33 +46,33 @@ def main() -> None:
         store.close()
         print(f"written: {settings.points} rows in {seconds:.1f} s, {settings.points / seconds:,.0f} rows/s")
         try:
-            look(home, repeat=settings.repeat)
+            read(home, repeat=settings.repeat)
         finally:
             subprocess.run([sys.executable, "-m", "trek", "cluster", "stop", "--kill"], check=False)
 
 
-def look(home: Path, *, repeat: int) -> None:
-    """Ask for the series, from question to the last byte of the answer."""
+def read(home: Path, *, repeat: int) -> None:
+    """Time requests for the series, up to the last byte of the response."""
     address = ensure_running(home)
     url = f"{address.url}/api/v1/trials/1/metrics"
     with httpx.Client(headers={"authorization": f"Bearer {address.token}"}, trust_env=False, timeout=60) as client:
         for max_points in (500, 2000, 5000):
-            times, shown = [], 0
+            times, num_points = [], 0
             for _ in range(repeat):
                 start = time.perf_counter()
                 answer = client.get(url, params={"max_points": max_points})
                 times.append(time.perf_counter() - start)
-                shown = len(answer.raise_for_status().json())
+                num_points = len(answer.raise_for_status().json())
             middle = sorted(times)[repeat // 2]
             spread = f"{min(times) * 1e3:.0f} to {max(times) * 1e3:.0f}"
             print(
-                f"max_points={max_points}: {shown} points, {middle * 1e3:.0f} ms ({spread}), "
-                f"{middle / ASKED_S:.2f} of the {ASKED_S * 1e3:.0f} ms asked"
+                f"max_points={max_points}: {num_points} points, {middle * 1e3:.0f} ms ({spread}), "
+                f"{middle / TARGET_S:.2f} of the target of {TARGET_S * 1e3:.0f} ms"
             )
 
 
 def write(store: Store, points: int) -> float:
-    """Report a noisy curve, as a trial does; returns the seconds it took."""
+    """Report a noisy curve as a trial does; returns the seconds."""
     with store.writing() as session:
         _trial(session)
     rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""What a trial costs beyond its training: an experiment of trivial trials, beside Optuna and Ray Tune.
+"""Overhead of a trial beyond its training: an experiment of trivial trials, compared with Optuna and Ray Tune.
 
     python benchmarks/control/trial_overhead.py --trials 200 [--peers PYTHON]
 
@@ -73,12 +73,12 @@ def main() -> None:
         ours = warm / trials
         print(f"trek, warm: {ours:.3f} s a trial, {ours / floor:.2f} of the process; the first two, cold: {cold:.3f} s")
         if importlib.util.find_spec("optuna") is None:
-            print("optuna: not installed, left out")
+            print("optuna: skipped: not installed")
         else:
             show("optuna, SQLite, a process per trial", with_optuna(Path(folder), trials) / trials, ours, floor)
         ray = with_ray_tune(Path(folder), trials, settings.peers)
         if isinstance(ray, str):
-            print(f"ray tune: left out: {ray}")
+            print(f"ray tune: skipped: {ray}")
         else:
             torch = "" if ray["has_torch"] else ", without torch, which is not installed there"
             show(f"ray tune {ray['version']}, an actor per trial{torch}", ray["seconds"] / trials, ours, floor)
@@ -138,12 +138,12 @@ def with_optuna(folder: Path, trials: int) -> float:
 
 
 def with_ray_tune(folder: Path, trials: int, python: str) -> Any:
-    """What Ray Tune's script tells, or why it could not."""
+    """The result of Ray Tune's script, or its error message."""
     script = Path(__file__).parent / "peers" / "ray_tune_trials.py"
     command = [python, str(script), str(trials), str(folder / "ray")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
-    return json.loads(told[-1]) if done.returncode == 0 else (told or ["it said nothing"])[-1]
+    lines = done.stdout.strip().splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()
+    return json.loads(lines[-1]) if done.returncode == 0 else (lines or ["no error message"])[-1]
 
 
 def _run_peer_trial(lr: float) -> float:

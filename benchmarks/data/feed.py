@@ -1,10 +1,10 @@
-"""Feeding training from a mapped table, beside slicing (and indexing) a NumPy array.
+"""Feeding training from a mapped table, compared with slicing and indexing a NumPy array.
 
     python benchmarks/data/feed.py [--rows 200000] [--repeats 15]
 
-Every contender makes batches of 128 float32 pictures from bytes. Runs alternate, one epoch of each, and CPU time of the
-process counts, so that neighbours on the machine do not. The ratio is NumPy's time over Trek's, 1 is as fast: of the
-best epochs of both, and the median over pairs.
+Every contender makes batches of 128 float32 images from bytes. Runs alternate, one epoch of each, and the CPU time of
+the process counts, so that other load on the machine does not. The ratio is NumPy's time divided by Trek's, so 1 is as
+fast: for the best epochs of both, and as the median over pairs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def index_table(images: np.ndarray, table: Table) -> Iterator[torch.Tensor]:
 
 
 def seconds_of(run: Contender, images: np.ndarray, table: Table) -> float:
-    """CPU time for one epoch of casting what comes."""
+    """CPU time for one epoch of reading and casting batches."""
     began = time.process_time()
     rows = sum(len(batch.float().div_(128)) for batch in run(images, table))
     seconds = time.process_time() - began
@@ -61,7 +61,7 @@ def seconds_of(run: Contender, images: np.ndarray, table: Table) -> float:
 
 def compare(title: str, runs: tuple[Contender, Contender], images: np.ndarray, table: Table, *, repeats: int) -> None:
     """Alternate between the two and print the ratio."""
-    for run in runs:  # a mapping has its pages to find once
+    for run in runs:  # the first pass loads the pages of the mapping
         seconds_of(run, images, table)
     pairs = [(seconds_of(runs[0], images, table), seconds_of(runs[1], images, table)) for _ in range(repeats)]
     by_numpy, by_table = min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
@@ -71,12 +71,12 @@ def compare(title: str, runs: tuple[Contender, Contender], images: np.ndarray, t
 
 
 def main() -> None:
-    """Run both orders, print rows a second and the ratios."""
+    """Run both orders, print rows per second and the ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
-    torch.set_num_threads(1)  # casting a batch is too little work to be worth waking other threads
+    torch.set_num_threads(1)  # casting a batch is too little work for several threads
     images = np.random.default_rng(0).integers(0, 256, (options.rows, 784), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         table = Table.of({"image": images}, num_partitions=2).persist(Path(folder) / "mapped", storage="arrow")

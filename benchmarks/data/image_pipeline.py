@@ -1,11 +1,11 @@
-"""Pictures through the data room: rows of 784 bytes → store → iterate batches of 128 as float32 / 128.
+"""Images through the data room: rows of 784 bytes → store → iterate batches of 128 as float32 / 128.
 
     python benchmarks/data/image_pipeline.py [--rows 200000] [--repeats 3]
 
-Time counts from arrays in memory to the last batch, storing included. Every contender stores what its documentation
-suggests for such rows and gives float32 batches; Trek and the hand-written loop keep bytes on disk and cast per batch.
-Every contender runs once with few rows first, so that imports and starting engines do not count; then they take turns,
-and each one's best counts. Peers come with `pip install 'trek[bench]'`; those that are missing are left out and named.
+The time is measured from arrays in memory to the last batch, including storage. Every contender stores rows as its
+documentation suggests and yields float32 batches; Trek and the hand-written loop keep bytes on disk and cast per batch.
+Every contender first runs once with few rows, so that imports and the start of engines do not count; then runs
+alternate, and the best of each counts. Install the peers with `pip install 'trek[bench]'`; missing ones are listed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run_trek_arrow(images: np.ndarray, folder: Path) -> Iterator[torch.Tensor]:
 
 
 def run_by_hand(images: np.ndarray, folder: Path) -> Iterator[torch.Tensor]:
-    """The loop somebody who knows Parquet would write: fixed-size binary, lz4, one cast per batch."""
+    """An expert's hand-written Parquet loop: fixed-size binary, lz4, one cast per batch."""
     column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(WIDTH), len(images), [None, pa.py_buffer(images)])
     path = folder / "by-hand.parquet"
     pq.write_table(pa.table({"image": column}), path, compression="lz4", use_dictionary=False, row_group_size=20_000)
@@ -107,11 +107,11 @@ CONTENDERS: dict[str, tuple[Contender, str | None]] = {
     "hf datasets": (run_hf_datasets, "datasets"),
     "ray data": (run_ray_data, "ray"),
 }
-ASKED = {"by hand": 0.8, "polars": 3, "hf datasets": 6, "ray data": 10}
+TARGETS = {"by hand": 0.8, "polars": 3, "hf datasets": 6, "ray data": 10}
 
 
 def measure(run: Contender, images: np.ndarray) -> float:
-    """Seconds from arrays to the last batch; every row is counted and a pixel of each looked at."""
+    """Seconds from arrays to the last batch; counts every row and checks one pixel of each."""
     folder = Path(tempfile.mkdtemp(prefix="trek-bench-"))
     try:
         began = time.perf_counter()
@@ -124,35 +124,35 @@ def measure(run: Contender, images: np.ndarray) -> float:
         shutil.rmtree(folder)
     expected = float((images[:, 0].astype(np.float64) / 128).sum())
     assert rows == len(images)
-    assert abs(checked - expected) < 1e-3 * max(1.0, expected), "a contender gave other pixels"
+    assert abs(checked - expected) < 1e-3 * max(1.0, expected), "a contender returned wrong pixels"
     return seconds
 
 
 def main() -> None:
-    """Run all, print a table of thousand rows a second and ratios."""
+    """Run all, print a table of thousand rows per second and ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    torch.set_num_threads(1)  # casting a batch is too little work to be worth waking other threads
+    torch.set_num_threads(1)  # casting a batch is too little work for several threads
     images = np.random.default_rng(0).integers(0, 256, (options.rows, WIDTH), dtype=np.uint8)
-    images[:, WIDTH // 5 :] = 0  # most of a written digit is paper
-    there = {n: run for n, (run, module) in CONTENDERS.items() if module is None or importlib.util.find_spec(module)}
+    images[:, WIDTH // 5 :] = 0  # most of a digit's image is blank
+    present = {n: run for n, (run, module) in CONTENDERS.items() if module is None or importlib.util.find_spec(module)}
     best: dict[str, float] = {}
-    for run in there.values():
+    for run in present.values():
         measure(run, images[:1024])
     for _ in range(options.repeats):
-        for name, run in there.items():
+        for name, run in present.items():
             best[name] = min(best.get(name, float("inf")), measure(run, images))
-    report(best, options.rows, missing=sorted(CONTENDERS.keys() - there.keys()))
+    report(best, options.rows, missing=sorted(CONTENDERS.keys() - present.keys()))
 
 
 def report(best: dict[str, float], rows: int, *, missing: list[Any]) -> None:
     """The table."""
-    print(f"{'contender':<24}{'thousand rows/s':>16}{'trek is':>12}{'asked':>8}")
+    print(f"{'contender':<24}{'thousand rows/s':>16}{'trek is':>12}{'target':>8}")
     for name, seconds in sorted(best.items(), key=lambda item: item[1]):
-        asked = f"{ASKED[name]:>7}x" if name in ASKED else ""
-        print(f"{name:<24}{rows / seconds / 1e3:>16.0f}{seconds / best['trek']:>11.2f}x{asked}")
+        target = f"{TARGETS[name]:>7}x" if name in TARGETS else ""
+        print(f"{name:<24}{rows / seconds / 1e3:>16.0f}{seconds / best['trek']:>11.2f}x{target}")
     if missing:
         print(f"not installed: {', '.join(missing)}")
 

@@ -1,9 +1,9 @@
-"""A join and a group-by, Trek beside Polars and plain Arrow on the same rows.
+"""A join and a group-by: Trek compared with Polars and plain Arrow on the same rows.
 
     python benchmarks/data/join_group_by.py [--left 5000000] [--right 500000] [--repeats 11]
 
-Runs alternate. Each one's best wall time counts; beside it stand the median of the ratios within a round, and the CPU
-time of all threads.
+Runs alternate. Prints the best wall time of each, the median of the ratios within a round, and the CPU time of all
+threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trek.data import Table
 
 
 def with_trek(left: pa.Table, right: pa.Table) -> float:
-    """Sum of the result, to be compared."""
+    """Sum of the result, for comparison."""
     joined = Table.of(left, num_partitions=2).join(Table.of(right), on="key")
     return float(
         joined.reduce({"total": ("value", "sum"), "mean": ("value", "mean")}, by="group").to_numpy()["total"].sum()
@@ -68,8 +68,8 @@ def main() -> None:
 
 
 def report(times: dict[str, list[tuple[float, float]]]) -> None:
-    """The table: seconds by the wall and of CPU, and how many times as long Trek took."""
-    print(f"{'':<8}{'wall s':>8}{'CPU s':>8}   trek / it: best, median, CPU")
+    """Print the table: wall and CPU seconds, and the ratio of Trek's time to each."""
+    print(f"{'':<8}{'wall s':>8}{'CPU s':>8}   trek / peer: best, median, CPU")
     ours = times["trek"]
     for name, theirs in sorted(times.items(), key=lambda item: min(item[1])):
         wall, cpu = min(t[0] for t in theirs), min(t[1] for t in theirs)

@@ -1,8 +1,8 @@
-"""N processes that train on one table, shuffled: what each adds to the memory of the machine.
+"""Memory that each of N processes adds when all of them train on one shuffled table.
 
     python benchmarks/data/one_copy.py [--megabytes 512] [--processes 4]
 
-Once with the table in shared memory, once in Parquet files, which the first process decodes for all.
+Measured with the table in shared memory, and in Parquet files, which the first process decodes for all.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _RANK = """
 import re, sys, torch, trek
 from trek.world import World
 
-def own():  # memory that no file stands behind
+def anonymous_bytes():  # memory not backed by a file
     return 1024 * int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1])
 
 trek.data.open(sys.argv[1]).schema
-before = own()
+before = anonymous_bytes()
 rank, size = int(sys.argv[2]), int(sys.argv[3])
 world = World(rank=rank, size=size, local_rank=rank, local_size=size)
 batches = trek.data.open(sys.argv[1]).batches(1024, shuffle=True, world=world)
 total = sum(int(x.sum(dtype=torch.int64)) for (x,) in batches)
-print(total, own() - before)
+print(total, anonymous_bytes() - before)
 """
 
 
 def measure(title: str, address: str, *, rows: int, processes: int) -> None:
-    """Start the ranks, and print what they hold for themselves."""
+    """Start the ranks, and print the memory that they add."""
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", _RANK, address, str(rank), str(processes)], stdout=subprocess.PIPE, text=True
@@ -43,16 +43,17 @@ def measure(title: str, address: str, *, rows: int, processes: int) -> None:
         for rank in range(processes)
     ]
     answers = [[int(word) for word in rank.communicate()[0].split()] for rank in ranks]
-    assert sum(total for total, _ in answers) == rows * 1024, "rows were lost or seen twice"
-    own = sum(grown for _, grown in answers)
-    most = max(grown for _, grown in answers)
+    assert sum(total for total, _ in answers) == rows * 1024, "rows were lost or read twice"
+    total_bytes = sum(added for _, added in answers)
+    max_bytes = max(added for _, added in answers)
     print(
-        f"{title}: {rows / 1e3:.0f} MB once; {processes} ranks hold {own / 1e6:.0f} MB, at most {most / 1e6:.0f} each"
+        f"{title}: table of {rows / 1e3:.0f} MB; {processes} ranks add {total_bytes / 1e6:.0f} MB, "
+        f"at most {max_bytes / 1e6:.0f} MB each"
     )
 
 
 def main() -> None:
-    """Both ways."""
+    """Measure both."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--processes", type=int, default=4)

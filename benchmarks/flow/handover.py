@@ -1,10 +1,10 @@
-"""From prepared rows to the first training step on them: handed over by disk and in memory, by one and the same flow.
+"""Time from prepared rows to the first training step on them, passed on disk and in memory by the same flow.
 
     python benchmarks/flow/handover.py [--dataset mnist] [--rounds 5]
 
-Prints one JSON object. The clock runs from when the prepared rows lie in the memory of the step that made them to the
-end of the first step of the model of examples/mnist. By disk they are written with checksums, synced and mapped; in
-memory they are written once to shared memory and mapped.
+Prints one JSON object. The time is measured from when the prepared rows are in the memory of the step that made them to
+the end of the first training step of the model of examples/mnist. On disk, they are written with checksums, synced and
+mapped; in memory, they are written once to shared memory and mapped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.path.insert(0, str(EXAMPLE))
 
 
 def prepare(name: str) -> tuple[Any, Any, float]:
-    """As the example, but all of it computed, and with the time at which it was."""
+    """The preparation of the example, computed completely, and the time at which it was done."""
     from flow import prepare as prepare_lazily
 
     train, test = (table.cache() for table in prepare_lazily(name))
@@ -45,7 +45,7 @@ def first_step(train: Any, test: Any, ready_at: float) -> float:
 
     class Timed(PreparedTrial):
         def evaluate_batch(self, batch: Any, model: Any) -> Any:
-            ended.append(time.time())  # validation follows the last training step, which is the first
+            ended.append(time.time())  # validation follows the only training step
             return super().evaluate_batch(batch, model)
 
     hparams = {**HPARAMS, "global_batch_size": 64, "learning_rate": 0.04}
@@ -54,11 +54,11 @@ def first_step(train: Any, test: Any, ready_at: float) -> float:
 
 
 def measure(handover: str, *, dataset: str, rounds: int) -> list[float]:
-    """Milliseconds of each round; the first, in which libraries are loaded, is left out."""
+    """Milliseconds of each round, without the first one, in which libraries are loaded."""
     flow = trek.Flow("handover")
     times = []
     last = None
-    for _ in range(rounds + 1):  # one after the other in one run, so that one worker with warm libraries does them all
+    for _ in range(rounds + 1):  # in sequence in one run, so that one worker with loaded libraries does all
         train, test, ready_at = flow.step(prepare, dataset, outputs=3, cache=False, after=[last] if last else [])
         last = flow.step(first_step, train, test, ready_at, handover=handover, cache=False)
         times.append(last)
@@ -67,12 +67,12 @@ def measure(handover: str, *, dataset: str, rounds: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure both ways and print them with their ratio."""
+    """Measure both and print them with their ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    trek.data.open(args.dataset, split="train")  # fetched before the home changes
+    trek.data.open(args.dataset, split="train")  # fetched before TREK_HOME changes
     with tempfile.TemporaryDirectory() as home:
         os.environ.setdefault("TREK_DATA_MIRROR", str(trek_home() / "data"))
         os.environ["TREK_HOME"] = home
@@ -83,7 +83,7 @@ def main() -> None:
         "milliseconds": {way: [round(one, 1) for one in times] for way, times in found.items()},
         "median": {way: round(one, 1) for way, one in middle.items()},
         "disk_over_memory": round(middle["disk"] / middle["memory"], 2),
-        "promised_ratio": 1.5,
+        "target_ratio": 1.5,
         "versions": {"torch": torch.__version__, "trek": trek.__version__},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }

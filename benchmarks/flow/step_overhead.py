@@ -1,10 +1,10 @@
-"""What a step costs beside its own work: many trivial steps, run and then found kept, beside Metaflow and Prefect.
+"""Overhead of a step: many trivial steps, run and then read from the cache, compared with Metaflow and Prefect.
 
     python benchmarks/flow/step_overhead.py [--steps 10000] [--chain] [--peers PYTHON]
 
-Prints one JSON object. Peers run where they are installed, in this Python or the one that --peers names. Ours start
-worker processes once and keep every result by content; Metaflow starts a process for each step and keeps results;
-Prefect's default runner calls functions in threads and keeps nothing.
+Prints one JSON object. Peers run if they are installed in this Python, or in the one given by --peers. Trek starts
+worker processes once and stores every result by content; Metaflow starts a process for each step and stores results;
+Prefect's default runner calls functions in threads and stores nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def increment(number: int) -> int:
 
 
 def build(num_steps: int, *, is_chain: bool) -> tuple[trek.Flow, Any]:
-    """A flow of independent steps, or of steps that wait for one another."""
+    """A flow of independent steps, or of a chain of steps."""
     flow = trek.Flow("overhead")
     if not is_chain:
         return flow, flow.map(increment, range(num_steps))[-1]
@@ -43,7 +43,7 @@ def build(num_steps: int, *, is_chain: bool) -> tuple[trek.Flow, Any]:
 
 
 def measure_trek(num_steps: int, *, is_chain: bool) -> dict[str, float]:
-    """Milliseconds a step, run and kept."""
+    """Milliseconds per step, run and read from the cache."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["TREK_HOME"] = home
         flow, last = build(num_steps, is_chain=is_chain)
@@ -57,7 +57,7 @@ def measure_trek(num_steps: int, *, is_chain: bool) -> dict[str, float]:
 
 
 def measure_metaflow(num_steps: int, python: str) -> dict[str, Any]:
-    """The same with Metaflow: what a wide flow takes more than a narrow one, shared out over its steps."""
+    """The same with Metaflow: the additional time of a wide flow over a narrow one, per step."""
     script = [python, str(PEERS / "metaflow_steps.py"), "--quiet", "--no-pylint", "run", "--num_steps"]
     seconds = []
     for width in (1, num_steps + 1):
@@ -75,7 +75,7 @@ def measure_prefect(num_steps: int, python: str) -> dict[str, Any]:
 
 
 def run_peer(command: list[str]) -> tuple[str, str | None]:
-    """Its last line, and why it did not run if it did not."""
+    """The last line of its output, and the error if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "PREFECT_HOME": folder, "PREFECT_LOGGING_LEVEL": "CRITICAL", "METAFLOW_USER": "benchmark"}
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -103,7 +103,7 @@ def main() -> None:
     }
     result = {
         "steps": args.steps,
-        "promised_run_ms": 2.0,
+        "target_run_ms": 2.0,
         "trek": {**ours, "version": importlib.metadata.version("trek")},
         **peers,
         "peer_over_trek": {name: one["run_ms"] / ours["run_ms"] for name, one in peers.items() if "run_ms" in one},

@@ -1,4 +1,4 @@
-"""What starting costs: `import trek` beyond bare Python, and `trek --help`.
+"""Start-up time of `import trek` and `trek --help`, compared with bare Python.
 
 python benchmarks/start/imports.py [--repeats 10]
 """
@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Time each, best of several, in turn."""
+    """Time each command in turn; the best time counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=10)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How long training stands still for a checkpoint of a 100 M-parameter model, beside one copy of its state in memory.
+"""How long a checkpoint of a 100 M-parameter model pauses training, compared with one copy of its state in memory.
 
 python benchmarks/train/checkpoint_pause.py [--millions 100] [--repeats 4]
 """
@@ -18,7 +18,7 @@ import trek
 
 
 def main() -> None:
-    """Time both in turn, best of several."""
+    """Time both in turn; the best time counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millions", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=4)

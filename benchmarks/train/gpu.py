@@ -1,4 +1,4 @@
-"""The MNIST CNN on one GPU, batch 64: Trek beside hand-written loops, eager and as a CUDA graph.
+"""The MNIST CNN on one GPU, batch 64: Trek compared with hand-written loops, eager and as a CUDA graph.
 
 python benchmarks/train/gpu.py [--rows 60000] [--repeats 3]
 """
@@ -26,7 +26,7 @@ import trek
 
 
 def hand_dataloader(data: Any) -> float:
-    """What everybody writes."""
+    """The usual loop."""
     model = make_model("cnn").cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(data, BATCH, shuffle=True, pin_memory=True)
@@ -57,12 +57,12 @@ def hand_on_device(data: TensorDataset) -> float:
 
 
 def cosine(optimizer: torch.optim.Optimizer, steps: int) -> Any:
-    """A rate that moves with every step."""
+    """A learning rate that changes every step."""
     return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
 
 def hand_graph(data: TensorDataset, *, is_scheduled: bool = False) -> float:
-    """The whole step as a CUDA graph, in bf16, with data on the GPU; a rate that moves lies in a tensor."""
+    """The whole step as a CUDA graph, in bf16, with data on the GPU; a scheduled rate is kept in a tensor."""
     model = make_model("cnn").cuda()
     if is_scheduled:
         optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.01, device="cuda"), fused=True)
@@ -102,14 +102,14 @@ def hand_graph(data: TensorDataset, *, is_scheduled: bool = False) -> float:
 
 
 class ScheduledTrial(BenchTrial):
-    """The same with a learning rate that moves every step."""
+    """The same with a learning rate that changes every step."""
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
         return cosine(optimizer, 2 * self.context.get_hparam("num_batches")), "step"
 
 
 class SyncedClock(Clock):
-    """Waits for the GPU at both ends."""
+    """Syncs with the GPU before reading the time."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
         torch.cuda.synchronize()
@@ -121,7 +121,7 @@ class SyncedClock(Clock):
 
 
 def trek_fit(data: Any, *, trial: type[trek.Trial] = BenchTrial, **settings: Any) -> float:
-    """A Trial with its usual reports; the second epoch is timed, as the first records and warms up."""
+    """A Trial with the default reports; times the second epoch, because the first includes warm-up and recording."""
     clock = SyncedClock()
     loader = data if isinstance(data, DataLoader) else trek.DataLoader(data, BATCH, shuffle=True)
     trek.fit(
@@ -140,17 +140,19 @@ CONTENDERS: dict[str, Callable[[TensorDataset], float]] = {
     "hand-written, DataLoader, row by row": lambda data: hand_dataloader(RowByRow(data)),
     "hand-written, data on the device": hand_on_device,
     "hand-written CUDA graph, bf16, data on the device": hand_graph,
-    "the same with a rate that moves every step": lambda data: hand_graph(data, is_scheduled=True),
+    "the same with a rate that changes every step": lambda data: hand_graph(data, is_scheduled=True),
     "Trek, torch DataLoader, row by row": lambda data: trek_fit(
         DataLoader(RowByRow(data), BATCH, shuffle=True, pin_memory=True)
     ),
     "Trek": trek_fit,
     "Trek, capture, bf16": lambda data: trek_fit(data, capture=True, precision="bf16"),
-    "Trek, capture, bf16, a rate that moves every step": lambda data: trek_fit(
+    "Trek, capture, bf16, a rate that changes every step": lambda data: trek_fit(
         data, trial=ScheduledTrial, capture=True, precision="bf16"
     ),
-    "Trek, capture, bf16, 4 batches a step": lambda data: trek_fit(data, capture=True, precision="bf16", accumulate=4),
-    "Trek, bf16, 4 batches a step": lambda data: trek_fit(data, precision="bf16", accumulate=4),
+    "Trek, capture, bf16, 4 batches per step": lambda data: trek_fit(
+        data, capture=True, precision="bf16", accumulate=4
+    ),
+    "Trek, bf16, 4 batches per step": lambda data: trek_fit(data, precision="bf16", accumulate=4),
     "Trek, capture, fp32": lambda data: trek_fit(data, capture=True),
 }
 

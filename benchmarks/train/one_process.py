@@ -1,10 +1,10 @@
-"""What the loop costs: Trek beside hand-written loops and the trainers installed here, one process, one thread.
+"""Overhead of the loop: Trek compared with hand-written loops and installed trainers, one process, one thread.
 
     python benchmarks/train/one_process.py [--rows 20000] [--repeats 5] [--model mlp|cnn]
 
 Every contender trains the same model for one epoch on the same rows in batches of 64 with SGD. Runs are interleaved and
-each one's best time counts, so that a busy moment of the machine hurts nobody in particular. Trek runs a Trial through
-the Trainer with metrics, reports to a file and its progress bar on. Peers that are not installed are left out.
+the best time of each counts, so that other load on the machine affects all alike. Trek runs a Trial through the Trainer
+with metrics, reports to a file and the progress bar enabled. Peers that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Contender = Callable[[Any, str], float]
 
 
 def make_model(kind: str) -> nn.Module:
-    """The MLP, where overhead shows, or the CNN, where compute does."""
+    """The MLP, dominated by overhead, or the CNN, dominated by compute."""
     torch.manual_seed(0)
     if kind == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -48,7 +48,7 @@ def make_data(rows: int) -> TensorDataset:
 
 
 class RowByRow(Dataset[Any]):
-    """A dataset of which nobody can tell that it is in memory."""
+    """Hides that the dataset is in memory."""
 
     def __init__(self, data: TensorDataset) -> None:
         self._data = data
@@ -64,7 +64,7 @@ class RowByRow(Dataset[Any]):
 
 
 def hand_dataloader(data: Dataset[Any], kind: str) -> float:
-    """What everybody writes."""
+    """The usual loop."""
     model = make_model(kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(data, BATCH, shuffle=True)
@@ -78,7 +78,7 @@ def hand_dataloader(data: Dataset[Any], kind: str) -> float:
 
 
 def hand_indexed(data: TensorDataset, kind: str) -> float:
-    """What somebody in a hurry writes: tensors indexed directly."""
+    """A fast loop that indexes tensors directly."""
     model = make_model(kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images, labels = data.tensors
@@ -92,7 +92,7 @@ def hand_indexed(data: TensorDataset, kind: str) -> float:
 
 
 def hand_row_by_row(data: TensorDataset, kind: str) -> float:
-    """The DataLoader over a dataset read a row at a time."""
+    """A DataLoader over a dataset that is read row by row."""
     return hand_dataloader(RowByRow(data), kind)
 
 
@@ -100,7 +100,7 @@ def hand_row_by_row(data: TensorDataset, kind: str) -> float:
 
 
 class Clock(Callback):
-    """Times the epoch from the first batch asked for to the last step done."""
+    """Times the epoch from the request of the first batch to the end of the last step."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -145,7 +145,7 @@ def trek_trial(data: TensorDataset, kind: str) -> float:
 
 
 def trek_row_by_row(data: TensorDataset, kind: str) -> float:
-    """A Trial given a plain torch DataLoader over a dataset read a row at a time."""
+    """A Trial with a torch DataLoader over a dataset that is read row by row."""
     return _fit(DataLoader(RowByRow(data), BATCH, shuffle=True), kind)
 
 
@@ -221,7 +221,7 @@ def main() -> None:
     best = {name: min(taken) for name, taken in times.items()}
     steps = -(-args.rows // BATCH)
     print(f"{args.model}, {args.rows} rows, batch {BATCH}, torch {torch.__version__}, best of {args.repeats}")
-    print(f"{'':44}{'samples/s':>10}{'µs a step':>11}{'of DataLoader':>15}{'of indexed':>12}")
+    print(f"{'':44}{'samples/s':>10}{'µs/step':>11}{'of DataLoader':>15}{'of indexed':>12}")
     for name, seconds in best.items():
         ratios = [best["hand-written, DataLoader"] / seconds, best["hand-written, tensors indexed"] / seconds]
         print(f"{name:44}{args.rows / seconds:10.0f}{seconds / steps * 1e6:11.0f}{ratios[0]:15.2f}{ratios[1]:12.2f}")

@@ -1,8 +1,8 @@
-"""Two processes on gloo: Trek beside hand-written torch DDP under torchrun, and the time to the first step.
+"""Two processes on gloo: Trek compared with hand-written torch DDP under torchrun, and the time to the first step.
 
     python benchmarks/train/two_processes.py [--rows 20000] [--repeats 3] [--model mlp|cnn]
 
-Each contender is a script started afresh, one thread per process, a global batch of 128. Its best time counts.
+Each contender is a script in new processes, one thread per process, with a global batch of 128. The best time counts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def trek_fit(rows: int, kind: str, out: str) -> None:
     import trek
 
     class TimedTrial(BenchTrial):
-        """Builds its data in every process, and notes its times on the leader."""
+        """Builds its data in every process, and records its times on the leader."""
 
         def build_training_data_loader(self) -> Any:
             import torch
@@ -69,14 +69,14 @@ def trek_fit(rows: int, kind: str, out: str) -> None:
         def build_callbacks(self) -> dict[str, Any]:
             from one_process import Clock
 
-            class Told(Clock):
+            class RecordingClock(Clock):
                 def on_training_epoch_end(self, epoch_idx: int) -> None:
                     super().on_training_epoch_end(epoch_idx)
                     if epoch_idx == 1 and trek.World.from_env().is_leader:
-                        told = {"seconds": self.seconds, "first_step": TimedTrial.first}
-                        Path(out).write_text(json.dumps(told))
+                        times = {"seconds": self.seconds, "first_step": TimedTrial.first}
+                        Path(out).write_text(json.dumps(times))
 
-            return {"clock": Told()}
+            return {"clock": RecordingClock()}
 
         first = 0.0
 
@@ -126,7 +126,7 @@ CONTENDERS = {
 
 
 def run(contender: str, args: argparse.Namespace) -> dict[str, float]:
-    """Start one contender afresh; its epoch's seconds, and seconds from start to the first step."""
+    """Start one contender; returns the seconds of its epoch, and from the start to the first step."""
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "out.json")
         script = [__file__, "--contender", contender, "--rows", str(args.rows), "--model", args.model, "--out", out]
@@ -134,8 +134,8 @@ def run(contender: str, args: argparse.Namespace) -> dict[str, float]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TREK_HOME": folder}
         start = time.time()
         subprocess.run([sys.executable, *launcher, *script], check=True, env=environment)
-        told = json.loads(Path(out).read_text())
-    return {"seconds": told["seconds"], "first_step": told["first_step"] - start}
+        times = json.loads(Path(out).read_text())
+    return {"seconds": times["seconds"], "first_step": times["first_step"] - start}
 
 
 def main() -> None:
@@ -151,11 +151,11 @@ def main() -> None:
     if args.contender:
         CONTENDERS[args.contender][0](args.rows, args.model, args.out)
         return
-    told: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for _ in range(args.repeats):
-        for name, runs in told.items():
+        for name, runs in results.items():
             runs.append(run(name, args))
-    best = {name: {key: min(r[key] for r in runs) for key in runs[0]} for name, runs in told.items()}
+    best = {name: {key: min(r[key] for r in runs) for key in runs[0]} for name, runs in results.items()}
     print(f"{args.model}, {args.rows} rows, {WORKERS} processes, gloo, best of {args.repeats}")
     print(f"{'':40}{'samples/s':>10}{'of torchrun':>13}{'s to first step':>17}")
     for name, row in best.items():

@@ -1,4 +1,4 @@
-"""Who earns more than 50,000 dollars: a wide and deep model on census rows, as a Trial.
+"""Predicts who earns more than 50,000 dollars: a wide and deep model on census data, as a Trial.
 
 The preparation is fitted on the training split, applied in the Table, and saved inside the model's checkpoint.
 """
@@ -28,7 +28,7 @@ def make_preparation() -> Preparation:
 
 
 class WideAndDeep(nn.Module):
-    """Embeddings and numbers through layers (deep), plus one weight for each id (wide)."""
+    """Layers over embeddings and numbers (deep), plus one weight for each id (wide)."""
 
     def __init__(self, prepare: Preparation, *, dim: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def id_features(prepare: Preparation) -> list[str]:
 
 
 class CensusTrial(trek.Trial):
-    """Prepared rows in, the chance of a high income out."""
+    """Predicts the probability of a high income from prepared rows."""
 
     def __init__(self, context: trek.TrialContext) -> None:
         super().__init__(context)

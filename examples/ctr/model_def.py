@@ -1,6 +1,6 @@
-"""Will this advertisement be clicked: a factorisation machine with layers on top (DeepFM), as a Trial.
+"""Predicts clicks on advertisements: a factorisation machine with dense layers (DeepFM), as a Trial.
 
-Twenty-six hashed categories share one embedding; counts are squeezed by a logarithm and normalised.
+Twenty-six hashed categories share one embedding; counts are log-transformed and normalised.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ NUMBERS = [f"I{i}" for i in range(1, 14)]
 CATEGORIES = [f"C{i}" for i in range(1, 27)]
 
 
-def squeeze(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Counts reach over many magnitudes: their logarithm; those that are missing stay missing."""
+def log_counts(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The logarithm of the counts, which span many orders of magnitude; missing values stay missing."""
     numbers = {name: np.log1p(np.maximum(batch[name].astype(np.float32), 0)) for name in NUMBERS}
     return {**batch, **numbers}
 
@@ -32,7 +32,7 @@ def make_preparation(num_bins: int) -> Preparation:
 
 
 class DeepFM(nn.Module):
-    """Single weights, products of pairs, and layers, over the same embeddings."""
+    """Linear weights, pairwise products and dense layers over the same embeddings."""
 
     def __init__(self, prepare: Preparation, *, dim: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class DeepFM(nn.Module):
 
 
 class ClickTrial(trek.Trial):
-    """Prepared rows in, the chance of a click out."""
+    """Predicts the probability of a click from prepared rows."""
 
     def __init__(self, context: trek.TrialContext) -> None:
         super().__init__(context)
@@ -66,7 +66,7 @@ class ClickTrial(trek.Trial):
         return DeepFM(self.prepare, dim=self.context.get_hparam("embedding_dim"))
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Adam, with some decay: the sample is small and the ids are many."""
+        """Adam with weight decay, because the sample is small and there are many ids."""
         return torch.optim.AdamW(model.parameters(), lr=self.context.get_hparam("learning_rate"), weight_decay=0.1)
 
     def build_training_data_loader(self) -> trek.DataLoader:
@@ -75,7 +75,7 @@ class ClickTrial(trek.Trial):
         return trek.DataLoader(table, self.context.get_per_slot_batch_size(), shuffle=True)
 
     def build_validation_data_loader(self) -> trek.DataLoader:
-        """The two small splits together."""
+        """The union of the two small splits."""
         return trek.DataLoader(self._raw("dev").union(self._raw("test")).map(self.prepare), 512)
 
     def train_batch(self, batch: Any, model: nn.Module) -> torch.Tensor:
@@ -93,4 +93,4 @@ class ClickTrial(trek.Trial):
         }
 
     def _raw(self, split: str) -> trek.data.Table:
-        return trek.data.open("criteo", split=split).map(squeeze)
+        return trek.data.open("criteo", split=split).map(log_counts)

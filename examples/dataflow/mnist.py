@@ -1,9 +1,9 @@
-"""From download to a tested model, with the data prepared in parallel and handed over by disk or in memory.
+"""From download to a tested model: data is prepared in parallel and passed to training on disk or in memory.
 
     python examples/dataflow/mnist.py --by disk      # Parquet shards, one for each rank, and a manifest
     python examples/dataflow/mnist.py --by memory    # one copy in shared memory that all ranks map
 
-Every rank sees its own rows: together all of them, each exactly once an epoch.
+Each row is read by exactly one rank in every epoch.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from trek.data import Handle, Table
 
 
 def prepare(split: str, *, workers: int) -> Table:
-    """The split in as many partitions as there are ranks; rows are numbered, so that they can be counted."""
+    """The split in one partition per rank, with numbered rows, so that they can be checked."""
     table = trek.data.open("mnist", split=split).partition(workers)
     return table.compute(number_rows, sizes=table.compute(count_rows))
 
 
 def count_rows(batches: Any, context: Any) -> dict[str, list[int]]:
-    """How many rows a partition has."""
+    """The number of rows in a partition."""
     return {"rows": [sum(len(batch["label"]) for batch in batches)]}
 
 
 def number_rows(batches: Any, context: Any) -> Any:
-    """Global row numbers, which need to know how many rows the partitions before have: a side input."""
+    """Add global row numbers; the sizes of the earlier partitions are a side input."""
     row = int(context.inputs["sizes"]["rows"][: context.index].sum())
     for batch in batches:
         yield {**batch, "row": np.arange(row, row + len(batch["label"]))}
@@ -41,7 +41,7 @@ def number_rows(batches: Any, context: Any) -> Any:
 
 
 def train(traveler: trek.Traveler, train_at: str, test_at: str, epochs: int, audit: str | None) -> float:
-    """The loop of one rank. `train_at` and `test_at` are folders or handles; what lies behind them is the same."""
+    """The loop of one rank. `train_at` and `test_at` are folders or handles of the same data."""
     model = traveler.add_model(nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)))
     optimizer = traveler.add_optimizer(torch.optim.Adam(model.parameters(), lr=0.001))
     size = traveler.world.size
@@ -63,30 +63,28 @@ def train(traveler: trek.Traveler, train_at: str, test_at: str, epochs: int, aud
 
 
 def main() -> None:
-    """Prepare both splits, hand them over, train and test."""
+    """Prepare both splits, pass them to training, train and test."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--by", choices=["disk", "memory"], default="disk")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("prepared"))
-    parser.add_argument("--audit", type=Path, help="where each rank writes the numbers of the rows it saw")
+    parser.add_argument("--audit", type=Path, help="folder to which each rank writes the numbers of the rows it read")
     options = parser.parse_args()
-    held: list[Handle] = []
+    handles: list[Handle] = []
 
-    def hand_over(split: str) -> str:
+    def store(split: str) -> str:
         table = prepare(split, workers=options.workers)
         if options.by == "disk":
             table.persist(options.folder / split)
             return str(options.folder / split)
-        held.append(table.share())
-        return str(held[-1])
+        handles.append(table.share())
+        return str(handles[-1])
 
     audit = str(options.audit) if options.audit else None
-    accuracy = trek.run(
-        train, hand_over("train"), hand_over("test"), options.epochs, audit, workers=options.workers, seed=7
-    )
+    accuracy = trek.run(train, store("train"), store("test"), options.epochs, audit, workers=options.workers, seed=7)
     print(f"by {options.by}, {options.workers} ranks: accuracy {accuracy:.4f}")
-    for handle in held:
+    for handle in handles:
         handle.close()
 
 

@@ -1,6 +1,6 @@
-"""The main journey, end to end: fetch data, prepare it, train with two processes, validate, save, and look.
+"""The main workflow, end to end: fetch data, prepare it, train with two processes, validate, save, and report.
 
-Run by `make demo`. Takes MNIST where it can be had, else scikit-learn's digits, which need no network.
+Run by `make demo`. Uses MNIST if it is available, else scikit-learn's digits, which need no network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trek
 from trek.flow import scratch
 
 HERE = Path(__file__).parent
-# The small data set takes smaller batches and more epochs to get as far.
+# The small data set needs smaller batches and more epochs.
 SETTINGS: dict[str, dict[str, Any]] = {
     "mnist": {},
     "digits": {
@@ -34,7 +34,7 @@ flow = trek.Flow("mnist-demo")
 
 
 def fetch() -> tuple[str, str]:
-    """The name of the data set that is here now, and why it is not MNIST if it is not."""
+    """The name of the available data set, and the reason if it is not MNIST."""
     try:
         trek.data.open("mnist", split="train")
     except trek.TrekError as error:
@@ -43,14 +43,14 @@ def fetch() -> tuple[str, str]:
 
 
 def prepare(name: str) -> Path:
-    """Both splits as Parquet shards of 28×28 pictures in bytes."""
+    """Write both splits as Parquet shards with images of 28×28 bytes."""
     for split in ("train", "test"):
         trek.data.open(name, split=split).map(to_28x28).partition(4).persist(scratch() / "prepared" / split)
     return scratch() / "prepared"
 
 
 def to_28x28(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Pictures of another size are stretched; MNIST's pass as they are."""
+    """Resize images to 28×28; those of MNIST already have this size."""
     if batch["image"].shape[1:] == (28, 28):
         return batch
     small = torch.from_numpy(batch["image"].copy()).float().unsqueeze(1)
@@ -63,36 +63,36 @@ prepared = flow.step(prepare, source)
 
 
 def main() -> int:
-    """Run the flow, then the experiment, then show what came of it."""
+    """Run the flow, then the experiment, then show the results."""
     run = flow.run()
     if run[reason]:
-        print(f"Training on scikit-learn's digits, since MNIST cannot be had: {run[reason]}")
+        print(f"Training on scikit-learn's digits, because MNIST is not available: {run[reason]}")
     experiment = train(run.path(prepared), SETTINGS[run[source]])
     table = epoch_table(experiment)
     print(f"\n{table.to_string(index=False)}\n")
-    picture = draw(table)
-    print(f"Curves:     {picture}")
-    print(f"Look at it: trek experiment describe {experiment}")
+    image = draw(table)
+    print(f"Curves:     {image}")
+    print(f"Inspect:    trek experiment describe {experiment}")
     print(f"            trek experiment logs {experiment}")
-    print("Change it:  edit examples/mnist/const.yaml, then: cd examples/mnist && trek experiment create const.yaml .")
-    print(f"(trek is {Path(sys.executable).with_name('trek')})")
+    print("Change:     edit examples/mnist/const.yaml, then: cd examples/mnist && trek experiment create const.yaml .")
+    print(f"(trek is installed at {Path(sys.executable).with_name('trek')})")
     return 0
 
 
 def train(folder: Path, settings: dict[str, Any]) -> int:
-    """`trek experiment create const.yaml .` with the prepared data; the experiment's id."""
+    """Run `trek experiment create const.yaml .` with the prepared data; returns the experiment's id."""
     chosen = {"data.prepared": folder, **settings}
     options = [part for key, value in chosen.items() for part in ("--config", f"{key}={value}")]
     subprocess.run([*TREK, "experiment", "create", "const.yaml", ".", *options], cwd=HERE, check=True)
-    return int(max(one["id"] for one in ask("experiment", "list")))
+    return int(max(one["id"] for one in run_json("experiment", "list")))
 
 
 def epoch_table(experiment: int) -> pd.DataFrame:
-    """One row per epoch, from what the control plane recorded: each ends with a validation."""
-    trial = ask("experiment", "describe", str(experiment))["trials"][0]["id"]
+    """One row per epoch, from the recorded metrics; each epoch ends with a validation."""
+    trial = run_json("experiment", "describe", str(experiment))["trials"][0]["id"]
     rows: list[dict[str, Any]] = []
     trained: list[dict[str, Any]] = []
-    for point in ask("trial", "metrics", str(trial)):
+    for point in run_json("trial", "metrics", str(trial)):
         if point["group"] == "training":
             trained.append(point)
         elif point["group"] == "validation":
@@ -113,7 +113,7 @@ def epoch_row(epoch: int, trained: list[dict[str, Any]], validated: dict[str, An
 
 
 def draw(table: pd.DataFrame) -> Path:
-    """The curves as a picture."""
+    """Plot the curves to an image file."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -130,8 +130,8 @@ def draw(table: pd.DataFrame) -> Path:
 TREK = [sys.executable, "-m", "trek"]
 
 
-def ask(*command: str) -> Any:
-    """What a `trek` command says with --json."""
+def run_json(*command: str) -> Any:
+    """The output of a `trek` command with --json."""
     return json.loads(subprocess.run([*TREK, *command, "--json"], check=True, capture_output=True, text=True).stdout)
 
 

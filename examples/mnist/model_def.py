@@ -1,4 +1,4 @@
-"""A small CNN for handwritten digits, as a Trial: what to train, and what to do with a batch."""
+"""A small CNN for handwritten digits, as a Trial."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import trek
 
 
 def error_rate(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The share of wrong answers."""
+    """The share of wrong predictions."""
     return (output.argmax(1) != labels).float().mean()
 
 
 class MNistTrial(trek.Trial):
-    """Images of 28×28 pixels in, one of ten digits out.
+    """Classifies images of 28×28 pixels into ten digits.
 
-    Reads the prepared tables in `data.prepared` where the config names a folder, else the MNIST data set itself.
+    Reads the prepared tables in the folder `data.prepared` of the config, if it is set, else the MNIST data set.
     """
 
     def build_model(self) -> nn.Module:
-        """Two convolutions and two layers on top."""
+        """Two convolutions and two dense layers."""
         first, second = self.context.get_hparam("n_filters1"), self.context.get_hparam("n_filters2")
         return nn.Sequential(
             nn.Conv2d(1, first, kernel_size=5),
@@ -45,12 +45,12 @@ class MNistTrial(trek.Trial):
         return torch.optim.SGD(model.parameters(), lr=self.context.get_hparam("learning_rate"), momentum=0.9)
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
-        """A learning rate that shrinks with every epoch, where the config says so."""
+        """An exponential decay of the learning rate per epoch, if `lr_decay` is set."""
         decay = self.context.get_hparams().get("lr_decay")
         return torch.optim.lr_scheduler.ExponentialLR(optimizer, decay) if decay else None
 
     def build_training_data_loader(self) -> trek.DataLoader:
-        """Shuffled, and shared out between the processes."""
+        """Shuffled, and divided among the processes."""
         return trek.DataLoader(self._table("train"), self.context.get_per_slot_batch_size(), shuffle=True)
 
     def build_validation_data_loader(self) -> trek.DataLoader:
@@ -58,7 +58,7 @@ class MNistTrial(trek.Trial):
         return trek.DataLoader(self._table("test"), 500)
 
     def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        """The loss, and the error on the way. Backward and the step are done by Trek."""
+        """The loss and the training error. Trek runs the backward pass and the step."""
         images, labels = batch
         output = model(_scaled(images))
         return {"loss": F.nll_loss(output, labels.long()), "train_error": error_rate(output, labels)}
@@ -80,5 +80,5 @@ class MNistTrial(trek.Trial):
 
 
 def _scaled(images: torch.Tensor) -> torch.Tensor:
-    """Pixels are bytes on disk and in memory; a batch becomes floats only when it is used."""
+    """Convert a batch of byte pixels to floats from 0 to 1."""
     return images.unsqueeze(1).float() / 255

@@ -1,12 +1,12 @@
 """An explicit training loop that runs unchanged on a laptop's CPU, on one GPU, on all of them, or under torchrun.
 
     python train.py                              one process per GPU, or one on the CPU
-    python train.py --workers 2 --lr 0.02        two processes, whatever there is
-    trek launch --workers 2 train.py             the same, started from outside; torchrun, mpirun and srun work too
-    python train.py --name mine --resume latest  go on where a run called `mine` was stopped
-    trek experiment create search.yaml .         search over its arguments, every slot busy
+    python train.py --workers 2 --lr 0.02        two processes, with or without GPUs
+    trek launch --workers 2 train.py             the same, started by a launcher; torchrun, mpirun and srun work too
+    python train.py --name mine --resume latest  resume the run called `mine` where it was stopped
+    trek experiment create search.yaml .         search over its arguments, using every slot
 
-It learns which film a person likes, from made-up ratings.
+It learns which films a person likes, from synthetic ratings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUM_USERS, NUM_ITEMS = 200, 100
 
 
 class Recommender(nn.Module):
-    """A vector for every user and every item; a rating is how well two of them agree."""
+    """A vector for every user and every item; a rating is the dot product of two vectors."""
 
     def __init__(self, dim: int = 8) -> None:
         super().__init__()
@@ -39,9 +39,9 @@ class Recommender(nn.Module):
 
 
 def make_ratings(num_rows: int, *, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Users, items and ratings, from tastes that the model does not know."""
-    tastes = torch.Generator().manual_seed(0)
-    likes, traits = torch.randn(NUM_USERS, 3, generator=tastes), torch.randn(NUM_ITEMS, 3, generator=tastes)
+    """Users, items and ratings, generated from hidden factors."""
+    factors = torch.Generator().manual_seed(0)
+    likes, traits = torch.randn(NUM_USERS, 3, generator=factors), torch.randn(NUM_ITEMS, 3, generator=factors)
     rows = torch.Generator().manual_seed(seed)
     users = torch.randint(NUM_USERS, (num_rows,), generator=rows)
     items = torch.randint(NUM_ITEMS, (num_rows,), generator=rows)
@@ -49,7 +49,7 @@ def make_ratings(num_rows: int, *, seed: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def save_weights(tr: trek.Traveler, model: nn.Module, folder: Path, when: str) -> None:
-    """Leave the weights in a file of their own: `state_dict_e0.safetensors` and so on."""
+    """Write the weights to a separate file: `state_dict_e0.safetensors` and so on."""
     weights = tr.strategy.model_state(model)
     if tr.world.is_leader:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def save_weights(tr: trek.Traveler, model: nn.Module, folder: Path, when: str) -
 
 
 def train(tr: trek.Traveler, args: Namespace) -> Any:
-    """The loop: what every process runs. Returns the table of epochs."""
+    """The loop that every process runs. Returns the table of epochs."""
     data = tr.add_loader(make_ratings(args.rows, seed=1), batch_size=args.bs, shuffle=True)
     validation = tr.add_loader(make_ratings(args.rows // 5, seed=2), batch_size=args.bs)
     model = tr.add_model(Recommender())
@@ -84,14 +84,14 @@ def train(tr: trek.Traveler, args: Namespace) -> Any:
 
 
 def main() -> None:
-    """Read the arguments, send the loop to where it can run, show what was learned."""
+    """Read the arguments, run the loop, and print the table of epochs."""
     parser = ArgumentParser(formatter_class=ArgumentDefaultsHelpFormatter)
     trek.arguments.add_learn_args(parser, {"learning_rate": 0.05, "bs": 128})
     trek.arguments.add_ddp_args(parser)
     trek.arguments.add_run_args(parser)
-    parser.add_argument("--rows", type=int, default=20_000, help="ratings to learn from")
-    parser.add_argument("--folder", type=Path, default=Path("data"), help="where the weights of each epoch go")
-    parser.set_defaults(**trek.hparams())  # those of a search, where one runs this script
+    parser.add_argument("--rows", type=int, default=20_000, help="number of training ratings")
+    parser.add_argument("--folder", type=Path, default=Path("data"), help="folder for the weights of each epoch")
+    parser.set_defaults(**trek.hparams())  # set when a trial runs this script
     args = parser.parse_args()
     results = trek.run(train, args, **trek.arguments.settings(args))
     if results is not None and trek.World.from_env().is_leader:

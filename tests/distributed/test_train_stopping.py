@@ -87,7 +87,7 @@ def test_a_signal_saves_and_ends_well_and_the_run_goes_on_to_the_bit(
     assert out.startswith("stopped for signal after "), out
     assert 5 <= int(out.split()[-1]) < 76
     assert "Traceback" not in err
-    assert 'saved; go on with resume="latest"' in err
+    assert 'saved; continue with resume="latest"' in err
     resumed = fit(workers=workers, name="run", resume="latest")
     for name, weights in fit(workers=workers, name="whole").items():
         assert torch.equal(weights, resumed[name])

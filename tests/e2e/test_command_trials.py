@@ -118,7 +118,7 @@ def test_what_a_config_says_of_training_takes_the_place_of_the_programs_own(shel
     trial = details["trials"][0]
     logs = [line["text"] for line in shell.json("trial", "logs", str(trial["id"]))]
     assert details["state"] == "completed"
-    assert any("the trace of batches 1 to 2 is in" in line for line in logs)
+    assert any("wrote the trace of batches 1 to 2 to" in line for line in logs)
     assert {path.name for path in (shell.home / "trials").rglob("*") if path.suffix in (".csv", ".json")} >= {
         "training.csv", "validation.csv", "profile.json",
     }  # fmt: skip
@@ -161,7 +161,7 @@ def test_a_command_without_a_traveler_is_ended_by_a_pause(shell: Shell) -> None:
     [
         ("python nowhere.py", "script 'nowhere.py' not found"),
         ("no-such-program --now", "program 'no-such-program' not found"),
-        ("train.Line", "and no command, such as python train.py"),
+        ("train.Line", "or a command, such as python train.py"),
     ],
 )
 def test_a_command_that_cannot_be_is_refused_before_anything_is_stored(

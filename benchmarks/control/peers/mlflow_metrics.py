@@ -1,4 +1,4 @@
-"""Metrics logged one by one with MLflow into SQLite, at once and behind the caller's back: seconds, as JSON."""
+"""Metrics logged one by one with MLflow to SQLite, synchronously and asynchronously: seconds, as JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import mlflow
 
 
 def log(rows: int, *, synchronous: bool) -> float:
-    """Seconds that the calls take; what is behind them has been written when the run ends."""
+    """Seconds of the calls; asynchronous writes are complete when the run ends."""
     with mlflow.start_run():
-        mlflow.log_metric("loss", 0.5, step=0)  # the first call makes what the others find
+        mlflow.log_metric("loss", 0.5, step=0)  # the first call creates what the others reuse
         start = time.perf_counter()
         for at in range(rows):
             mlflow.log_metric("loss", 0.5, step=at + 1, synchronous=synchronous)

@@ -1,7 +1,6 @@
-"""Trivial trials with Ray Tune, an actor's process for each, two at a time: seconds in all, as JSON.
+"""Trivial trials with Ray Tune, one actor process per trial, two at a time: total seconds, as JSON.
 
-Ray itself is started first and not counted. A trial loads torch and trains a batch where torch is installed, as Trek's
-trials do.
+Starting Ray is not counted. If torch is installed, a trial loads it and trains a batch, like the trials of Trek.
 """
 
 from __future__ import annotations

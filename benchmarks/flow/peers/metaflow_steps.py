@@ -1,4 +1,4 @@
-"""Trivial tasks with Metaflow, a process for each, over a foreach as wide as is asked for."""
+"""Trivial tasks with Metaflow: a foreach with one process per task."""
 
 from __future__ import annotations
 

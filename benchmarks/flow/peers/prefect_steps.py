@@ -1,4 +1,4 @@
-"""Trivial tasks with Prefect's default runner: milliseconds a task, as JSON."""
+"""Trivial tasks with Prefect's default runner: milliseconds per task, as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def many(num_steps: int) -> list[int]:
 
 if __name__ == "__main__":
     num_steps = int(sys.argv[1])
-    many(1)  # its server starts with the first flow
+    many(1)  # starts Prefect's server
     began = time.perf_counter()
     assert many(num_steps)[-1] == num_steps
     taken = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Checkpoint: opened from a folder, a URL, or the control plane by its id, and loaded with the code that trained it."""
+"""Checkpoint: opened by folder, by URL, or by its id in the control plane, and loaded with the code that trained it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?")
 
 
 class Checkpoint(CheckpointFolder):
-    """One checkpoint, given by its folder, its URL, or the beginning of its id at the control plane.
+    """One checkpoint, given by its folder, its URL, or the beginning of its id in the control plane.
 
     For an id, `client` is the control plane to ask, by default the one that commands use. Files that are not on this
     machine are downloaded once to `$TREK_HOME/downloads`.

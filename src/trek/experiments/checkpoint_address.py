@@ -13,7 +13,7 @@ from trek.world.urls import is_remote, local_path
 
 
 def open_uncached(place: str) -> Storage:
-    """The Storage at `place`, as it is now: other processes write there too."""
+    """The Storage at `place` with cached listings discarded, because other processes write there too."""
     storage = open_storage(place)
     storage.refresh()
     return storage

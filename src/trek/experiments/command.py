@@ -1,6 +1,6 @@
-"""A command as a trial: started beside every slot's process, told to stop by SIGTERM, and its end put into words.
+"""Runs a command as a trial: starts it in every slot's process, stops it with SIGTERM, and reports its outcome.
 
-No shell reads it. What the command does is its own business; a Traveler in it joins the trial, see `joining`.
+The command is not interpreted by a shell. A Traveler in its program joins the trial; see `hosting`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.loop.stopping import StopRequest
 
 JOIN = "trek.experiments.hosting:join"
-LOOK_S = 0.1
+POLL_S = 0.1
 ASK_S = 1.0
 """How often the control plane is asked whether the command should stop."""
-_PYTHONS = ("python", "python3")
+_PYTHON_NAMES = ("python", "python3")
 
 
 def run_command(
@@ -39,41 +39,41 @@ def run_command(
     client: Client,
     stop: StopRequest,
 ) -> RankOutcome:
-    """Run the command in the unpacked model folder until it ends; asked to stop, it gets SIGTERM and all its time."""
+    """Run the command in the unpacked model folder until it exits; a stop request sends SIGTERM, without a deadline."""
     environ = {**os.environ, HPARAMS: json.dumps(dict(hparams)), "TREK_HOST": JOIN, "PYTHONUNBUFFERED": "1"}
     try:
-        process = subprocess.Popen(with_own_python(words), env=environ, cwd=place.code)
+        process = subprocess.Popen(with_this_python(words), env=environ, cwd=place.code)
     except OSError as error:
         raise EntrypointError(f"the command {shlex.join(words)!r} cannot be run: {error.strerror}.") from None
-    asked = False
-    next_look_s = 0.0
-    while (code := _ended(process)) is None:
-        if not asked and time.monotonic() >= next_look_s:
-            next_look_s = time.monotonic() + ASK_S
-            _ask(client, place, stop)
-        if stop.is_set and not asked:
-            asked = True
+    was_asked = False
+    next_ask_s = 0.0
+    while (code := _exit_code(process)) is None:
+        if not was_asked and time.monotonic() >= next_ask_s:
+            next_ask_s = time.monotonic() + ASK_S
+            _poll_stop(client, place, stop)
+        if stop.is_set and not was_asked:
+            was_asked = True
             process.terminate()
     return _outcome(words, code, place=place, rank=rank, stop=stop)
 
 
-def with_own_python(words: Sequence[str]) -> list[str]:
-    """`python` is the Python that runs Trek, whatever else is on the path."""
-    return [sys.executable, *words[1:]] if words[0] in _PYTHONS else list(words)
+def with_this_python(words: Sequence[str]) -> list[str]:
+    """`words` with `python` replaced by the interpreter that runs Trek, whatever is on PATH."""
+    return [sys.executable, *words[1:]] if words[0] in _PYTHON_NAMES else list(words)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int | None:
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
     try:
-        return process.wait(LOOK_S)
+        return process.wait(POLL_S)
     except subprocess.TimeoutExpired:
         return None
 
 
-def _ask(client: Client, place: TrialProcess, stop: StopRequest) -> None:
+def _poll_stop(client: Client, place: TrialProcess, stop: StopRequest) -> None:
     try:
         reply = client.report(place.trial_id, Report(run=place.run))
     except TrekError:
-        return  # a control plane that is away has no wishes; it is asked again
+        return  # unreachable: asked again later
     if reply.stop:
         stop.request(reply.stop)
 
@@ -86,12 +86,12 @@ def _outcome(words: Sequence[str], code: int, *, place: TrialProcess, rank: int,
     if code == 0 or (stop.is_set and code == -signal.SIGTERM):
         return RankOutcome(rank, "done", stop_reason=stop.reason)
     if code < 0:
-        _die_of(-code)
+        _exit_by_signal(-code)
     return RankOutcome(rank, "user", f"the command '{shlex.join(words)}' ended with code {code}; see its log")
 
 
-def _die_of(number: int) -> None:
-    """End as the command did, so that whoever watches sees what happened to it."""
+def _exit_by_signal(number: int) -> None:
+    """Exit by the signal that ended the command, so that the supervisor sees it."""
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

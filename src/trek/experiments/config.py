@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from trek.engines import ENGINES
 from trek.experiments.config_checks import check_config
 from trek.experiments.config_errors import Problem, translate
-from trek.experiments.config_merging import laid_over
+from trek.experiments.config_merging import merge_configs
 from trek.experiments.config_spelling import respell_config, respell_training
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
 from trek.search.searcher_registry import AnySearcherSettings
@@ -29,7 +29,7 @@ class Section(BaseModel):
 
 
 class Resources(Section):
-    """What one trial takes, and what the whole experiment may take."""
+    """The resources of one trial, and the limits of the whole experiment."""
 
     slots_per_trial: int = Field(default=1, ge=1, le=65_536)
     max_slots: int | None = Field(default=None, ge=1)
@@ -39,34 +39,34 @@ class Resources(Section):
 
 
 class CheckpointStorage(Section):
-    """Where checkpoints go, and how many of them stay."""
+    """Where checkpoints are stored, and how many are kept."""
 
     type: Literal["default", "directory", "url"] = "default"
     path: str | None = None
     url: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+")
-    """Any place fsspec can reach, such as s3://bucket/runs."""
+    """Any URL that fsspec supports, such as s3://bucket/runs."""
     save_experiment_best: int = Field(default=0, ge=0)
     save_trial_best: int = Field(default=1, ge=0)
     save_trial_latest: int = Field(default=1, ge=0)
     save_trial_every: int | None = Field(default=None, ge=1)
-    """Also keep each checkpoint whose number of batches is a multiple of this."""
+    """Also keep every checkpoint whose number of batches is a multiple of this."""
 
 
 class Optimizations(Section):
-    """Accepted so that configs which have it still run; `training` says how gradients are made."""
+    """Accepted for compatibility; `training` has the settings of gradients."""
 
     average_aggregated_gradients: bool = True
     gradient_compression: bool = False
 
 
 class Reproducibility(Section):
-    """What random numbers start from."""
+    """The seed of random numbers."""
 
     experiment_seed: int = Field(default=0, ge=0, lt=2**31)
 
 
 class Profiling(Section):
-    """Accepted so that configs which have it still run."""
+    """Accepted for compatibility; see `training.profile`."""
 
     enabled: bool = False
     begin_on_batch: int | None = Field(default=None, ge=0)
@@ -75,7 +75,7 @@ class Profiling(Section):
 
 
 class Environment(Section):
-    """What trial processes find around them."""
+    """The environment of trial processes."""
 
     environment_variables: dict[str, str] = Field(default_factory=dict)
     image: Any = None
@@ -93,11 +93,11 @@ class LogPolicy(Section):
 
 
 class RetentionPolicy(Section):
-    """How long logs and metrics stay; -1 is for ever."""
+    """How long logs and metrics are kept; -1 is forever."""
 
     log_retention_days: int = Field(default=-1, ge=-1)
     metric_retention_days: int = Field(default=-1, ge=-1)
-    """Counted from the end of the experiment. Validations stay for ever."""
+    """Counted from the end of the experiment. Validations are kept forever."""
 
 
 class ExperimentConfig(Section):
@@ -130,24 +130,24 @@ class ExperimentConfig(Section):
 
     @property
     def command(self) -> list[str] | None:
-        """The words of the command that a trial runs; None where it trains a Trial."""
+        """The words of the command that a trial runs; None if it trains a Trial."""
         return self.entrypoint if isinstance(self.entrypoint, list) else None
 
     @property
     def trial_class(self) -> str:
-        """`module:Class` of the Trial; only where there is no command."""
+        """`module:Class` of the Trial; must not be called if there is a command."""
         assert isinstance(self.entrypoint, str)
         return self.entrypoint
 
     def normal_form(self) -> dict[str, Any]:
-        """Plain JSON in today's spelling; reading it gives this config again."""
+        """Plain JSON in the current spelling; parsing it gives this config again."""
         normal = self.model_dump(mode="json", exclude_none=True)
-        # Only what was written: for a command, that is what takes the place of the program's own settings.
+        # Only what was set: for a command, these settings override those of the program.
         normal["training"] = self.training.model_dump(mode="json", exclude_unset=True)
         return normal
 
     def warnings(self) -> list[str]:
-        """Settings that are accepted and have no effect."""
+        """Settings that are accepted but have no effect."""
         ignored = {
             "workspace": self.workspace is not None,
             "project": self.project is not None,
@@ -178,13 +178,13 @@ class ExperimentConfig(Section):
         path: Path,
         *,
         overrides: Sequence[str] = (),
-        below: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
-        """From a YAML file, laid over the template `below`, with `key=value` overrides applied."""
+        """From a YAML file, merged over `template`, with `key=value` overrides applied."""
         source = read_yaml(path, environ=environ)
-        if below is not None:
-            source.data = laid_over(respell_training(below), respell_training(source.data))
+        if template is not None:
+            source.data = merge_configs(respell_training(template), respell_training(source.data))
         for setting in overrides:
             source.override(setting)
         return cls._from_source(source)

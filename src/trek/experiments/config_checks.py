@@ -1,4 +1,4 @@
-"""Rules between the keys of a config that no single key can break. Run before anything is stored."""
+"""Rules that involve several keys of a config. Checked before anything is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trek.experiments.config import ExperimentConfig
 
 _ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-DECIDED_ELSEWHERE = {
+SET_ELSEWHERE = {
     "max_length": "searcher.max_length",
     "seed": "reproducibility.experiment_seed",
     "metric": "searcher.metric",
@@ -27,11 +27,11 @@ DECIDED_ELSEWHERE = {
     "keep_last": "checkpoint_storage.save_trial_latest",
     "keep_every": "checkpoint_storage.save_trial_every",
 }
-"""Settings of training that an experiment has in other sections."""
+"""Settings of training that the config of an experiment has in other sections."""
 
 
 def check_config(config: ExperimentConfig) -> None:
-    """Raise `Problem` for the first broken rule."""
+    """Raise `Problem` for the first violated rule."""
     _check_entrypoint(config)
     _check_space(config)
     _check_batch_size(config)
@@ -42,20 +42,18 @@ def check_config(config: ExperimentConfig) -> None:
     if config.checkpoint_storage.type == "directory" and not config.checkpoint_storage.path:
         raise Problem(("checkpoint_storage",), "checkpoint_storage of type 'directory' needs a 'path'.")
     if config.checkpoint_storage.type == "url" and not config.checkpoint_storage.url:
-        raise Problem(
-            ("checkpoint_storage",), "checkpoint_storage outside this machine needs a 'url', such as s3://bucket/runs."
-        )
+        raise Problem(("checkpoint_storage",), "checkpoint_storage needs a 'url', such as s3://bucket/runs.")
 
 
 def _check_entrypoint(config: ExperimentConfig) -> None:
     if config.command is not None:
         if not config.command or not all(word and "\0" not in word for word in config.command[:1]):
-            raise Problem(("entrypoint",), "entrypoint is a command without a program, such as [python, train.py].")
+            raise Problem(("entrypoint",), "entrypoint must name a program, such as [python, train.py].")
     elif not _ENTRYPOINT.fullmatch(config.trial_class):
         raise Problem(
             ("entrypoint",),
-            f"entrypoint {config.entrypoint!r} is not of the form module:Class, such as model_def:MNistTrial, "
-            "and no command, such as python train.py.",
+            f"entrypoint must be module:Class, such as model_def:MNistTrial, or a command, such as python train.py, "
+            f"got {config.entrypoint!r}.",
         )
 
 
@@ -81,13 +79,13 @@ def _check_batch_size(config: ExperimentConfig) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise Problem(
                 ("hyperparameters", "global_batch_size"),
-                f"global_batch_size is {size!r}: it needs a whole number, at least 1.",
+                f"global_batch_size must be a whole number of at least 1, got {size!r}.",
             )
         if size < slots:
             raise Problem(
                 ("hyperparameters", "global_batch_size"),
-                f"global_batch_size {size} is smaller than the {slots} slots of a trial, so some would have nothing "
-                "to do. Raise global_batch_size or lower resources.slots_per_trial.",
+                f"global_batch_size {size} is smaller than the {slots} slots of a trial. Increase global_batch_size "
+                "or decrease resources.slots_per_trial.",
             )
 
 
@@ -104,14 +102,14 @@ def _check_resources(config: ExperimentConfig) -> None:
     if most is not None and most < slots:
         raise Problem(
             ("resources", "max_slots"),
-            f"resources.max_slots {most} is below slots_per_trial {slots}, so no trial could ever start. Raise it.",
+            f"resources.max_slots {most} is smaller than slots_per_trial {slots}, so no trial can start. Increase it.",
         )
 
 
 def _check_training(config: ExperimentConfig) -> None:
-    for name, place in DECIDED_ELSEWHERE.items():
+    for name, key in SET_ELSEWHERE.items():
         if name in config.training.model_fields_set:
-            raise Problem(("training", name), f"'training.{name}' is set by {place}. Remove it, and set that instead.")
+            raise Problem(("training", name), f"'training.{name}' is set by {key}. Remove it, and set {key} instead.")
     strategy = config.training.strategy
     if strategy is not None:
         try:
@@ -129,7 +127,7 @@ def _check_lengths(config: ExperimentConfig) -> None:
     if config.searcher.max_length.unit == "records" and "global_batch_size" not in config.hyperparameters:
         raise Problem(
             ("searcher", "max_length"),
-            "a length in records needs hyperparameters.global_batch_size to be counted. Add it, or use batches.",
+            "a length in records needs hyperparameters.global_batch_size. Add it, or give the length in batches.",
         )
 
 
@@ -140,5 +138,5 @@ def _check_log_policies(config: ExperimentConfig) -> None:
         except re.error as error:
             raise Problem(
                 ("log_policies", index, "pattern"),
-                f"the log policy's pattern {policy.pattern!r} is no regular expression: {error}.",
+                f"the log policy's pattern {policy.pattern!r} is not a valid regular expression: {error}.",
             ) from None

@@ -1,4 +1,4 @@
-"""Turns errors in a config into one sentence: the line, the key, the value, the remedy."""
+"""Turns errors in a config into one message: the line, the key, the value, the remedy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Problem(Exception):
         self.path = tuple(path)
 
     def as_error(self, source: YamlSource) -> ConfigError:
-        """The error a user sees."""
+        """The error that is shown to the user."""
         return ConfigError(f"{source.at(written_path(self.path, source.lines))}: {self}")
 
 
@@ -55,7 +55,7 @@ def translate(error: ValidationError, *, source: YamlSource, root: type[BaseMode
     path = written_path((*at, *first["loc"]), source.lines)
     if first["type"] in ("searcher_name", "searcher_name_missing"):
         path = (*path, "name")
-    more = f" ({len(others)} more problems follow.)" if others else ""
+    more = f" ({len(others)} more {'problem' if len(others) == 1 else 'problems'} found.)" if others else ""
     sentence = _sentence(first, path, root=root, searcher=_searcher_settings(source))
     return ConfigError(f"{source.at(path)}: {sentence}{more}")
 
@@ -68,7 +68,7 @@ def parameter_problem(error: ValidationError, path: Sequence[str]) -> Problem:
 
 
 def _searcher_settings(source: YamlSource) -> type[SearcherSettings] | None:
-    """What the searcher block of `source` may hold, as far as its name tells."""
+    """The settings class of the searcher named in `source`; None if the name is missing or unknown."""
     block = source.data.get("searcher")
     name = block.get("name") if isinstance(block, Mapping) else None
     name = OLD_NAMES.get(name, name) if isinstance(name, str) else ""
@@ -91,7 +91,7 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher
         return f"{dotted!r} is missing. {remedy}"
     if kind == "searcher_name":
         return str(problem["msg"])
-    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     return f"{dotted!r} is {_short(problem['input'])}: {message}."
 
 

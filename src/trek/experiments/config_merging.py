@@ -1,4 +1,4 @@
-"""Laying one config over another, and changing single keys of one. Pure; results are checked where they are parsed."""
+"""Merges configs, and changes single keys of a config. Pure; results are checked when they are parsed."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from trek.search.searcher_settings import OLD_LENGTHS, UNITS
 _LENGTHS = {"max_length", *OLD_LENGTHS}
 
 
-def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with what `top` says on top of it: mappings are merged, everything else is replaced.
+def merge_configs(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` overridden by `top`: mappings are merged, everything else is replaced.
 
-    What is one choice of several (a hyperparameter, a length in one unit, a searcher) is replaced as a whole.
+    A mapping that is one of several alternatives (a hyperparameter, a length, a searcher) is replaced as a whole.
     """
     merged = copy.deepcopy(dict(base))
     for key, value in top.items():
         _drop_other_spellings(merged, key)
-        below = merged.get(key)
-        is_merged = isinstance(below, Mapping) and isinstance(value, Mapping) and not _is_choice(key, below, value)
-        merged[key] = laid_over(below, value) if is_merged else copy.deepcopy(value)  # type: ignore[arg-type]
+        old = merged.get(key)
+        is_merged = isinstance(old, Mapping) and isinstance(value, Mapping) and not _is_alternative(key, old, value)
+        merged[key] = merge_configs(old, value) if is_merged else copy.deepcopy(value)  # type: ignore[arg-type]
     return merged
 
 
-def _is_choice(key: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    names = {one["name"] for one in (below, value) if isinstance(one.get("name"), str)}
+def _is_alternative(key: str, old: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    names = {one["name"] for one in (old, value) if isinstance(one.get("name"), str)}
     is_other_searcher = key == "searcher" and len(names) == 2
     return "type" in value or is_other_searcher or set(value) <= set(UNITS)
 
 
 def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with keys set that are named by dotted paths, in any accepted spelling."""
+    """`config` with the keys in `changes` set; they are dotted paths in any accepted spelling."""
     changed = respell_training(config)
     for dotted, value in changes.items():
         if not all(dotted.split(".")):
@@ -52,7 +52,7 @@ def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 
 
 def _drop_other_spellings(inner: dict[str, Any], key: str) -> None:
-    """A length that is set takes the place of the same length in another spelling or unit, not a place beside it."""
+    """Remove the same length in another spelling or unit, which the new value replaces."""
     for spellings in (_LENGTHS, set(UNITS) if set(inner) <= set(UNITS) else set()):
         if key in spellings:
             for other in spellings - {key}:

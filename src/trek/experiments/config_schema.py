@@ -1,23 +1,23 @@
-"""The JSON Schema of the config, for editors: every key, with the short forms people write."""
+"""The JSON Schema of the config, for editors: every key, including short forms."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.config_checks import DECIDED_ELSEWHERE
+from trek.experiments.config_checks import SET_ELSEWHERE
 from trek.experiments.config_spelling import TRAINING
 from trek.train.settings import LENGTH_SCHEMA
 
 
 def config_schema() -> dict[str, Any]:
-    """A schema that editors complete and check a config by; Trek itself also reads older spellings."""
+    """A schema for completion and checks in editors; Trek itself also reads older spellings."""
     schema = ExperimentConfig.model_json_schema()
     length = schema["$defs"]["LengthSetting"]
     number = {"type": "integer", "minimum": 1, "description": "Batches."}
     schema["$defs"]["LengthSetting"] = {"title": length.pop("title"), "anyOf": [number, length]}
     training = schema["$defs"]["TrainSettings"]["properties"]
-    for name in DECIDED_ELSEWHERE:
+    for name in SET_ELSEWHERE:
         training.pop(name)
     for setting in training.values():
         if LENGTH_SCHEMA in setting.get("anyOf", []):
@@ -28,7 +28,7 @@ def config_schema() -> dict[str, Any]:
 
 
 def _add_other_places(schema: dict[str, Any], training: dict[str, Any]) -> None:
-    """Settings of `training` may stand where other platforms have them."""
+    """Add the keys under which other platforms have settings of `training`."""
     for (*sections, key), name in TRAINING.items():
         inner = schema["$defs"][sections[0].capitalize()] if sections else schema
         inner["properties"][key] = {**training[name], "description": f"The same as training.{name}."}

@@ -1,4 +1,4 @@
-"""Old and alternative spellings of a config, rewritten to today's. Mistakes pass through for validation to name."""
+"""Rewrites old and alternative spellings of a config to the current one. Mistakes are left for validation to report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from trek.search.searcher_settings import respell
 from trek.search.space import TYPES
 
-# Known by an older name: shown as near matches too.
+# Older names of keys, which are also suggested as close matches.
 OLD_KEYS: dict[tuple[str, ...], set[str]] = {
     (): {
         "batches_per_step", "strategy", "precision", "scheduling_unit", "min_validation_period",
@@ -31,18 +31,18 @@ TRAINING: dict[tuple[str, ...], str] = {
     ("optimizations", "aggregation_frequency"): "accumulate",
     ("optimizations", "clip_norm"): "clip_norm",
 }
-"""Other places where settings of `training` may be written."""
+"""Other keys for settings of `training`."""
 _ONE_NAME = re.compile(r"[\w.]*(:\w*)*")
-"""Meant as module:Class, whether it is one or not."""
+"""Text that is meant as module:Class, valid or not."""
 _PERIODS = ("validation_period", "checkpoint_period")
 _PROFILED_BATCHES = 10
 _STORAGE_TYPES = {"shared_fs": "directory", "local": "directory"}
 _CLOUDS = {"s3": "s3", "gcs": "gs", "gs": "gs", "azure": "abfs"}
-"""Kinds of storage that are named by a bucket, and the scheme of their URLs."""
+"""Storage types that are given by a bucket, and the scheme of their URLs."""
 
 
 def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """`raw` in today's spelling."""
+    """`raw` in the current spelling."""
     new = copy.deepcopy(dict(raw))
     if "batches_per_step" in new and "scheduling_unit" not in new:
         new["scheduling_unit"] = new.pop("batches_per_step")
@@ -62,9 +62,9 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def respell_training(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """`raw` with the settings of `training` that are written elsewhere moved there.
+    """`raw` with settings of `training` that are written elsewhere moved there.
 
-    One that is written in both places, differently, stays for validation to refuse.
+    A setting with different values in both places is left for validation to reject.
     """
     new = copy.deepcopy(dict(raw))
     for old, name in TRAINING.items():
@@ -80,7 +80,7 @@ def respell_training(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Where today's spelling has the key at `path`."""
+    """The path of the key at `path` in the current spelling."""
     for old, name in TRAINING.items():
         if path[: len(old)] == old:
             return ("training", name, *path[len(old) :])
@@ -88,7 +88,7 @@ def canonical_path(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def written_path(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
-    """Where the file whose keys have `lines` wrote the key that today's spelling has at `path`."""
+    """The path under which a file, given by the `lines` of its keys, has the key at `path` in the current spelling."""
     for old, name in TRAINING.items():
         if path[:2] == ("training", name) and path[:2] not in lines and old in lines:
             return (*old, *path[2:])
@@ -96,13 +96,13 @@ def written_path(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ..
 
 
 def _respell_entrypoint(new: dict[str, Any]) -> None:
-    """A command in one line as its words."""
+    """Split a command into words."""
     text = new.get("entrypoint")
     if isinstance(text, str) and not _ONE_NAME.fullmatch(text.strip()):
         try:
             new["entrypoint"] = shlex.split(text)
         except ValueError:
-            return  # a quote that does not end
+            return  # an unclosed quote
 
 
 def _respell_lengths(new: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def _respell_lengths(new: dict[str, Any]) -> None:
 
 
 def _respell_profiling(new: dict[str, Any]) -> None:
-    """`profiling` of some batches as a trace of them; with no end, of a few."""
+    """Rewrite `profiling` to `training.profile`; without an end, it covers a few batches."""
     profiling = new.get("profiling")
     if not isinstance(profiling, dict) or profiling.get("enabled") is not True:
         return
@@ -159,7 +159,7 @@ def _respell_storage(new: dict[str, Any]) -> None:
 
 
 def _respell_bucket(storage: dict[str, Any]) -> None:
-    """`{type: s3, bucket: b, prefix: p}` as the URL s3://b/p."""
+    """Rewrite `{type: s3, bucket: b, prefix: p}` to the URL s3://b/p."""
     scheme = _CLOUDS.get(str(storage.get("type")))
     if scheme is None:
         if "url" in storage:
@@ -206,7 +206,7 @@ def _respell_policies(new: dict[str, Any]) -> None:
 
 
 def _bare_constants(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """`{type: const, val: x}` as x, unless x itself would then read as a parameter or vanish as a condition."""
+    """Replace `{type: const, val: x}` with x, unless x is a mapping, which would then be read as a parameter."""
     new: dict[str, Any] = {}
     for key, value in raw.items():
         if isinstance(value, Mapping) and value.get("type") == "const" and set(value) == {"type", "val"}:

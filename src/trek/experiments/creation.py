@@ -1,6 +1,6 @@
-"""Creating an experiment: the one way that commands, `trek.Experiment` and flows share.
+"""Creates an experiment for commands, `trek.Experiment` and flows.
 
-The config is read over its template, the folder packed and the entrypoint checked before anything is sent.
+The config is merged with its template, the folder packed and the entrypoint checked before anything is sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from trek.client.client import Client
 from trek.client.models import ExperimentDetails
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.config_merging import laid_over, with_changes
+from trek.experiments.config_merging import merge_configs, with_changes
 from trek.experiments.config_spelling import respell_training
 from trek.experiments.entrypoint import check_entrypoint
 from trek.experiments.package import Package, pack
@@ -32,9 +32,9 @@ def create_experiment(
 ) -> ExperimentDetails:
     """Create an experiment from a config (a mapping, or the path of a YAML file) and a model folder.
 
-    `overrides` set keys by their dotted names, `labels` are added to the config's. `connect` gives the client; it is
-    called once or twice, and only when the config is valid or a template is needed, so that a mistake starts no control
-    plane.
+    `overrides` set keys by their dotted names, `labels` are added to the config's. `connect` returns the client; it is
+    called once or twice, and only if the config is valid or a template is needed, so that an invalid config starts no
+    control plane.
     """
     base = connect().template(template).config if template is not None else None
     parsed = _read(config, overrides=overrides or {}, template=base)
@@ -51,7 +51,7 @@ def _read(
     config: Mapping[str, Any] | Path, *, overrides: Mapping[str, Any], template: Mapping[str, Any] | None
 ) -> ExperimentConfig:
     if isinstance(config, Mapping):
-        merged = laid_over(respell_training(template), respell_training(config)) if template is not None else config
+        merged = merge_configs(respell_training(template), respell_training(config)) if template is not None else config
         return ExperimentConfig.parse(with_changes(merged, overrides))
     settings = [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in overrides.items()]
-    return ExperimentConfig.read(config, overrides=settings, below=template)
+    return ExperimentConfig.read(config, overrides=settings, template=template)

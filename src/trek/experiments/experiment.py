@@ -1,4 +1,4 @@
-"""Experiment: an experiment as a Python object. Creates, waits and reads through the same client as the commands."""
+"""Experiment: an experiment as a Python object, which uses the same client as the commands."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Experiment:
     """An experiment of a config (a mapping, or the path of a YAML file) and a model folder; it starts at once.
 
     `overrides` set keys of the config by their dotted names, `template` names a template of the control plane that the
-    config is laid over, and `labels` are added to the config's. Settings without effect cause a warning on stderr.
-    Without a client, the control plane is found as commands find it: TREK_MASTER, else the one of this machine.
+    config is merged over, and `labels` are added to the config's. Settings without effect cause a warning on stderr.
+    Without a client, the control plane is that of the commands: TREK_MASTER, else the one on this machine.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class Experiment:
         return self
 
     def kill(self) -> None:
-        """End it."""
+        """Kill it."""
         self._client.kill_experiment(self.id)
 
     def pause(self) -> None:
-        """Let running trials save and release their slots."""
+        """Pause it: running trials save a checkpoint and release their slots."""
         self._client.pause_experiment(self.id)
 
     def activate(self) -> None:
-        """Let it run again after a pause."""
+        """Resume it after a pause."""
         self._client.activate_experiment(self.id)
 
     def logs(self, *, tail: int = 1000) -> list[LogLine]:
-        """The last lines its trials wrote."""
+        """The last log lines of its trials."""
         return self._client.experiment_logs(self.id, tail=tail)
 
     def top_k(self, k: int) -> list[TrialRecord]:

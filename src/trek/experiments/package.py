@@ -1,4 +1,4 @@
-"""The user's model folder as one archive: packed reproducibly, unpacked without trusting it.
+"""The user's model folder as one archive: packed reproducibly, and unpacked as untrusted input.
 
 Knows nothing about experiments or where archives are stored.
 """
@@ -23,7 +23,7 @@ from trek.errors import InputError, StorageError
 MAX_BYTES = 96 * 2**20
 MAX_FILES = 20_000
 IGNORE_FILES = (".trekignore", ".gitignore")
-ALWAYS_LEFT_OUT = (".git", ".venv", "__pycache__")
+ALWAYS_IGNORED = (".git", ".venv", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ def _files(folder: Path) -> Iterator[Path]:
     spec = _ignore_spec(folder)
     for parent, folders, files in os.walk(folder):
         here = Path(parent).relative_to(folder)
-        folders[:] = [name for name in folders if not _left_out(spec, here / name, is_folder=True)]
+        folders[:] = [name for name in folders if not _is_ignored(spec, here / name, is_folder=True)]
         for name in files:
             path = Path(parent) / name
-            if not _left_out(spec, here / name, is_folder=False) and path.is_file():
+            if not _is_ignored(spec, here / name, is_folder=False) and path.is_file():
                 yield path
 
 
@@ -110,8 +110,8 @@ def _ignore_spec(folder: Path) -> GitIgnoreSpec:
     return GitIgnoreSpec.from_lines(lines)
 
 
-def _left_out(spec: GitIgnoreSpec, path: Path, *, is_folder: bool) -> bool:
-    if path.name in ALWAYS_LEFT_OUT and is_folder:
+def _is_ignored(spec: GitIgnoreSpec, path: Path, *, is_folder: bool) -> bool:
+    if path.name in ALWAYS_IGNORED and is_folder:
         return True
     return spec.match_file(path.as_posix() + ("/" if is_folder else ""))
 

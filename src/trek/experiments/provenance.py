@@ -36,14 +36,14 @@ def _version(package: str) -> str | None:
 
 
 def _git(folder: Path) -> dict[str, Any] | None:
-    commit = _ask(folder, "rev-parse", "HEAD")
+    commit = _run_git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    diff = _ask(folder, "diff", "HEAD", "--", ".") or ""
-    return {"commit": commit, "branch": _ask(folder, "rev-parse", "--abbrev-ref", "HEAD"), "diff": diff[:MAX_DIFF]}
+    diff = _run_git(folder, "diff", "HEAD", "--", ".") or ""
+    return {"commit": commit, "branch": _run_git(folder, "rev-parse", "--abbrev-ref", "HEAD"), "diff": diff[:MAX_DIFF]}
 
 
-def _ask(folder: Path, *arguments: str) -> str | None:
+def _run_git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False

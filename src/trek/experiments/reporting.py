@@ -1,4 +1,4 @@
-"""ControlPlaneLogger: reports a trial to the control plane, off the training thread, and learns when to stop.
+"""ControlPlaneLogger: reports a trial to the control plane, off the training thread, and receives stop requests.
 
 Logging a row puts it in the spool and in a queue; a separate thread sends what has accumulated, and retries while the
 control plane is slow or unreachable. What is never delivered stays in the spool, where the supervisor reads it.

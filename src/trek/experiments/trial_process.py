@@ -17,14 +17,14 @@ from trek.experiments.config import ExperimentConfig
 from trek.experiments.reporting import ControlPlaneLogger
 from trek.train.loop.stopping import StopRequest
 
-PATIENCE_S = 120.0
+RESTART_TIMEOUT_S = 120.0
 """How long a process waits at its start for a control plane that is being restarted."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TrialProcess:
-    """What the supervisor left in the environment of a trial's process."""
+    """What the supervisor sets in the environment of a trial's process."""
 
     trial_id: int
     run: int
@@ -37,7 +37,7 @@ class TrialProcess:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> TrialProcess:
-        """Read what the supervisor left."""
+        """Read the variables set by the supervisor."""
         try:
             return cls(
                 trial_id=int(environ["TREK_TRIAL_ID"]),
@@ -48,9 +48,7 @@ class TrialProcess:
                 address_file=Path(environ["TREK_ADDRESS_FILE"]) if environ.get("TREK_ADDRESS_FILE") else None,
             )
         except KeyError as error:
-            raise InputError(
-                f"{error.args[0]} is not set: a trial's process is started by Trek, not by hand."
-            ) from None
+            raise InputError(f"{error.args[0]} is not set. The process of a trial must be started by Trek.") from None
 
     @property
     def code(self) -> Path:
@@ -58,15 +56,15 @@ class TrialProcess:
         return self.run_folder / "code"
 
     def open_client(self) -> Client:
-        """A client that finds a control plane which was started anew."""
+        """A client that finds the control plane again after a restart."""
         return Client(self.address, relocate=self._relocated)
 
     def assignment(self, client: Client) -> Assignment:
         """What to train."""
-        return patiently(lambda: client.assignment(self.trial_id, run=self.run))
+        return retry_until_reachable(lambda: client.assignment(self.trial_id, run=self.run))
 
     def open_logger(self, client: Client, *, config: ExperimentConfig, stop: StopRequest) -> ControlPlaneLogger:
-        """Where the leader reports, and learns when to stop."""
+        """The logger through which the leader reports to the control plane and receives stop requests."""
 
         def send(report: Report) -> Any:
             return client.report(self.trial_id, report)
@@ -76,14 +74,14 @@ class TrialProcess:
         )
 
     def _relocated(self) -> Address | None:
-        """A control plane that was started anew may listen elsewhere; the trial's own token stays good."""
+        """The address of a restarted control plane, which may have changed; the trial's token stays valid."""
         moved = read_address(self.address_file) if self.address_file is not None else None
         return Address(moved.url, self.address.token) if moved is not None else None
 
 
-def patiently(ask: Callable[[], T]) -> T:
-    """What `ask` gives, once the control plane answers."""
-    deadline = time.monotonic() + PATIENCE_S
+def retry_until_reachable(ask: Callable[[], T]) -> T:
+    """The result of `ask`, retried while the control plane is unreachable."""
+    deadline = time.monotonic() + RESTART_TIMEOUT_S
     while True:
         try:
             return ask()

@@ -1,4 +1,4 @@
-"""How one trial trains: the config's `training` with what the searcher and the other sections decide."""
+"""The settings of one trial: the config's `training`, and those given by the searcher and other sections."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trek.train.settings import TrainSettings
 
 def trial_settings(config: ExperimentConfig, assignment: Assignment) -> TrainSettings:
     """All settings of a trial of `config`."""
-    return TrainSettings.of(config.training, **decided(config, assignment))
+    return TrainSettings.of(config.training, **fixed_settings(config, assignment))
 
 
-def decided(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
-    """The settings that are not the trial's own code to choose, in a Trial or in a command."""
+def fixed_settings(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
+    """The settings that the code of a trial cannot change, neither in a Trial nor in a command."""
     storage = config.checkpoint_storage
     return {
         "max_length": assignment.length,
@@ -36,8 +36,8 @@ def decided(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def start_of(assignment: Assignment) -> Path | Literal["latest"]:
-    """The trial's own newest checkpoint, reported or not; before there is one, the one it was told to start from."""
+def resume_point(assignment: Assignment) -> Path | Literal["latest"]:
+    """The trial's newest checkpoint, reported or not; if there is none, the checkpoint in its assignment."""
     storage = open_storage(assignment.checkpoint_dir)
     if assignment.resume is None or storage.names():
         return "latest"
@@ -47,7 +47,7 @@ def start_of(assignment: Assignment) -> Path | Literal["latest"]:
 def _checkpoint_period(
     config: ExperimentConfig, validation_period: Mapping[str, int] | None
 ) -> Length | Mapping[str, int] | None:
-    """The config's; with the policy `all`, as often as the trial is validated."""
+    """The period in the config; with the policy `all`, the validation period."""
     if config.training.checkpoint_period is not None:
         return config.training.checkpoint_period
     if config.checkpoint_policy == "all":

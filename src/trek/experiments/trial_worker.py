@@ -19,7 +19,7 @@ from trek.client.models import Assignment
 from trek.experiments.command import run_command
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import unpack_once
-from trek.experiments.trial_process import TrialProcess, patiently
+from trek.experiments.trial_process import TrialProcess, retry_until_reachable
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.loop.stopping import StopRequest
 from trek.world import World
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def main(environ: Mapping[str, str] = os.environ, *, train: Callable[..., Outcome] | None = None) -> int:
-    """Run this process's part of its trial; returns the exit code. `train` stands in for `train_trial`."""
+    """Run this process's part of its trial; returns the exit code. `train` replaces `train_trial`."""
     place = TrialProcess.from_env(environ)
     world = World.from_env(environ)
     outcome = _run(place, world, train=train)
@@ -44,7 +44,7 @@ def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | N
     try:
         with place.open_client() as client:
             assignment = place.assignment(client)
-            unpack_once(patiently(lambda: client.archive(assignment.archive)), place.code)
+            unpack_once(retry_until_reachable(lambda: client.archive(assignment.archive)), place.code)
             os.chdir(place.code)
             config = ExperimentConfig.parse(assignment.config)
             if config.command is not None:
@@ -52,7 +52,7 @@ def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | N
                     config.command, place=place, rank=world.rank, hparams=assignment.hparams, client=client, stop=stop
                 )
             result = _train(config, assignment, place, world, client=client, stop=stop, train=train)
-    except BaseException as error:  # noqa: BLE001 - SystemExit and the like are the user's too
+    except BaseException as error:  # noqa: BLE001 - user code may also raise SystemExit
         outcome = RankOutcome.of_error(world.rank, error)
         print(outcome.traceback.rstrip() or f"trek: error: {outcome.message}", file=sys.stderr, flush=True)
         return outcome
@@ -69,9 +69,9 @@ def _train(
     stop: StopRequest,
     train: Callable[..., Outcome] | None,
 ) -> Outcome:
-    # These load torch, which a command may do without.
+    # Imported here because they load torch, which a command may not need.
     from trek.experiments.entrypoint import load_entrypoint
-    from trek.experiments.trial_settings import start_of, trial_settings
+    from trek.experiments.trial_settings import resume_point, trial_settings
     from trek.train.session import train_trial
 
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def _train(
             trial_id=assignment.trial_id,
             loggers=[stack.enter_context(logger)] if logger else [],
             stop=stop,
-            resume=start_of(assignment),
+            resume=resume_point(assignment),
             name=assignment.name,
         )
 

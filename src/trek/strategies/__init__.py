@@ -1,6 +1,6 @@
-"""How replicas of a model stay together: `solo`, `ddp`, `fsdp`. `open_strategy("ddp", world)` gives one.
+"""How replicas of a model are kept in sync: `solo`, `ddp`, `fsdp`. Use `open_strategy("ddp", world)`.
 
-Names are resolved on first use: which strategies there are is known without loading torch.
+Names are resolved on first use, so that the strategies can be listed without loading torch.
 """
 
 from __future__ import annotations

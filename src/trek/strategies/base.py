@@ -1,8 +1,8 @@
-"""Strategy: how replicas of a model stay together. One file per way; `solo` is one whose collectives are identities.
+"""Strategy: how replicas of a model are kept in sync. One file per variant; the collectives of `solo` are identities.
 
-Contracts: collectives are called by every rank in the same order, from the training thread. A loss is multiplied with
-`loss_weight` before backward, so that the gradients left after `sync_gradients` are those of the mean over all samples
-of the global batch, however unevenly ranks share it.
+Contracts: collectives are called by every rank in the same order, from the training thread. A loss is multiplied by
+`loss_weight` before the backward pass, so that after `sync_gradients` the gradients are those of the mean over all
+samples of the global batch, even if the ranks have unequal shares.
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from trek.strategies.naming import by_name, by_place, parameter_names
+from trek.strategies.naming import by_index, by_name, parameter_names
 from trek.world import World
 
 ReduceOp = Literal["sum", "max", "min"]
 
 
 class Strategy(ABC):
-    """Keeps the replicas of a World together."""
+    """Keeps the replicas of a World in sync."""
 
     name: ClassVar[str]
     saves_held_gradients: ClassVar[bool] = True
-    """Whether gradients half way through a group are in the parameters, where a checkpoint finds them."""
+    """Whether partly accumulated gradients are in the parameters, so that a checkpoint can hold them."""
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
-        """Raise `ConfigError` if this strategy cannot work with so many processes."""
-        del num_workers  # most work with any number
+        """Raise `ConfigError` if this strategy does not support this number of processes."""
+        del num_workers  # most strategies support any number
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def setup(self) -> None:  # noqa: B027 - one process has nothing to set up
-        """Meet the other ranks."""
+        """Connect to the other ranks."""
 
     def teardown(self) -> None:  # noqa: B027
-        """Part from the other ranks."""
+        """Disconnect from the other ranks."""
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Place `model` on the device and make it one replica of many."""
+        """Move `model` to the device and make it a replica."""
         return model.to(self.world.device)
 
     def unwrap_model(self, model: nn.Module) -> nn.Module:
-        """The user's own module."""
+        """The user's module inside the wrapper."""
         return model
 
     @abstractmethod
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
-        """What a local mean loss is multiplied with before backward; 1.0 where shares are even."""
+        """The factor of a local mean loss before the backward pass; 1.0 if all shares are equal."""
 
     def hold_gradients(self, model: nn.Module, *, held: bool) -> None:  # noqa: B027
-        """Before a forward pass: whether the gradients of the coming backward stay on this rank for now."""
+        """Called before a forward pass: whether to defer syncing the gradients of its backward pass."""
 
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027
-        """Make gradients global, where backward itself did not."""
+        """Average gradients over ranks, unless the backward pass has done so."""
 
     def step(self, optimizer: torch.optim.Optimizer, apply: Callable[[torch.optim.Optimizer], None]) -> None:
-        """Apply global gradients: `apply` steps the optimizer in this process, which is where most strategies do it."""
+        """Apply synced gradients; `apply` steps the optimizer in this process, as most strategies do."""
         apply(optimizer)
 
     def sync_buffers(self, model: nn.Module) -> None:  # noqa: B027
-        """Give every rank the leader's buffers (running statistics), before they are used or saved."""
+        """Copy the leader's buffers (running statistics) to every rank, before they are used or saved."""
 
     def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
-        """Clip global gradients by their norm; the norm before clipping."""
+        """Clip synced gradients by their norm; returns the norm before clipping."""
         return nn.utils.clip_grad_norm_(parameters, max_norm)
 
     @abstractmethod
@@ -83,29 +83,29 @@ class Strategy(ABC):
         """The leader's value, on every rank."""
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on any rank."""
+        """Whether the flag is set on any rank."""
         return flag
 
     def barrier(self) -> None:  # noqa: B027
         """Wait for every rank."""
 
     def model_state(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        """The whole model's state, by the names in the user's own module. Only the leader's is complete."""
+        """The full state of the model, by the names in the user's module. Only the leader's is complete."""
         return self.unwrap_model(model).state_dict()
 
     def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
-        """Load what `model_state` gave, on every rank."""
+        """Load the result of `model_state`, on every rank."""
         self.unwrap_model(model).load_state_dict(state)
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """The whole optimizer's state, by the names of `model`'s parameters. Only the leader's is complete."""
+        """The full state of the optimizer, by the names of `model`'s parameters. Only the leader's is complete."""
         state = optimizer.state_dict()
         return by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
     ) -> None:
-        """Load what `optimizer_state` of any strategy gave, on every rank."""
+        """Load the result of `optimizer_state` of any strategy, on every rank."""
         if model is not None:
-            state = by_place(state, parameter_names(self.unwrap_model(model), optimizer))
+            state = by_index(state, parameter_names(self.unwrap_model(model), optimizer))
         optimizer.load_state_dict(state)

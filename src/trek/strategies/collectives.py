@@ -1,6 +1,6 @@
-"""A Strategy that meets its peers in a torch process group: joining, leaving, and the collectives.
+"""A Strategy that uses a torch process group: joining, leaving, and the collectives.
 
-Knows nothing of models; `ddp` and `fsdp` add how gradients travel.
+Knows nothing about models; `ddp` and `fsdp` add how gradients are synced.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from trek.errors import ConfigError
 from trek.strategies.base import ReduceOp, Strategy
 from trek.world import World
 
-# gloo's threads give a tensor back to Python shortly after its collective has returned. A program that ends in between
-# aborts, since a thread must not enter an interpreter that is ending; nothing tells when they are done.
-_LETTING_GO_S = 0.05
+# gloo's threads release a tensor to Python shortly after its collective has returned. A program that exits in between
+# aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.
+_RELEASE_S = 0.05
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
 class CollectiveStrategy(Strategy):
-    """Joins the process group of its World; leaves it only if it was the one that made it."""
+    """Joins the process group of its World; destroys the group only if it created it."""
 
     def __init__(self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0) -> None:
         super().__init__(world)
         self.backend = backend or ("nccl" if world.device.type == "cuda" else "gloo")
         if not dist.is_backend_available(self.backend):
             raise ConfigError(
-                f"this torch was built without the communication backend {self.backend!r}. "
-                f"Use {'nccl' if world.device.type == 'cuda' else 'gloo'}, or a torch that has it."
+                f"torch was built without the communication backend {self.backend!r}. "
+                f"Use {'nccl' if world.device.type == 'cuda' else 'gloo'}, or install a torch build that includes it."
             )
         if timeout_s <= 0:
-            raise ConfigError(f"timeout_s is how long ranks wait for each other, more than 0 seconds, got {timeout_s}.")
+            raise ConfigError(f"timeout_s must be greater than 0, got {timeout_s}.")
         self.timeout_s = timeout_s
         self._owns_group = False
 
     def setup(self) -> None:
-        """Join the group, and check that it has the size that was asked for."""
+        """Join the group, and check that it has the size of the World."""
         if not dist.is_initialized():
             if self.world.device.type == "cuda":
                 torch.cuda.set_device(self.world.device)
@@ -53,15 +53,15 @@ class CollectiveStrategy(Strategy):
             self._owns_group = True
         if dist.get_world_size() != self.world.size:
             raise ConfigError(
-                f"this job was asked for {self.world.size} processes, but its process group has "
-                f"{dist.get_world_size()}. Let Trek make the group, or make it with the right size."
+                f"expected a process group of {self.world.size} processes, got one of {dist.get_world_size()}. "
+                "Let Trek create the group, or create it with this size."
             )
 
     def teardown(self) -> None:
         """Leave the group."""
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
-            time.sleep(_LETTING_GO_S)
+            time.sleep(_RELEASE_S)
         self._owns_group = False
 
     def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
@@ -71,7 +71,7 @@ class CollectiveStrategy(Strategy):
         return result.to(tensor.device)
 
     def gather(self, value: Any) -> list[Any]:
-        """All-gather of any value between the processes of this job."""
+        """All-gather of a picklable value."""
         values: list[Any] = [None] * self.world.size
         dist.all_gather_object(values, value)
         return values
@@ -83,7 +83,7 @@ class CollectiveStrategy(Strategy):
         return values[0]
 
     def any(self, flag: bool) -> bool:
-        """One tiny all-reduce."""
+        """One small all-reduce."""
         count = torch.tensor([float(flag)], device=self.world.device)
         dist.all_reduce(count)
         return bool(count.item())

@@ -1,8 +1,8 @@
 """Every rank holds the whole model; gradients are summed over ranks.
 
-Three ways. On the cores of one machine gradients are summed in memory that all ranks share. Elsewhere a small model
-sends all its gradients in one flat all-reduce after backward: fewer messages beat overlap. A larger one is wrapped in
-torch's DistributedDataParallel, which overlaps communication with backward.
+There are three ways. On the CPU of one machine, gradients are summed in memory that all ranks share. Otherwise, a small
+model sends all its gradients in one flat all-reduce after the backward pass, because fewer messages are faster than
+overlap. A larger model is wrapped in torch's DistributedDataParallel, which overlaps communication with backward.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trek.strategies.host_sum import HostSum, open_host_sum
 from trek.world import World
 
 _FLAT_BYTES = 4 << 20
-# In shared memory a gradient of this size goes by itself: putting it together with others would cost a copy.
+# In shared memory, a gradient of this size is summed separately: joining it with others would cost a copy.
 _LARGE_BYTES = 1 << 20
 
 
@@ -42,7 +42,7 @@ class DDP(CollectiveStrategy):
     ) -> None:
         super().__init__(world, backend=backend, timeout_s=timeout_s)
         if not isinstance(shared_memory, bool):
-            raise ConfigError(f"shared_memory is True or False, got {shared_memory!r}.")
+            raise ConfigError(f"shared_memory must be True or False, got {shared_memory!r}.")
         self._find_unused = find_unused_parameters
         self._flat_bytes = flat_bytes
         self._shares_memory = shared_memory and world.device.type == "cpu" and self.backend == "gloo"
@@ -51,7 +51,7 @@ class DDP(CollectiveStrategy):
         self._known_flags: dict[Any, torch.Tensor] = {}
 
     def setup(self) -> None:
-        """Join the group, and share memory with it where that is possible."""
+        """Join the group, and share memory with its ranks if possible."""
         super().setup()
         if self._shares_memory and self.world.is_distributed:
             self._host = open_host_sum(
@@ -59,13 +59,13 @@ class DDP(CollectiveStrategy):
             )
 
     def teardown(self) -> None:
-        """Leave both."""
+        """Close the shared memory and leave the group."""
         if self._host is not None:
             self._host.close()
         super().teardown()
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Start every replica from the leader's weights; wrap it where overlap pays."""
+        """Start every replica from the leader's weights; wrap it if overlap is faster."""
         model = super().wrap_model(model)
         trained = [p for p in model.parameters() if p.requires_grad]
         if self._host or not trained or sum(p.nbytes for p in trained) <= self._flat_bytes:
@@ -82,16 +82,16 @@ class DDP(CollectiveStrategy):
         return inner
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
-        """This rank's share of the samples, times the size, since gradients are averaged over ranks."""
+        """This rank's share of the samples times the number of ranks, because gradients are averaged over ranks."""
         return num_samples * self.world.size / global_samples
 
     def hold_gradients(self, model: nn.Module, *, held: bool) -> None:
-        """What the wrapper's own `no_sync` sets, without a block to keep open between two batches."""
+        """Set what the wrapper's `no_sync` sets, which would need a block that stays open between batches."""
         if isinstance(model, DistributedDataParallel):
             model.require_backward_grad_sync = not held
 
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Average every gradient that no wrapper has sent already."""
+        """Average every gradient that no wrapper has averaged already."""
         flat = [p for p in parameters if p.requires_grad and p not in self._wrapped]
         if self._host is not None and (large := [p for p in flat if p.nbytes >= _LARGE_BYTES]):
             self._average_in_place(large)
@@ -100,7 +100,7 @@ class DDP(CollectiveStrategy):
             self._average([p for p in flat if p.dtype == dtype])
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Broadcast the leader's."""
+        """Broadcast the leader's buffers."""
         for buffer in self.unwrap_model(model).buffers():
             dist.broadcast(buffer.detach(), src=0)
 
@@ -108,8 +108,8 @@ class DDP(CollectiveStrategy):
     def _average(self, parameters: list[nn.Parameter]) -> None:
         """Average gradients over ranks in one message.
 
-        A flag per parameter travels along: a parameter that got a gradient on any rank has one on all of them
-        afterwards, and one that got none anywhere keeps none, so that the optimizer leaves it alone.
+        The message includes a flag per parameter: a parameter with a gradient on any rank has one on all ranks
+        afterwards, and one without any gradient keeps none, so that the optimizer skips it.
         """
         has_grad = [p.grad is not None for p in parameters]
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
@@ -123,7 +123,7 @@ class DDP(CollectiveStrategy):
 
     @torch.no_grad()
     def _average_in_place(self, parameters: list[nn.Parameter]) -> None:
-        """Average gradients over ranks where they are; which of them have one is agreed on beforehand."""
+        """Average gradients over ranks in place, after exchanging which parameters have one."""
         flags = self._flags([p.grad is not None for p in parameters], parameters[0]).clone()
         self._mean(flags)
         for parameter, is_used in zip(parameters, flags.tolist(), strict=True):
@@ -140,7 +140,7 @@ class DDP(CollectiveStrategy):
             message.div_(self.world.size)
 
     def _flags(self, has_grad: list[bool], like: torch.Tensor) -> torch.Tensor:
-        """They seldom change, and sending them to a GPU would make it wait in every step."""
+        """`has_grad` as a tensor; cached, because it seldom changes and a copy to a GPU would sync in every step."""
         key = (tuple(has_grad), like.dtype, like.device)
         if key not in self._known_flags:
             self._known_flags[key] = like.new_tensor(has_grad)

@@ -1,6 +1,7 @@
-"""Every rank holds a share of each parameter: torch's fully sharded data parallel, for models larger than one device.
+"""Every rank holds a shard of each parameter: torch's fully sharded data parallel, for models larger than one device.
 
-Checkpoints hold the whole model under the user's own names, so a run may go on with another strategy or size.
+Checkpoints hold the full model under the names of the user's module, so a run can be resumed with another strategy or
+number of processes.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from trek.errors import ConfigError
 from trek.strategies.collectives import CollectiveStrategy
 from trek.world import World
 
-# Below this a module's shards are too small to be worth a message of their own; they travel with their parent's.
+# The shards of a smaller module are not worth a separate message; they are sent with their parent's.
 _SHARD_BYTES = 1 << 20
-_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-_SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=False)
+_FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_SHARDED = StateDictOptions(full_state_dict=True, broadcast_from_rank0=False)
 
 
 class FSDP(CollectiveStrategy):
@@ -38,7 +39,7 @@ class FSDP(CollectiveStrategy):
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
-        """At least two processes: one has nobody to share with."""
+        """At least two processes, because one cannot shard."""
         if num_workers < 2:
             raise ConfigError(
                 f"strategy 'fsdp' needs at least 2 processes, got {num_workers}. "
@@ -52,7 +53,7 @@ class FSDP(CollectiveStrategy):
         self._shard_bytes = shard_bytes
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Shard every large child on its own, then what is left; the weights are the leader's."""
+        """Broadcast the leader's weights, shard every large child separately, then the rest."""
         model = super().wrap_model(model)
         for tensor in [*model.parameters(), *model.buffers()]:
             torch.distributed.broadcast(tensor.detach(), src=0)
@@ -64,48 +65,48 @@ class FSDP(CollectiveStrategy):
         return model
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
-        """This rank's share of the samples, times the size, since gradients are averaged over ranks."""
+        """This rank's share of the samples times the number of ranks, because gradients are averaged over ranks."""
         return num_samples * self.world.size / global_samples
 
     def hold_gradients(self, model: nn.Module, *, held: bool) -> None:
-        """Whether the coming backward ends with a reduction."""
+        """Set whether the next backward pass reduces gradients."""
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(not held)
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Broadcast the leader's."""
+        """Broadcast the leader's buffers."""
         for buffer in model.buffers():
             torch.distributed.broadcast(buffer.detach(), src=0)
 
     def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
-        """The norm over all shards of all ranks."""
+        """Clip by the norm over all shards of all ranks."""
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-        whole: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        return whole
+        full: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return full
 
     def model_state(self, model: nn.Module) -> dict[str, torch.Tensor]:
         """Gathered on the leader's CPU."""
-        return dict(get_model_state_dict(model, options=_WHOLE))  # type: ignore[arg-type]  # no nested states here
+        return dict(get_model_state_dict(model, options=_FULL))  # type: ignore[arg-type]  # no nested states here
 
     def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
-        """Each rank keeps its share."""
-        set_model_state_dict(model, dict(state), options=_SPREAD)
+        """Each rank keeps its shard."""
+        set_model_state_dict(model, dict(state), options=_SHARDED)
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Gathered on the leader's CPU, with parameters by name."""
-        return dict(get_optimizer_state_dict(_owner(model), optimizer, options=_WHOLE))
+        return dict(get_optimizer_state_dict(_owner(model), optimizer, options=_FULL))
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
     ) -> None:
-        """Each rank keeps its share."""
-        set_optimizer_state_dict(_owner(model), optimizer, state, options=_SPREAD)
+        """Each rank keeps its shard."""
+        set_optimizer_state_dict(_owner(model), optimizer, state, options=_SHARDED)
 
 
 def _owner(model: nn.Module | None) -> nn.Module:
     if model is None:
         raise ConfigError(
-            "strategy 'fsdp' saves an optimizer with the one model whose parameters it moves. "
-            "Give each model an optimizer of its own."
+            "strategy 'fsdp' requires that all parameters of an optimizer belong to one model. "
+            "Use a separate optimizer for each model."
         )
     return model

@@ -1,7 +1,7 @@
-"""Sums over the ranks of one machine, through memory they share: an all-reduce without a network underneath.
+"""Sums over the ranks of one machine through shared memory: an all-reduce without a network.
 
-Ranks write what they have into slots, tell each other so over sockets, and each adds all slots up, in the order of the
-ranks: every rank gets the same bits. The sockets order memory between processes, and they end when a peer does.
+Each rank writes its values to a slot, signals the others over sockets, and adds up all slots in the order of the ranks,
+so every rank gets the same bits. The sockets order memory access between processes, and close when a peer exits.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ import torch
 
 from trek.world import World
 
-# More than this no longer fits a core's cache, and is summed in several rounds.
+# A larger message no longer fits into a core's cache, and is summed in several rounds.
 _SLOT_BYTES = 1 << 20
-# Everyone reads everyone's slot: with more ranks, a ring over the network is as good.
-_MOST_RANKS = 16
+# Every rank reads every slot: with more ranks, a ring over the network is as fast.
+_MAX_RANKS = 16
 
 
 class HostSum:
-    """One rank's end: `all_reduce` is called by every rank in the same order, from one thread."""
+    """One rank's endpoint. Every rank calls `all_reduce` in the same order, from one thread."""
 
     def __init__(self, rank: int, memory: mmap.mmap, peers: dict[int, socket.socket], *, timeout_s: float) -> None:
         self._rank = rank
         self._peers = peers
         self._timeout_s = timeout_s
         size = len(peers) + 1
-        # Two slots a rank, in turn: whoever has met the others in this round is done reading the one before.
+        # Two slots per rank, used in turn: a peer that has signalled in this round has finished reading the other slot.
         self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(2, size, _SLOT_BYTES)
         self._turn = 0
-        patience = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+        timeout = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
         for peer in peers.values():
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
     def all_reduce(self, message: torch.Tensor, *, divisor: int = 1) -> None:
-        """Replace a flat `message` by its sum over ranks, divided by `divisor`."""
+        """Replace the flat `message` with its sum over ranks, divided by `divisor`."""
         for part in torch.split(message, _SLOT_BYTES // message.element_size()):
             slots = self._slots[self._turn, :, : part.nbytes].view(message.dtype)
             self._turn = 1 - self._turn
             slots[self._rank].copy_(part)
-            self._meet()
+            self._wait_for_peers()
             torch.add(slots[0], slots[1], out=part)
             for slot in slots[2:]:
                 part.add_(slot)
@@ -56,58 +56,58 @@ class HostSum:
                 part.div_(divisor)
 
     def close(self) -> None:
-        """Part from the peers."""
+        """Close the connections to the peers."""
         for peer in self._peers.values():
             peer.close()
 
-    def _meet(self) -> None:
-        """Wait until every rank has come as far as this one."""
+    def _wait_for_peers(self) -> None:
+        """Wait until every rank has reached this point."""
         for peer in self._peers.values():
-            with suppress(ConnectionError):  # whoever has left is missed below
+            with suppress(ConnectionError):  # a peer that has exited is detected below
                 peer.send(b"\0")
         for rank, peer in self._peers.items():
             try:
-                word = peer.recv(1)
+                signal = peer.recv(1)
             except BlockingIOError:
-                raise TimeoutError(f"rank {rank} did not come to all_reduce within {self._timeout_s:g} s") from None
+                raise TimeoutError(f"rank {rank} did not reach all_reduce within {self._timeout_s:g} s") from None
             except ConnectionError:
-                word = b""
-            if not word:
-                raise ConnectionResetError(f"rank {rank} has left")
+                signal = b""
+            if not signal:
+                raise ConnectionResetError(f"rank {rank} disconnected")
 
 
 def open_host_sum(
     world: World, *, broadcast: Callable[[Any], Any], gather: Callable[[Any], list[Any]], timeout_s: float
 ) -> HostSum | None:
-    """Every rank's end, or None on every rank where memory cannot be shared by all of them."""
-    if world.local_size != world.size or world.size > _MOST_RANKS or not hasattr(socket, "send_fds"):
+    """The endpoint of this rank; None on every rank if they cannot all share memory."""
+    if world.local_size != world.size or world.size > _MAX_RANKS or not hasattr(socket, "send_fds"):
         return None
     with tempfile.TemporaryDirectory(prefix="trek-") as folder:
         address = str(Path(folder) / "meet")
         listener = _listen(address, world.size) if world.is_leader else None
-        own = _open_end(world, listener, broadcast(address), gather=gather)
-        is_whole = all(gather(own is not None))
-    if own is None:
+        opened = _open_endpoint(world, listener, broadcast(address), gather=gather)
+        is_complete = all(gather(opened is not None))
+    if opened is None:
         return None
-    end = HostSum(world.rank, *own, timeout_s=timeout_s)
-    if is_whole:
-        return end
-    end.close()
+    endpoint = HostSum(world.rank, *opened, timeout_s=timeout_s)
+    if is_complete:
+        return endpoint
+    endpoint.close()
     return None
 
 
-_End = tuple[mmap.mmap, dict[int, socket.socket]]
+_Endpoint = tuple[mmap.mmap, dict[int, socket.socket]]
 
 
-def _open_end(
+def _open_endpoint(
     world: World, listener: socket.socket | None, address: str, *, gather: Callable[[Any], list[Any]]
-) -> _End | None:
-    if not all(gather(Path(address).exists())):  # one machine, but not one file system; or a path too long for a socket
+) -> _Endpoint | None:
+    if not all(gather(Path(address).exists())):  # no shared file system, or a path too long for a socket
         if listener is not None:
             listener.close()
         return None
     try:
-        return _lead(listener, world.size) if listener is not None else _follow(world, address)
+        return _open_as_leader(listener, world.size) if listener is not None else _open_as_follower(world, address)
     except OSError:
         return None
 
@@ -123,8 +123,8 @@ def _listen(address: str, size: int) -> socket.socket | None:
     return listener
 
 
-def _lead(listener: socket.socket, size: int) -> _End:
-    """Make the memory and a socket between every two ranks, and hand them out."""
+def _open_as_leader(listener: socket.socket, size: int) -> _Endpoint:
+    """Create the memory and a socket between every two ranks, and send them to the ranks."""
     peers: dict[int, socket.socket] = {}
     with listener, ExitStack() as unless_done:
         for _ in range(size - 1):
@@ -133,47 +133,47 @@ def _lead(listener: socket.socket, size: int) -> _End:
             peers[peer.recv(1)[0]] = peer
         memory = _memory_file()
         os.ftruncate(memory, 2 * size * _SLOT_BYTES)
-        _hand_out(memory, peers)
+        _distribute(memory, peers)
         unless_done.pop_all()
-    return _mapped(memory, size), dict(sorted(peers.items()))
+    return _map_memory(memory, size), dict(sorted(peers.items()))
 
 
-def _hand_out(memory: int, peers: dict[int, socket.socket]) -> None:
+def _distribute(memory: int, peers: dict[int, socket.socket]) -> None:
     ends: dict[int, dict[int, socket.socket]] = {rank: {} for rank in peers}
     for low, high in combinations(sorted(peers), 2):
         ends[low][high], ends[high][low] = socket.socketpair()
     for rank, peer in peers.items():
-        own = [end for _, end in sorted(ends[rank].items())]
-        socket.send_fds(peer, [b"\0"], [memory, *(end.fileno() for end in own)])
-        for end in own:
+        of_rank = [end for _, end in sorted(ends[rank].items())]
+        socket.send_fds(peer, [b"\0"], [memory, *(end.fileno() for end in of_rank)])
+        for end in of_rank:
             end.close()
 
 
-def _follow(world: World, address: str) -> _End:
+def _open_as_follower(world: World, address: str) -> _Endpoint:
     leader = socket.socket(socket.AF_UNIX)
     leader.connect(address)
     leader.send(bytes([world.rank]))
-    word, files, _, _ = socket.recv_fds(leader, 1, world.size)
-    if not word:
+    signal, files, _, _ = socket.recv_fds(leader, 1, world.size)
+    if not signal:
         leader.close()
-        raise ConnectionResetError("the leader could not make what is shared")
+        raise ConnectionResetError("the leader could not create the shared memory")
     memory, *ends = files
     for end in ends:
         os.set_inheritable(end, False)
     others = [rank for rank in range(1, world.size) if rank != world.rank]
     peers = {rank: socket.socket(fileno=end) for rank, end in zip(others, ends, strict=True)}
-    return _mapped(memory, world.size), {0: leader, **peers}
+    return _map_memory(memory, world.size), {0: leader, **peers}
 
 
 def _memory_file() -> int:
-    """A file without a name, in memory where the system has such: it goes when the last rank does, however it ends."""
+    """An unnamed file, in memory if the system supports it; it is freed when the last rank exits."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("trek-host-sum")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
-def _mapped(memory: int, size: int) -> mmap.mmap:
+def _map_memory(memory: int, size: int) -> mmap.mmap:
     try:
         return mmap.mmap(memory, 2 * size * _SLOT_BYTES)
     finally:

@@ -1,4 +1,4 @@
-"""Optimizer state by the names of parameters instead of their places, so that any strategy can take it over."""
+"""Optimizer state by parameter name instead of index, so that any strategy can load it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[
 
 
 def by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """What `optimizer.state_dict()` gives, with names for places."""
+    """The result of `optimizer.state_dict()` with names instead of indices."""
     return _renamed(state, dict(enumerate(names)))
 
 
-def by_place(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """What `optimizer.load_state_dict()` takes, from state by name."""
-    placed = _renamed(state, {name: place for place, name in enumerate(names)})
-    for group in placed["param_groups"]:
-        group["params"].sort()  # torch pairs a group's parameters by their order, whatever their places say
-    return placed
+def by_index(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """The argument of `optimizer.load_state_dict()` from state by name."""
+    indexed = _renamed(state, {name: index for index, name in enumerate(names)})
+    for group in indexed["param_groups"]:
+        group["params"].sort()  # torch matches the parameters of a group by their order, not by their indices
+    return indexed
 
 
 def _renamed(state: Mapping[str, Any], new: Mapping[Any, Any]) -> dict[str, Any]:

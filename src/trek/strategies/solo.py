@@ -1,4 +1,4 @@
-"""One process: every collective is an identity, so callers never branch."""
+"""One process: every collective is an identity, so callers need no special case."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from trek.strategies.base import ReduceOp, Strategy
 
 
 class Solo(Strategy):
-    """A World of one."""
+    """A World of one process."""
 
     name = "solo"
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
-        """One process: several would train apart from each other."""
+        """One process: several would train independently."""
         if num_workers > 1:
             raise ConfigError(
                 f"strategy 'solo' trains one replica, got {num_workers} processes. Use strategy 'ddp', or one worker."
             )
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
-        """The share of this batch among those whose gradients are accumulated."""
+        """The share of this batch in the samples whose gradients are accumulated."""
         return num_samples / global_samples
 
     def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
@@ -32,7 +32,7 @@ class Solo(Strategy):
         return tensor
 
     def gather(self, value: Any) -> list[Any]:
-        """The value alone."""
+        """A list of the one value."""
         return [value]
 
     def broadcast(self, value: Any) -> Any:

@@ -24,12 +24,12 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
 
 
 def default_strategy(num_workers: int) -> str:
-    """What several processes use unless told otherwise, and what one uses."""
+    """The strategy used by default for this number of processes."""
     return "ddp" if num_workers > 1 else "solo"
 
 
 def open_strategy(name: str, world: World, **options: Any) -> Strategy:
-    """The Strategy called `name`, for `world`; refuses a world and options that it cannot work with."""
+    """The Strategy called `name` for `world`; raises ConfigError if it does not support `world` or an option."""
     kind = STRATEGIES.load(name)
     kind.check_workers(world.size)
     STRATEGIES.check_settings(name, options, taken_by=partial(kind, world))

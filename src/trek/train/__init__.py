@@ -1,4 +1,4 @@
 """The training room: Traveler, Trial, Trainer, checkpoints, loggers. Import what you need from its modules.
 
-Kept empty so that torch-free parts (`trek.train.length`) load without torch.
+Empty, so that parts without torch (`trek.train.length`) load without it.
 """

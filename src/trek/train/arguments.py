@@ -1,12 +1,12 @@
-"""Argument groups for scripts with an explicit loop, and the settings they stand for.
+"""Argument groups for scripts with an explicit loop, and the settings that they define.
 
 parser = trek.arguments.add_learn_args(ArgumentParser())                          # the defaults
-parser = trek.arguments.add_learn_args(ArgumentParser(), {"learning_rate": 1e-3}) # defaults of your own
+parser = trek.arguments.add_learn_args(ArgumentParser(), {"learning_rate": 1e-3}) # other defaults
 args = parser.parse_args()                                                        # or on the command line: --lr 1e-3
-args.lr = 1e-3                                                                    # or fixed afterwards
+args.lr = 1e-3                                                                    # or set afterwards
 trek.run(train, args, **trek.arguments.settings(args))
 
-Options that are settings of training are made from `TrainSettings`: their type, default and help are written there.
+Options for settings of training are made from `TrainSettings`, which defines their type, default and help.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from trek.train.settings import TrainSettings
 
 _Options = dict[str, dict[str, Any]]
 
-_OWN_NAMES = {"show_progress": "progress"}
-"""Settings whose option has another name."""
-_OF_LEARNING = ("precision", "accumulate", "clip_norm", "clip_value", "ema_decay", "seed")
-_OF_PROCESSES = ("strategy",)
-_OF_RUNS = ("show_progress", "report_period", "compile", "deterministic", "keep_best", "keep_last")
+_OPTION_NAMES = {"show_progress": "progress"}
+"""Settings whose option has a different name."""
+_LEARNING_SETTINGS = ("precision", "accumulate", "clip_norm", "clip_value", "ema_decay", "seed")
+_PROCESS_SETTINGS = ("strategy",)
+_RUN_SETTINGS = ("show_progress", "report_period", "compile", "deterministic", "keep_best", "keep_last")
 
 
 def _option(name: str) -> dict[str, Any]:
-    """The option of one setting."""
+    """The arguments of `add_argument` for one setting."""
     field = TrainSettings.model_fields[name]
     kind = _plain_type(field.annotation)
     option: dict[str, Any] = {"default": field.default, "dest": name, "help": str(field.description).rstrip(".")}
@@ -44,42 +44,46 @@ def _option(name: str) -> dict[str, Any]:
 
 
 def _plain_type(annotation: Any) -> Any:
-    """`int` of `Annotated[int, …] | None`."""
+    """For example, `int` for `Annotated[int, …] | None`."""
     while get_origin(annotation) in (Annotated, Union, types.UnionType):
         annotation = get_args(annotation)[0]
     return annotation
 
 
 def _options(names: tuple[str, ...]) -> _Options:
-    return {_OWN_NAMES.get(name, name): _option(name) for name in names}
+    return {_OPTION_NAMES.get(name, name): _option(name) for name in names}
 
 
 _LEARN: _Options = {
     "epochs": {"type": int, "default": 5, "help": "passes over the training data"},
-    "bs": {"type": int, "default": 64, "help": "samples per batch and process", "aliases": ["--batch_size"]},
+    "bs": {"type": int, "default": 64, "help": "samples per batch on each process", "aliases": ["--batch_size"]},
     "learning_rate": {"type": float, "default": 1e-3, "dest": "lr", "help": "learning rate", "aliases": ["--lr"]},
     "weight_decay": {"type": float, "default": 0.0, "help": "weight decay"},
     "betas": {"type": float, "nargs": 2, "default": (0.9, 0.999), "help": "Adam's betas"},
     "eps": {"type": float, "default": 1e-8, "help": "Adam's eps"},
-    **_options(_OF_LEARNING),
+    **_options(_LEARNING_SETTINGS),
 }
 _DDP: _Options = {
     "workers": {
         "type": int,
         "default": None,
-        "help": "processes; by default one per GPU, or one",
+        "help": "number of processes; by default one per GPU, or one without a GPU",
         "aliases": ["--gpus"],
     },
-    "num_workers": {"type": int, "default": 0, "help": "processes that load data, for each training process"},
+    "num_workers": {"type": int, "default": 0, "help": "number of data loading processes for each training process"},
     "find_unused_parameters": {"action": BooleanOptionalAction, "default": False, "help": "allow unused parameters"},
-    **_options(_OF_PROCESSES),
+    **_options(_PROCESS_SETTINGS),
 }
 _RUN: _Options = {
-    "name": {"type": str, "default": None, "help": "name of the run, and of its folder"},
-    "resume": {"type": str, "default": None, "help": "a checkpoint folder, or 'latest' of the run's name"},
-    **_options(_OF_RUNS),
+    "name": {"type": str, "default": None, "help": "name of the run and of its folder"},
+    "resume": {
+        "type": str,
+        "default": None,
+        "help": "a checkpoint folder, or 'latest' for the newest one of this name",
+    },
+    **_options(_RUN_SETTINGS),
 }
-_OF_THE_CALL = ("workers", "name", "resume")
+_RUN_ARGUMENTS = ("workers", "name", "resume")
 """Arguments of `trek.run` that are not settings of training."""
 
 
@@ -89,7 +93,7 @@ def add_learn_args(parser: ArgumentParser, defaults: Mapping[str, Any] | None = 
 
 
 def add_ddp_args(parser: ArgumentParser, defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """Processes and how they keep together."""
+    """Number of processes, and the strategy that keeps them in sync."""
     return _add(parser, "processes", _DDP, defaults)
 
 
@@ -99,8 +103,8 @@ def add_run_args(parser: ArgumentParser, defaults: Mapping[str, Any] | None = No
 
 
 def settings(args: Namespace) -> dict[str, Any]:
-    """What of `args` is a setting of `trek.run` and the Traveler; the rest is for the loop itself."""
-    names = (*_OF_LEARNING, *_OF_PROCESSES, *_OF_RUNS, *_OF_THE_CALL)
+    """The settings of `trek.run` and the Traveler among `args`; the other arguments are for the loop itself."""
+    names = (*_LEARNING_SETTINGS, *_PROCESS_SETTINGS, *_RUN_SETTINGS, *_RUN_ARGUMENTS)
     chosen = {name: getattr(args, name) for name in names if hasattr(args, name)}
     if getattr(args, "find_unused_parameters", False):
         chosen["strategy_options"] = {"find_unused_parameters": True}
@@ -111,10 +115,10 @@ def _add(parser: ArgumentParser, title: str, options: _Options, defaults: Mappin
     known = {name: name for name in options} | {o["dest"]: name for name, o in options.items() if "dest" in o}
     unknown = sorted(set(defaults or {}) - set(known))
     if unknown:
-        raise InputError(f"there is no argument {', '.join(unknown)} to default. Arguments are: {', '.join(options)}.")
-    own = {known[name]: value for name, value in (defaults or {}).items()}
+        raise InputError(f"unknown argument {', '.join(unknown)} in defaults. Known arguments: {', '.join(options)}.")
+    chosen = {known[name]: value for name, value in (defaults or {}).items()}
     group = parser.add_argument_group(title)
     for name, option in options.items():
-        option = {**option, "default": own.get(name, option["default"])}
+        option = {**option, "default": chosen.get(name, option["default"])}
         group.add_argument(f"--{name}", *option.pop("aliases", []), **option)
     return parser

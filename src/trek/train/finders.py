@@ -1,6 +1,6 @@
-"""Finders: a learning rate and a batch size from a few throw-away steps of a Trial.
+"""Finders: search a learning rate or a batch size with a few steps of a temporary copy of a Trial.
 
-Both train copies that nobody keeps: nothing is saved, and the caller's random generators stay as they were.
+Nothing is saved, and the states of the caller's random generators are restored.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _SMOOTHING = 0.9
 _DIVERGED = 4.0
-"""A smoothed loss this many times the best one will not come back."""
-_ENDLESS = batches(10**9)
+"""The sweep ends when the smoothed loss exceeds the best one by this factor."""
+_UNLIMITED = batches(10**9)
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class LearningRates:
 
     rates: list[float]
     losses: list[float]
-    """Smoothed, so that one odd batch does not decide."""
+    """Smoothed, so that a single batch has little influence."""
 
     @property
     def suggestion(self) -> float:
-        """The rate at which the loss fell most steeply, before it was lowest."""
+        """The rate with the steepest descent of the loss, up to its minimum."""
         lowest = min(range(len(self.losses)), key=self.losses.__getitem__)
         falls = [self.losses[i + 1] - self.losses[i] for i in range(max(1, lowest))]
         return self.rates[min(range(len(falls)), key=falls.__getitem__)]
@@ -57,11 +57,11 @@ class LearningRates:
         return pd.DataFrame({"learning_rate": self.rates, "loss": self.losses})
 
     def plot(self, path: Path | str) -> None:
-        """Draw the curve and the suggestion into an image file. Needs matplotlib."""
+        """Plot the curve and the suggestion to an image file. Needs matplotlib."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise InputError("drawing a curve needs matplotlib: pip install 'trek[demo]'.") from error
+            raise InputError("plotting needs matplotlib. Run `pip install 'trek[demo]'`.") from error
         figure = Figure(figsize=(6, 4), layout="tight")
         axes = figure.add_subplot(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
         axes.plot(self.rates, self.losses)
@@ -80,18 +80,18 @@ def find_learning_rate(
     num_batches: int = 100,
     seed: int = 0,
 ) -> LearningRates:
-    """Train a copy of the Trial with a rate that grows from `min_lr` to `max_lr`, until the loss runs away."""
+    """Train a copy of the Trial with a rate that grows from `min_lr` to `max_lr`, until the loss diverges."""
     check_trial_class(trial_class)
     if not 0.0 < min_lr < max_lr:
-        raise ConfigError(f"a sweep goes from a rate above 0 to a larger one, got {min_lr} to {max_lr}.")
+        raise ConfigError(f"a sweep must have 0 < min_lr < max_lr, got {min_lr} to {max_lr}.")
     if num_batches < 2:
         raise ConfigError(f"a sweep needs at least 2 batches, got {num_batches}.")
     sweep = _Sweep(min_lr, (max_lr / min_lr) ** (1.0 / (num_batches - 1)), num_batches)
-    with _thrown_away(trial_class, hparams=hparams, data=data, seed=seed, logger=sweep) as trainer:
+    with _temporary_trainer(trial_class, hparams=hparams, data=data, seed=seed, logger=sweep) as trainer:
         sweep.begin(trainer.traveler)
         trainer.fit()
     if len(sweep.losses) < 2:
-        raise InputError(f"the loss was {sweep.last_loss} from the start, so there is no rate to find. Lower min_lr.")
+        raise InputError(f"no learning rate found: the loss was {sweep.last_loss} from the start. Lower min_lr.")
     return LearningRates(sweep.rates, sweep.losses)
 
 
@@ -107,12 +107,12 @@ def find_batch_size(
 ) -> int:
     """The largest `global_batch_size` of `start`, twice `start`, … up to `limit` that trains `num_batches` batches.
 
-    The search ends where memory ends, or where one batch holds all data. A Trial that reads another hyperparameter for
-    its batch size cannot be searched.
+    The search ends when memory is exhausted, or when one batch contains all data. The Trial must use the hyperparameter
+    `global_batch_size`.
     """
     check_trial_class(trial_class)
     if not 1 <= start <= limit:
-        raise ConfigError(f"a search goes from a batch size of 1 or more to a larger one, got {start} to {limit}.")
+        raise ConfigError(f"a search must have 1 <= start <= limit, got {start} to {limit}.")
     found, size = 0, start
     while size <= limit:
         try:
@@ -125,19 +125,17 @@ def find_batch_size(
         if is_all:
             break
     if not found:
-        raise InputError(
-            f"a batch of {start} does not fit into memory. Begin with a smaller start, or a smaller model."
-        )
+        raise InputError(f"a batch of {start} does not fit into memory. Use a smaller start, or a smaller model.")
     return found
 
 
 def _try_size(
     trial_class: type[Trial], hparams: Mapping[str, Any], data: Mapping[str, Any] | None, num_batches: int, seed: int
 ) -> bool:
-    """Train a few batches; whether one batch held all the data."""
+    """Train a few batches; returns whether one batch contains all data."""
     limit = _Limit(num_batches)
     try:
-        with _thrown_away(trial_class, hparams=hparams, data=data, seed=seed, logger=limit) as trainer:
+        with _temporary_trainer(trial_class, hparams=hparams, data=data, seed=seed, logger=limit) as trainer:
             limit.stop = trainer.traveler.stop
             trainer.fit()
             return trainer.loader.num_batches == 1
@@ -150,25 +148,25 @@ def _try_size(
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    said = str(error).lower()
-    return "out of memory" in said or "can't allocate memory" in said
+    message = str(error).lower()
+    return "out of memory" in message or "can't allocate memory" in message
 
 
 class _Limit(Logger):
-    """Asks for a stop after so many batches."""
+    """Requests a stop after `num_batches`."""
 
     def __init__(self, num_batches: int) -> None:
         self.stop = StopRequest()
         self._num_batches = num_batches
 
     def log_metrics(self, row: MetricRow) -> None:
-        """One more batch is done."""
+        """Count one batch."""
         if row.group == "training" and row.batches >= self._num_batches:
             self.stop.request("user")
 
 
 class _Sweep(Logger):
-    """Raises the learning rate after every batch and writes down the loss each one gave."""
+    """Raises the learning rate after every batch, and records the loss at each rate."""
 
     def __init__(self, first: float, factor: float, num_batches: int) -> None:
         self.rates: list[float] = []
@@ -186,20 +184,20 @@ class _Sweep(Logger):
         self._set()
 
     def log_metrics(self, row: MetricRow) -> None:
-        """Take the loss of one batch."""
+        """Record the loss of one batch."""
         if row.group != "training":
             return
         if "loss" not in row.metrics:
-            raise InputError(f"a sweep follows the metric 'loss', but train_batch returned {sorted(row.metrics)}.")
+            raise InputError(f"a sweep needs the metric 'loss', but train_batch returned {sorted(row.metrics)}.")
         self.last_loss = row.metrics["loss"]
         if math.isfinite(self.last_loss):
-            self._take(self.last_loss)
+            self._record(self.last_loss)
         if self._is_over():
             self._traveler.stop.request("user")
         self._rate *= self._factor
         self._set()
 
-    def _take(self, loss: float) -> None:
+    def _record(self, loss: float) -> None:
         self._mean = _SMOOTHING * self._mean + (1.0 - _SMOOTHING) * loss
         self.rates.append(self._rate)
         self.losses.append(self._mean / (1.0 - _SMOOTHING ** len(self.rates)))
@@ -216,18 +214,18 @@ class _Sweep(Logger):
 
 
 @contextmanager
-def _thrown_away(
+def _temporary_trainer(
     trial_class: type[Trial], *, hparams: Mapping[str, Any], data: Mapping[str, Any] | None, seed: int, logger: Logger
 ) -> Iterator[Trainer]:
-    """A Trainer that reports every batch, saves nothing, and leaves the generators as they were."""
+    """A Trainer that reports every batch and saves nothing; restores the random generators."""
     before = random_state()
     try:
         settings = TrainSettings.of(
-            max_length=_ENDLESS, validation_period=_ENDLESS, seed=seed, report_period=1, show_progress=False
+            max_length=_UNLIMITED, validation_period=_UNLIMITED, seed=seed, report_period=1, show_progress=False
         )
         with Traveler(settings, world=World(), loggers=[logger]) as traveler:
             trainer = Trainer(trial_class, TrialContext(traveler, hparams=hparams, data=data))
-            trainer.callbacks.clear()  # they belong to real runs
+            trainer.callbacks.clear()  # callbacks are for real runs only
             yield trainer
     finally:
         restore_random_state(before)

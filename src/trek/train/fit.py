@@ -46,13 +46,15 @@ def fit(
 ) -> Result:
     """Train `trial_class` and return its metrics and checkpoints.
 
-    One worker trains in this process; several are started on `engine` and keep together by `strategy` ("ddp" unless
-    said otherwise). The global batch, and so the numbers, stay the same: `hparams["global_batch_size"]` is shared out.
-    A script that torchrun, mpirun or srun started trains in the processes there are.
+    One worker trains in this process. Several are started on `engine` and kept in sync by `strategy` ("ddp" by
+    default). The global batch does not change with the number of workers, and so neither do the results:
+    `hparams["global_batch_size"]` is divided among them. A script started by torchrun, mpirun or srun trains in the
+    processes that the launcher started.
 
-    `resume` goes on from a checkpoint, or from the "latest" of the last run with the same `name`. `checkpoint_dir` is a
-    folder or URL in place of the run's own. `loggers` are told besides the run's own: objects, or names such as
-    "tensorboard". Further `settings` are those of TrainSettings: accumulate, clip_norm, …
+    `resume` is a checkpoint to resume from, or "latest" for the newest one of the last run with the same `name`.
+    `checkpoint_dir` is a folder or URL to use instead of a folder of the run. `loggers` are added to the run's JSONL
+    file: Logger objects, or names such as "tensorboard". Further `settings` are fields of TrainSettings: accumulate,
+    clip_norm, …
     """
     check_trial_class(trial_class)
     named, own_loggers = split_loggers(loggers)
@@ -69,14 +71,14 @@ def fit(
     check_workers(workers, strategy=strategy)
     world = own_world(workers)
     folder = open_run_folder(name or trial_class.__name__.lower(), world=world, is_resumed=resume == "latest")
-    place = checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints"
+    checkpoints = checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints"
     job = _Fit(
         trial_class,
         hparams=dict(hparams or {}),
         data=dict(data or {}),
         settings=chosen,
         folder=folder,
-        checkpoint_dir=place,
+        checkpoint_dir=checkpoints,
         resume=_resume(resume),
         loggers=own_loggers,
     )
@@ -86,7 +88,7 @@ def fit(
 
 
 class _Fit:
-    """One fit as a function of the World, so that it can travel to other processes."""
+    """One fit as a function of the World, so that it can be sent to other processes."""
 
     def __init__(
         self,
@@ -129,10 +131,10 @@ class _Fit:
             name=self.folder.name,
             host=find_host(world, stop=stop),
         )
-        return _said(outcome)
+        return _to_json(outcome)
 
 
-def _said(outcome: Outcome) -> dict[str, Any]:
+def _to_json(outcome: Outcome) -> dict[str, Any]:
     paths = {"checkpoint": outcome.checkpoint, "best_checkpoint": outcome.best_checkpoint}
     return {
         "stop_reason": outcome.stop_reason,
@@ -141,15 +143,15 @@ def _said(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _result(said: Mapping[str, Any], job: _Fit) -> Result:
-    # A run that went on from a checkpoint told some rows twice; the later ones are those of the run that counts.
+def _result(outcome: Mapping[str, Any], job: _Fit) -> Result:
+    # A resumed run reports the rows after its checkpoint again; the later ones replace the earlier ones.
     rows = {(row["group"], row["batches"]): flat_row(row) for row in read_rows(job.metrics_path)}
-    last, best = (CheckpointFolder(said[key]) if said[key] else None for key in ("checkpoint", "best_checkpoint"))
+    last, best = (CheckpointFolder(outcome[key]) if outcome[key] else None for key in ("checkpoint", "best_checkpoint"))
     return Result(
         path=job.folder,
         metrics=list(rows.values()),
-        epochs=list(said["epochs"]),
-        stop_reason=said["stop_reason"],
+        epochs=list(outcome["epochs"]),
+        stop_reason=outcome["stop_reason"],
         checkpoint=last,
         best_checkpoint=best,
         goal=Goal(job.settings.metric, job.settings.smaller_is_better),

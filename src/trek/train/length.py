@@ -1,4 +1,4 @@
-"""Length: how long to train, or how often to do something, in batches, records or epochs. No torch here."""
+"""Length: how long to train, or how often to do something, in batches, records or epochs. Loads no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Length:
 
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise InputError(f"a length needs a whole number of {self.unit}, at least 1, got {self.count!r}.")
+            raise InputError(f"a length must be a whole number of {self.unit}, at least 1, got {self.count!r}.")
 
     def __str__(self) -> str:
         return (
@@ -27,15 +27,15 @@ class Length:
         )
 
     def to_batches(self, *, batch_records: int, epoch_batches: int | None) -> int:
-        """The same length in batches, rounded up; needs the epoch's length for epochs."""
+        """The same length in batches, rounded up; a length in epochs needs `epoch_batches`."""
         if self.unit == "batches":
             return self.count
         if self.unit == "records":
             return -(-self.count // batch_records)
         if epoch_batches is None:
             raise InputError(
-                f"a length of {self} needs training data whose length is known. "
-                "Give it in batches, or set records_per_epoch."
+                f"a length of {self} requires training data of known length. Give the length in batches, or set "
+                "records_per_epoch."
             )
         return self.count * epoch_batches
 

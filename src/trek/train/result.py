@@ -1,4 +1,4 @@
-"""Result: what a finished run gives back."""
+"""Result: the metrics and checkpoints of a finished run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Result:
     """Metrics and checkpoints of one run."""
 
     path: Path
-    """The run's folder: metrics, checkpoints."""
+    """The run's folder, with its metrics and checkpoints."""
     metrics: list[dict[str, Any]]
     """One flat row per report: group, batches, epoch, and the metrics by name."""
     epochs: list[dict[str, Any]]
     """One row per epoch."""
     stop_reason: Reason = ""
     checkpoint: CheckpointFolder | None = None
-    """The last one."""
+    """The last checkpoint."""
     best_checkpoint: CheckpointFolder | None = None
     goal: Goal = field(default_factory=Goal)
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The validation row with the best metric; None when nothing was validated."""
+        """The validation row with the best metric; None if there was no validation."""
         rows = [row for row in self.metrics if row["group"] == "validation"]
         scored = [(score, i) for i, row in enumerate(rows) if (score := self.goal.score(_values(row))) is not None]
         return rows[min(scored)[1]] if scored else None
@@ -46,7 +46,7 @@ class Result:
 
 
 def flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A MetricRow's fields with the metrics beside them."""
+    """The fields of a MetricRow and its metrics in one dict."""
     return {"group": row["group"], "batches": row["batches"], "epoch": row["epoch"], **row["metrics"]}
 
 

@@ -1,4 +1,4 @@
-"""`trek.run`: send an explicit training loop to one process, one GPU, or all of them."""
+"""`trek.run`: run an explicit training loop on one process, one GPU, or several."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def run(
 ) -> Any:
     """Call `train_fn(traveler, *args)` on `workers` processes and return what the leader's call returned.
 
-    Without `workers`, every GPU there is gets a process; without a GPU, one process on the CPU. `checkpoint_dir`,
-    `resume` and `loggers` are as for `trek.fit`, and `settings` those of TrainSettings: precision, accumulate, …
-    What comes back from several processes must be JSON-able; a DataFrame comes back as one.
+    Without `workers`, one process is started for each GPU, or one on the CPU if there is no GPU. `checkpoint_dir`,
+    `resume` and `loggers` are those of `trek.fit`; `settings` are fields of TrainSettings: precision, accumulate, …
+    With several processes, the return value must be JSON-serializable or a DataFrame.
     """
     if not callable(train_fn):
-        raise InputError(f"run needs a function to call with a Traveler, got {type(train_fn).__name__}.")
+        raise InputError(f"train_fn must be a function that takes a Traveler, got {type(train_fn).__name__}.")
     named, own_loggers = split_loggers(loggers)
     chosen = TrainSettings.of(loggers=named, **settings)
     if workers is not None:
@@ -49,8 +49,8 @@ def run(
     num_workers = workers or (world.size if world else _default_workers())
     if world is None and num_workers == 1:
         world = World.from_env()
-    own_name: str = getattr(train_fn, "__name__", "run").strip("<>")
-    folder = open_run_folder(name or own_name, world=world, is_resumed=resume == "latest")
+    default_name: str = getattr(train_fn, "__name__", "run").strip("<>")
+    folder = open_run_folder(name or default_name, world=world, is_resumed=resume == "latest")
     job = _Run(
         train_fn,
         args,
@@ -66,7 +66,7 @@ def run(
 
 
 class _Run:
-    """One loop as a function of the World, so that it can travel to other processes."""
+    """One loop as a function of the World, so that it can be sent to other processes."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ def _default_workers() -> int:
 
 
 def _packed(value: Any) -> Any:
-    """JSON-able, with DataFrames as their columns."""
+    """`value` in a JSON-serializable form, with a DataFrame as its columns."""
     import pandas as pd
 
     return {"$dataframe": value.to_dict(orient="list")} if isinstance(value, pd.DataFrame) else value

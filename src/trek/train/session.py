@@ -1,4 +1,4 @@
-"""One training session of one Trial in this process: what `trek.fit` and the trials of an experiment both run."""
+"""One training session of one Trial in this process, used by `trek.fit` and by the trials of an experiment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trek.world import World
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. Paths are known to the leader alone."""
+    """How a session ended. Only the leader knows the paths."""
 
     batches: int
     stop_reason: Reason
@@ -50,9 +50,9 @@ def train_trial(
 ) -> Outcome:
     """Train `trial_class` to `settings.max_length` on this rank of `world`.
 
-    Raises the user's own exceptions unchanged, `InputError` for a mistake Trek can name, `InvalidHP` as the Trial
-    raised it. With `resume` a checkpoint folder, or "latest" of `checkpoint_dir`: a fresh start when there is none.
-    A `host` decides what is the trial's to decide.
+    Exceptions of the user's code, `InvalidHP` among them, are raised unchanged; mistakes that Trek detects are raised
+    as `InputError`. `resume` is a checkpoint folder, or "latest" for the newest one in `checkpoint_dir`; if there is
+    none, training starts from the beginning. The settings of `host` override `settings`.
     """
     check_trial_class(trial_class)
     stop = stop or StopRequest()

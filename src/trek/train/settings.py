@@ -1,8 +1,8 @@
-"""TrainSettings: how to train, written down once.
+"""TrainSettings: how to train, defined in one place.
 
-`trek.fit`, `trek.run` and the Traveler take its fields as keywords, a YAML config holds them under `training`, and
-`trek.arguments` makes command-line options of them. What is trained is the Trial's or the loop's matter; on how many
-processes, and under which name, is the caller's. Loads no torch.
+`trek.fit`, `trek.run` and the Traveler take its fields as keywords, a YAML config has them under `training`, and
+`trek.arguments` makes command-line options from them. The Trial or the loop defines what is trained; the caller chooses
+the number of processes and the name of the run. Loads no torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ProfileSettings:
     def __post_init__(self) -> None:
         if not 1 <= self.first <= self.last:
             raise ConfigError(
-                f"a profile covers batches first to last with 1 <= first <= last, got {self.first} to {self.last}."
+                f"a profile of batches first to last must have 1 <= first <= last, got {self.first} to {self.last}."
             )
 
 
@@ -73,77 +73,77 @@ _Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TrainSettings(BaseModel):
-    """How to train. Frozen, and valid wherever there is one."""
+    """How to train. Frozen, and validated when it is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     max_length: LengthField | None = None
-    """How far to train; without it, as far as the loop itself goes."""
+    """How long to train; by default, until the loop itself ends."""
     validation_period: LengthField | None = None
-    """How often to validate; by default every epoch. The end of a run is always validated."""
+    """How often to validate; by default every epoch. A run always ends with a validation."""
     checkpoint_period: LengthField | None = None
-    """How often to save; by default when a validation is the best so far. The end of a run is always saved."""
+    """How often to save; by default after every validation that is the best so far. A run always ends with a save."""
     report_period: _Count = 100
-    """Training metrics are reported every so many batches."""
+    """Number of batches between reports of training metrics."""
     records_per_epoch: _Count | None = None
-    """Count epochs in periods and lengths as so many records, instead of passes over the data."""
+    """Number of records that count as one epoch in lengths and periods, instead of a pass over the data."""
     initial_validation: StrictBool = False
     """Validate before the first batch."""
     strategy: Annotated[str, AfterValidator(STRATEGIES.check)] | None = None
-    """How replicas stay together; by default `ddp` for several processes and `solo` for one."""
+    """How replicas are kept in sync; by default `ddp` for several processes and `solo` for one."""
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     """Options of the strategy, such as `backend` or `timeout_s`."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What the forward pass computes in."""
+    """Number format of the forward pass."""
     accumulate: _Count = 1
-    """Batches whose gradients make one optimizer step."""
+    """Number of batches whose gradients are accumulated for one optimizer step."""
     clip_norm: _Amount | None = None
-    """Largest norm of the gradients of a step."""
+    """Maximum norm of the gradients of a step."""
     clip_value: _Amount | None = None
-    """Largest absolute value in the gradients of a step."""
+    """Maximum absolute value of each gradient element of a step."""
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Keep a moving average of the weights, and validate with it."""
+    """Decay of an exponential moving average of the weights, which is used for validation."""
     compile: StrictBool | str = False
-    """Compile models with torch.compile; a name chooses its backend."""
+    """Compile models with torch.compile; a string selects the backend."""
     capture: StrictBool = False
     """Run the training step as a CUDA graph."""
     deterministic: StrictBool = False
-    """Use torch's deterministic algorithms."""
+    """Use only deterministic algorithms of torch."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
-    """Seed of everything random."""
+    """Seed of all random number generators."""
     metric: str | None = None
-    """The validation metric that decides which checkpoint is best; by default the loss."""
+    """The validation metric that determines the best checkpoint; by default the loss."""
     smaller_is_better: StrictBool | None = None
-    """Whether that metric is to become small; by default its name decides."""
+    """Whether a smaller value of that metric is better; by default derived from its name."""
     keep_best: Annotated[int, Field(strict=True, ge=0)] = 1
-    """Best checkpoints to keep."""
+    """Number of best checkpoints to keep."""
     keep_last: _Count = 1
-    """Newest checkpoints to keep."""
+    """Number of newest checkpoints to keep."""
     keep_every: _Count | None = None
-    """Also keep each checkpoint whose number of batches is a multiple of this."""
+    """Also keep every checkpoint whose number of batches is a multiple of this."""
     loggers: tuple[str, ...] = ()
-    """Loggers besides the run's own, by name."""
+    """Names of additional loggers."""
     show_progress: StrictBool = True
-    """Draw a progress bar."""
+    """Show a progress bar."""
     profile: ProfileSettings | None = None
     """Write a torch profiler trace of some batches."""
     hang_s: _Amount | None = 600.0
-    """A rank that finishes no batch for so long says where it is."""
+    """Seconds without a finished batch after which a rank reports its stack."""
 
     @classmethod
     def of(cls, base: TrainSettings | None = None, /, **named: Any) -> Self:
-        """`base`, or the defaults, with `named` fields changed; a ConfigError names the first that is wrong."""
+        """`base`, or the defaults, with the fields `named` changed; raises ConfigError for the first invalid field."""
         unknown = sorted(set(named) - set(cls.model_fields))
         if unknown:
-            raise ConfigError(f"there is no setting {unknown[0]!r}.{_suggestion(unknown[0])}")
+            raise ConfigError(f"unknown setting {unknown[0]!r}.{_suggestion(unknown[0])}")
         kept = {name: getattr(base, name) for name in base.model_fields_set} if base is not None else {}
         try:
             return cls(**{**kept, **named})
         except ValidationError as error:
             raise ConfigError(_sentence(error)) from None
 
-    def within(self, folder: Path) -> Self:
-        """The same, with files that have no place of their own in `folder`."""
+    def with_default_paths(self, folder: Path) -> Self:
+        """The same settings, with paths that are not set placed in `folder`."""
         if self.profile is None or self.profile.path is not None:
             return self
         return self.of(self, profile=replace(self.profile, path=folder / "profile.json"))
@@ -151,13 +151,15 @@ class TrainSettings(BaseModel):
 
 def _suggestion(name: str) -> str:
     near = difflib.get_close_matches(name, TrainSettings.model_fields, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else f" Settings are: {', '.join(sorted(TrainSettings.model_fields))}."
+    return (
+        f" Did you mean {near[0]!r}?" if near else f" Known settings: {', '.join(sorted(TrainSettings.model_fields))}."
+    )
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first thing wrong: which setting, what it must be, what it is."""
+    """The first problem as a sentence: the setting, what it must be, its value."""
     first = error.errors(include_url=False)[0]
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if first["type"] == "value_error" and not message.startswith("must be"):
-        return message  # a sentence already
+        return message  # already a whole sentence
     return f"{first['loc'][0]} {message}, got {first['input']!r}."

@@ -1,4 +1,4 @@
-"""Trainer: drives a Trial through a Traveler. The loop itself is the Traveler's."""
+"""Trainer: drives a Trial through a Traveler, which owns the loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trek.world.urls import is_remote
 
 
 class Trainer:
-    """Trains one Trial to the length of its Traveler, which also says when to validate and to save."""
+    """Trains one Trial to the length set in its Traveler, which also decides when to validate and save."""
 
     def __init__(self, trial_class: type[Trial], context: TrialContext) -> None:
         check_trial_class(trial_class)
@@ -37,16 +37,18 @@ class Trainer:
         self.loader = self.traveler.bind(self.trial.build_training_data_loader())
         self.validation_loader = self.trial.build_validation_data_loader()
         self.callbacks = dict(self.trial.build_callbacks() or {})
-        self._train_batch = _by_name(self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx"))
+        self._train_batch = _with_declared_arguments(
+            self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx")
+        )
         self._captured = self._make_captured() if self.traveler.settings.capture else None
         self._validated_at = -1
         self._best_score: float | None = None
         self._connect_callbacks()
 
     def fit(self) -> None:
-        """Train from where the Traveler starts to the end; a stop request ends it earlier with everything saved."""
-        self._extras = _Extras(self.callbacks)
-        self.traveler.add_state("extras", self._extras)
+        """Train from the Traveler's position to the end; a stop request ends it earlier with everything saved."""
+        self._callback_entries = _CallbackEntries(self.callbacks)
+        self.traveler.add_state("extras", self._callback_entries)
         self.traveler.add_state("trainer", self)
         restored = self.traveler.restore()
         self._call("on_trial_startup", self.traveler.position.batches, restored.uuid if restored else None)
@@ -62,7 +64,7 @@ class Trainer:
             self._call("on_trial_shutdown")
 
     def validate(self) -> dict[str, float]:
-        """One validation over all ranks; its metrics, reported."""
+        """Run one validation over all ranks and report its metrics."""
         self._call("on_validation_start")
         self._call("on_validation_epoch_start")
         if callable(getattr(self.trial, "evaluate_full_dataset", None)):
@@ -74,11 +76,11 @@ class Trainer:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What the Trainer itself must find again."""
+        """The Trainer's part of a checkpoint."""
         return {"best_score": self._best_score, "validated_at": self._validated_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore `state_dict`."""
         self._best_score = state["best_score"]
         self._validated_at = state["validated_at"]
 
@@ -111,31 +113,34 @@ class Trainer:
         self.traveler.log(metrics)
 
     def _backward(self, batch: Any) -> Mapping[str, Any]:
-        """Forward and backward of the simple form."""
+        """Forward and backward pass of the simple form."""
         position = self.traveler.position
         with self.traveler.precision.autocast():
             metrics = _as_metrics(self._train_batch(batch, self.model, position.epoch, position.batches - 1))
         if "loss" not in metrics:
             raise InputError(
-                f"train_batch returned {sorted(metrics)}, which has no 'loss'. Return the loss under the key 'loss'."
+                f"train_batch must return a 'loss', got {sorted(metrics)}. Return the loss under the key 'loss'."
             )
         self.traveler.optimization.backward(metrics["loss"])
         return metrics
 
     def _device_step(self, batch: Any) -> Mapping[str, Any]:
-        """What a captured step records: all that a batch does on the device."""
+        """The part of a step that is captured: everything that runs on the device."""
         metrics = self._backward(batch)
         if self.traveler.optimization.ends_group:
-            self.traveler.optimization.move(self.traveler.optimization.optimizers[0])
+            self.traveler.optimization.apply_gradients(self.traveler.optimization.optimizers[0])
         return metrics
 
     def _make_captured(self) -> CapturedStep:
         if self.model is None:
             raise ConfigError(
-                "capture records the simple form of a Trial; one that steps its optimizers itself cannot be."
+                "capture is not supported for a Trial that steps its optimizers itself. Define build_model and "
+                "optimizer, or train without capture."
             )
         if self.traveler.world.is_distributed or self.traveler.precision.name == "fp16":
-            raise ConfigError("capture works for one process in fp32 or bf16. Leave it out, or change those settings.")
+            raise ConfigError(
+                "capture requires one process and fp32 or bf16. Change these settings, or train without capture."
+            )
         optimization, device = self.traveler.optimization, self.context.device
         optimization.keeps_gradients = self.traveler.settings.accumulate > 1
         return CapturedStep(
@@ -146,7 +151,7 @@ class Trainer:
         )
 
     def _validate_and_keep_best(self) -> None:
-        """Where a validation is due: once at each point of the run, and save what is better than all before."""
+        """Validate, unless this was already done at this position; save a new best."""
         if self._validated_at == self.traveler.position.batches:
             return
         score = self.traveler.goal.score(self.validate())
@@ -159,7 +164,7 @@ class Trainer:
     # -- validation
 
     def _evaluate_batches(self) -> dict[str, float]:
-        evaluate = _by_name(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
+        evaluate = _with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
         keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
         outputs: list[Any] = []
         for index, batch in enumerate(self.traveler.validation_batches(self._bound_validation_loader())):
@@ -173,12 +178,12 @@ class Trainer:
         return self.traveler.end_validation(how=self._reductions())
 
     def _evaluate_full(self) -> dict[str, float]:
-        """The leader evaluates all data; the others learn the result."""
+        """The leader evaluates all data and broadcasts the result."""
         self.traveler.begin_validation()
         metrics: dict[str, float] = {}
         if self.traveler.world.is_leader:
             loader = as_loader(self.validation_loader, world=World(), seed=self.traveler.seed)
-            evaluate = _by_name(self.trial.evaluate_full_dataset, ("data_loader", "model"))
+            evaluate = _with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
             with torch.no_grad(), self.traveler.autocast():
                 out = evaluate(_OnDevice(loader, self.context.device), self.model)
                 out = _checked_metrics(out, "evaluate_full_dataset")
@@ -194,7 +199,7 @@ class Trainer:
         return cast(Loader, self.validation_loader)
 
     def _reductions(self) -> dict[str, Reduction]:
-        """By metric name; one word for all is spread over whatever was logged."""
+        """Reductions by metric name; a single reduction applies to every logged metric."""
         how = self.trial.evaluation_reducer()
         if isinstance(how, str):
             return {name: cast(Reduction, how) for name in self.traveler.journal.logged_names()}
@@ -203,11 +208,11 @@ class Trainer:
     # -- building
 
     def _build_model(self) -> nn.Module | None:
-        """In the simple form the model, wrapped, with its optimizer and scheduler added; in the manual form None."""
+        """In the simple form, the wrapped model, with its optimizer and scheduler added; in the manual form, None."""
         if type(self.trial).build_model is Trial.build_model:
             if not self.traveler.optimization.models:
                 raise EntrypointError(
-                    f"{type(self.trial).__name__} has no model: define build_model, or wrap models in __init__ with "
+                    f"{type(self.trial).__name__} has no model. Define build_model, or wrap models in __init__ with "
                     "context.wrap_model."
                 )
             return None
@@ -237,7 +242,7 @@ class Trainer:
 
 
 class _OnDevice:
-    """A loader as `evaluate_full_dataset` sees it: iterable any number of times, batches on the device."""
+    """The loader passed to `evaluate_full_dataset`: re-iterable, with batches on the device."""
 
     def __init__(self, loader: Loader, device: torch.device) -> None:
         self._loader = loader
@@ -245,7 +250,7 @@ class _OnDevice:
 
     def __len__(self) -> int:
         if self._loader.num_batches is None:
-            raise TypeError("this data has no known length")
+            raise TypeError("the length of this data is unknown")
         return self._loader.num_batches
 
     def __iter__(self) -> Iterator[Any]:
@@ -253,7 +258,7 @@ class _OnDevice:
 
 
 class _CheckpointHooks(Logger):
-    """Tells callbacks when a checkpoint is whole."""
+    """Calls the callbacks when a checkpoint has been written."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -263,17 +268,17 @@ class _CheckpointHooks(Logger):
         self._trainer._call("on_checkpoint_upload_end", row.uuid)
 
 
-class _Extras:
+class _CallbackEntries:
     """The entries that callbacks add to a checkpoint."""
 
     def __init__(self, callbacks: Mapping[str, Callback]) -> None:
         self._callbacks = callbacks
 
     def state_dict(self) -> dict[str, Any]:
-        extras: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for callback in self._callbacks.values():
-            callback.on_checkpoint_save_start(extras)
-        return extras
+            callback.on_checkpoint_save_start(entries)
+        return entries
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for callback in self._callbacks.values():
@@ -293,25 +298,25 @@ def check_trial_class(trial_class: type[Any]) -> None:
     if not any(callable(getattr(trial_class, m, None)) for m in ("evaluate_batch", "evaluate_full_dataset")):
         missing.append("evaluate_batch")
     if missing:
-        raise EntrypointError(f"{name} lacks {', '.join(missing)}. Define what is missing; see trek.Trial.")
+        raise EntrypointError(f"{name} must define {', '.join(missing)}. See trek.Trial.")
 
 
-def _by_name(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """`method` called with those of the positional arguments `names` that it declares.
+def _with_declared_arguments(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """Wrap `method` so that it gets only those of the positional arguments `names` that it declares.
 
-    A method may name its parameters as it likes if it takes all of them.
+    A method with other parameter names gets the first arguments by position.
     """
     parameters = inspect.signature(method).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return lambda *args: method(**dict(zip(names, args, strict=True)))
     if all(name in names for name in parameters):
-        places = [names.index(name) for name in parameters]
-        if places == list(range(len(names))):
+        indices = [names.index(name) for name in parameters]
+        if indices == list(range(len(names))):
             return method
-        return lambda *args: method(*[args[place] for place in places])
+        return lambda *args: method(*[args[index] for index in indices])
     if len(parameters) <= len(names):
         return lambda *args: method(*args[: len(parameters)])
-    raise EntrypointError(f"{method.__qualname__} must take some of {', '.join(names)}, got {', '.join(parameters)}.")
+    raise EntrypointError(f"{method.__qualname__} may take only {', '.join(names)}, got {', '.join(parameters)}.")
 
 
 def _checked_metrics(out: Any, method: str) -> Mapping[str, Any]:

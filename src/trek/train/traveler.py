@@ -1,4 +1,4 @@
-"""Traveler: what an explicit training loop holds. It places, shards, weighs, steps, counts, reports and saves.
+"""Traveler: the handle of an explicit training loop. Models, data, steps, metrics and checkpoints go through it.
 
     def train(tr: trek.Traveler) -> None:
         model = tr.add_model(Net())
@@ -12,8 +12,8 @@
                 tr.step(optimizer)
                 tr.log(loss=loss)
 
-The Trainer drives Trials through this same object, so there is one loop in the code base. Starting processes is not its
-business, nor is what a Trial looks like.
+The Trainer drives Trials through this same object, so there is one loop in the code base. Starting processes is handled
+by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
-from trek.data.loaders.base import nothing
+from trek.data.loaders.base import do_nothing
 from trek.errors import InputError
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
@@ -47,7 +47,7 @@ from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
 from trek.train.loop.profiling import Profiler
-from trek.train.loop.progress import open_bar, print_beside_bars
+from trek.train.loop.progress import open_bar, print_above_bars
 from trek.train.loop.schedule import Schedule
 from trek.train.loop.stopping import Stopped, StopRequest
 from trek.train.metrics.goal import Goal
@@ -63,17 +63,17 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# Ranks agree on a stop together; each time costs one tiny message.
+# All ranks must stop after the same batch; each check costs one small message.
 _BATCHES_BETWEEN_AGREEMENTS = 16
-_AS_IT_IS = nullcontext()
+_NO_CONTEXT = nullcontext()
 
 
 class Traveler:
     """The handle of one rank's training loop.
 
-    Settings come whole or by name: `Traveler(precision="bf16", accumulate=4)`; see `TrainSettings`. A Traveler that is
-    given no World is its program's entry, and finds World and trial in the environment; others are told. What the run
-    writes besides checkpoints (files of loggers, traces) lies in `folder`, or where the program was started.
+    Pass settings as one object or by name: `Traveler(precision="bf16", accumulate=4)`; see `TrainSettings`. Without a
+    World, the Traveler is the entry point of its program, and reads the World and the trial from the environment. Files
+    other than checkpoints (of loggers, traces) are written to `folder`, by default the current directory.
     """
 
     def __init__(
@@ -94,62 +94,63 @@ class Traveler:
         if world is None:
             world = World.from_env()
             host = find_host(world, stop=self.stop)
-        own = TrainSettings.of(settings, **named)
+        chosen = TrainSettings.of(settings, **named)
         if host is not None:
-            own, folder, checkpoint_dir, resume = host.over(own), host.folder, host.checkpoint_dir, host.resume
+            chosen, folder = host.apply_to(chosen), host.folder
+            checkpoint_dir, resume = host.checkpoint_dir, host.resume
             loggers = [*loggers, *host.loggers]
-        own = own.within(folder or Path.cwd())
+        chosen = chosen.with_default_paths(folder or Path.cwd())
         if world.is_leader:
-            loggers = [*open_loggers(own.loggers, folder=folder or Path.cwd()), *loggers]
+            loggers = [*open_loggers(chosen.loggers, folder=folder or Path.cwd()), *loggers]
         self.world = world
-        self.settings = own
-        self.strategy = open_strategy(own.strategy or default_strategy(world.size), world, **own.strategy_options)
+        self.settings = chosen
+        self.strategy = open_strategy(chosen.strategy or default_strategy(world.size), world, **chosen.strategy_options)
         self.strategy.setup()
-        seed_everything(own.seed)
-        self.precision = open_precision(own.precision, world.device)
+        seed_everything(chosen.seed)
+        self.precision = open_precision(chosen.precision, world.device)
         self.optimization = Optimization(
             self.strategy,
             self.precision,
-            clip_norm=own.clip_norm,
-            clip_value=own.clip_value,
-            compiled=own.compile,
-            ema_decay=own.ema_decay,
+            clip_norm=chosen.clip_norm,
+            clip_value=chosen.clip_value,
+            compiled=chosen.compile,
+            ema_decay=chosen.ema_decay,
         )
-        self.feed = Feed(self.strategy, accumulate=own.accumulate)
+        self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
         self.journal = Journal(self.strategy, loggers=loggers)
-        keep = KeepPolicy(best=own.keep_best, last=own.keep_last, every=own.keep_every)
+        keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
         self.archive = Archive(checkpoint_dir, strategy=self.strategy, journal=self.journal, policy=keep, trial=trial)
-        self.goal = Goal(own.metric, own.smaller_is_better)
-        self.agenda = Agenda.of(own)
+        self.goal = Goal(chosen.metric, chosen.smaller_is_better)
+        self.agenda = Agenda.of(chosen)
         self.on_validation: Callable[[], None] | None = None
-        """Called on every rank where a validation is due; without it, the loop validates when it likes."""
+        """Called on every rank when a validation is due; if None, the loop itself decides when to validate."""
         self.saved_at = -1
-        """Batches trained when the run was last saved."""
-        self._length = own.max_length
+        """Number of batches trained when the run was last saved."""
+        self._length = chosen.max_length
         self._resume = resume
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
         self._is_in_epochs = False
-        self._owes_save = False
-        self._show_progress = own.show_progress and world.is_leader
-        self._determinism = Determinism() if own.deterministic else None
-        self._profiler = Profiler(own.profile) if own.profile is not None and world.is_leader else None
-        is_watched = own.hang_s is not None and world.is_distributed
-        self._hang_watch = HangWatch(rank=world.rank, hang_s=own.hang_s) if is_watched else None
-        self._beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else nothing
+        self._is_save_pending = False
+        self._show_progress = chosen.show_progress and world.is_leader
+        self._determinism = Determinism() if chosen.deterministic else None
+        self._profiler = Profiler(chosen.profile) if chosen.profile is not None and world.is_leader else None
+        is_watched = chosen.hang_s is not None and world.is_distributed
+        self._hang_watch = HangWatch(rank=world.rank, hang_s=chosen.hang_s) if is_watched else None
+        self._beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else do_nothing
 
-    # -- what the loop is made of
+    # -- the parts of the loop
 
     def add_model(self, model: Model) -> Model:
-        """Place and wrap a model; train what comes back."""
+        """Place and wrap a model; use the returned model for training."""
         wrapped = self.optimization.add_model(model)
         if not self.world.is_leader:
-            # Replicas start equal because they are built from the same seed; from here on each rank draws its own.
+            # Replicas are built from the same seed and so start equal; from here on, ranks draw different numbers.
             seed_everything(self.seed, rank=self.world.rank)
-        return wrapped  # type: ignore[return-value]  # it stands in for the model: callers use it as one
+        return wrapped  # type: ignore[return-value]  # callers use the wrapper as the model
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """Let `step` move this optimizer."""
+        """Register an optimizer for `step`."""
         return self.optimization.add_optimizer(optimizer)
 
     def add_scheduler(self, scheduler: Any, *, per: StepUnit = "step", every: int = 1) -> Any:
@@ -157,10 +158,10 @@ class Traveler:
         return self.optimization.add_scheduler(scheduler, per=per, every=every)
 
     def add_loader(self, data: Any, batch_size: int | None = None, shuffle: bool = False, **loading: Any) -> Loader:
-        """Shard data for this world: a dataset in batches, as `trek.DataLoader` takes it, or a loader as it is.
+        """Shard data for this World: a dataset with the arguments of `trek.DataLoader`, or a loader without arguments.
 
-        `batch_size` counts samples per process; with `global_batch_size` the model learns from the same batches on any
-        number of processes.
+        `batch_size` is the number of samples per process. With `global_batch_size`, the model is trained on the same
+        batches on any number of processes.
         """
         is_dataset = batch_size is not None or "global_batch_size" in loading
         source = DataLoader(data, batch_size or 1, shuffle, **loading) if is_dataset else data
@@ -173,12 +174,12 @@ class Traveler:
     # -- the loop
 
     def epochs(self, count: int | None = None) -> Iterator[int]:
-        """Epoch numbers from where the run stands to its end: the `max_length` of its settings, else `count` epochs.
+        """Epoch numbers from the current position to the end: the `max_length` of the settings, else `count` epochs.
 
-        A run with a `max_length` ends with a report, a validation where `on_validation` is set, and a checkpoint.
+        A run with a `max_length` ends with a report, a validation if `on_validation` is set, and a checkpoint.
         """
         if count is None and self.settings.max_length is None:
-            raise InputError("epochs() needs a number of epochs, or a Traveler with a max_length.")
+            raise InputError("epochs() needs a number of epochs. Pass one, or set max_length.")
         self._length = self.settings.max_length or Length(count or 1, "epochs")
         self.agenda = Agenda.of(self.settings, length=self._length)
         self._is_in_epochs = True
@@ -187,17 +188,17 @@ class Traveler:
             batches, epoch = self.position.batches, self.position.epoch
             yield epoch
             if self.position.epoch == epoch and not self.agenda.is_over(self.position):
-                self._end_own_epoch(batches)
-            self._do_what_an_epoch_owes()
+                self._end_custom_epoch(batches)
+            self._run_due_actions_at_epoch_end()
         self._is_in_epochs = False
         self._length = self.settings.max_length
         if self._length is not None:
             self._finish()
 
     def train(self, data: Any) -> Iterator[Any]:
-        """The batches of the current epoch, from where the run stands, no further than the run goes.
+        """The remaining batches of the current epoch, up to the end of the run.
 
-        A batch counts as trained when it is handed out, so save after the step that used it.
+        A batch counts as trained once it is yielded, so call `save` after the step that uses it.
         """
         self.restore()
         loader = self.bind(data)
@@ -207,19 +208,19 @@ class Traveler:
         if self._profiler:
             self._profiler.advance(self.position.batches)
         self.journal.begin_training()
-        if self._is_savable and self.strategy.any(self.stop.is_set):  # asked to between two epochs
+        if self._is_savable and self.strategy.any(self.stop.is_set):  # requested between two epochs
             self._stop()
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         next_check = self._next_check()
         with self._bar(self._epoch_label(), loader.num_batches, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
-                with self._counting(portion):
+                with self._batch_context(portion):
                     yield portion.data
                 bar.update()
                 self._beat()
                 optimization.end_batch(position.batches)
-                if position.batches >= next_check or stop.is_set or self._owes_save:
+                if position.batches >= next_check or stop.is_set or self._is_save_pending:
                     self._check()
                     next_check = self._next_check()
                 if position.batches == until:
@@ -228,22 +229,22 @@ class Traveler:
             self._end_epoch()
 
     def bind(self, data: Any) -> Loader:
-        """The Loader of `data` for this world, with the run's lengths and periods counted in its batches."""
+        """The Loader of `data` for this World; the run's lengths and periods are counted in its batches."""
         loader = as_loader(data, world=self.world, seed=self.seed)
         self.agenda = Agenda.of(self.settings, loader, length=self._length)
         return loader
 
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
-        """One pass over validation data, with models in evaluation mode and without gradients."""
+        """One pass over validation data, with the models in evaluation mode and without gradients."""
         yield from self.validation_batches(data)
         self.end_validation(how=how)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Around the forward pass and the loss."""
+        """A context for the forward pass and the loss."""
         return self.precision.autocast()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Backward through the mean loss of this rank's samples."""
+        """Backward pass from the mean loss over this rank's samples."""
         self.optimization.backward(loss)
 
     def step(
@@ -253,11 +254,11 @@ class Traveler:
         clip_norm: float | None = None,
         clip_value: float | None = None,
     ) -> bool:
-        """Sync, clip, step, clear gradients, move schedulers; nothing while gradients are still accumulating."""
+        """Sync and clip gradients, step, clear gradients, step schedulers; does nothing while gradients accumulate."""
         return self.optimization.step(optimizer, clip_norm=clip_norm, clip_value=clip_value)
 
     def log(self, metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-        """Metrics of this batch, averaged by sample over batches and ranks until they are reported."""
+        """Log metrics of this batch; they are averaged by sample over batches and ranks until the next report."""
         self.journal.log({**metrics, **named} if metrics and named else metrics or named, num_samples=self._num_samples)
 
     # -- state
@@ -269,7 +270,7 @@ class Traveler:
 
     @property
     def position(self) -> Position:
-        """How far the run has come."""
+        """The position of the run in its data."""
         return self.feed.position
 
     @property
@@ -278,12 +279,12 @@ class Traveler:
         return self.journal.table.to_pandas()
 
     def save(self) -> str | None:
-        """Save everything, every rank together; returns once the state is copied, and writes in the background.
+        """Save everything, on all ranks together; returns once the state is copied, and writes in the background.
 
-        Where gradients half way through a group cannot be saved, it happens when the group ends.
+        With a strategy that cannot save partly accumulated gradients, the save waits for the end of the group.
         """
-        self._owes_save = not self._is_savable
-        if self._owes_save:
+        self._is_save_pending = not self._is_savable
+        if self._is_save_pending:
             return None
         self.optimization.sync_buffers()
         models = self.optimization.model_states()
@@ -304,7 +305,7 @@ class Traveler:
         return self.archive.save(state, batches=self.position.batches, metrics=metrics, score=self.goal.score(metrics))
 
     def restore(self, resume: CheckpointFolder | Path | str | None = None) -> CheckpointFolder | None:
-        """Go on from a checkpoint (by default the one given at the start); call it when everything is added."""
+        """Resume from a checkpoint, by default the constructor's `resume`; call it after everything is added."""
         checkpoint = self.archive.find(resume or self._resume)
         self._resume = None
         if checkpoint is None:
@@ -323,7 +324,7 @@ class Traveler:
         self.strategy.barrier()
 
     def close(self) -> None:
-        """Finish writing, flush the loggers, part from the other ranks."""
+        """Finish writing, flush the loggers, leave the process group."""
         with ExitStack() as stack:
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
@@ -333,7 +334,7 @@ class Traveler:
                     stack.callback(part.close)
 
     def __enter__(self) -> Traveler:
-        note_error(None)  # of a Traveler before this one
+        note_error(None)  # clears the error of an earlier Traveler
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -341,30 +342,30 @@ class Traveler:
             note_error(tb)
         self.close()
 
-    # -- for the Trainer, and for loops with needs of their own
+    # -- for the Trainer, and for loops with special needs
 
     def report(self) -> dict[str, float]:
-        """Reduce and tell the training metrics since the last report; every rank together."""
+        """Reduce and report the training metrics since the last report; called on all ranks together."""
         wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
         progress = self.agenda.progress(self.position)
         if progress is not None:
-            self.journal.tell_progress(progress)
+            self.journal.log_progress(progress)
         return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate)
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
-        """The batches of `validate`, without its end."""
+        """The batches of `validate`, without the reduction at its end."""
         loader = as_loader(data, world=self.world, seed=self.seed)
         self.begin_validation()
         with self._bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
-                with self._counting(portion):
+                with self._batch_context(portion):
                     yield portion.data
                 bar.update()
                 self._beat()
 
     def begin_validation(self) -> None:
-        """Evaluation mode, and what is logged belongs to a validation."""
+        """Switch to evaluation mode; metrics logged from now on belong to a validation."""
         self.optimization.sync_buffers()
         self.optimization.swap_averages()
         self.journal.begin_validation()
@@ -374,19 +375,18 @@ class Traveler:
     def end_validation(
         self, *, how: Mapping[str, Reduction] | None = None, extra: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Reduce and tell what was logged; back to training mode."""
+        """Reduce and report the validation metrics, and switch back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
         self.optimization.swap_averages()
         self._train_mode()
         return metrics
 
-    # -- inside
+    # -- internals
 
     def _check(self) -> None:
         """Between two batches: report, validate, save, and stop if any rank was asked to, in that order.
 
-        What is due at the end of an epoch waits until the epoch is counted, and at the end of the run until the run
-        ends.
+        Actions due at the end of an epoch or of the run are left to the code that ends it.
         """
         position, agenda = self.position, self.agenda
         if self._profiler:
@@ -394,17 +394,17 @@ class Traveler:
         if agenda.reports.is_due(position):
             self.report()
         if position.epoch_batch != agenda.epoch_batches and not agenda.is_over(position):
-            self._do_what_is_due()
+            self._run_due_actions()
         if not self._is_savable or (self.world.is_distributed and position.batches % _BATCHES_BETWEEN_AGREEMENTS):
             return
         if self.strategy.any(self.stop.is_set):
             self._stop()
 
-    def _do_what_is_due(self) -> None:
+    def _run_due_actions(self) -> None:
         if self.on_validation is not None and self.agenda.validations.is_due(self.position):
             self.report()
             self.on_validation()
-        is_due = self.agenda.checkpoints.is_due(self.position) or self._owes_save
+        is_due = self.agenda.checkpoints.is_due(self.position) or self._is_save_pending
         if is_due and self.saved_at != self.position.batches:
             self.save()
 
@@ -413,21 +413,19 @@ class Traveler:
         return self.position.group_batches == 0 or self.strategy.saves_held_gradients
 
     def _stop(self) -> None:
-        """Save, wait until it is on storage, and leave the loop with the reason of whoever asked."""
+        """Save, wait until the checkpoint is stored, and leave the loop with the reason for the stop."""
         self.stop.request(next(reason for reason in self.strategy.gather(self.stop.reason) if reason))
         if self.archive.is_open:
             if self.saved_at != self.position.batches:
                 self.save()
             self.archive.wait()
         if self.stop.reason == "signal" and self._show_progress:
-            saved = (
-                'saved; go on with resume="latest"' if self.archive.is_open else "not saved: it has no checkpoint_dir"
-            )
-            print_beside_bars(f"trek: stopped after batch {self.position.batches}, {saved}.")
+            saved = 'saved; continue with resume="latest"' if self.archive.is_open else "not saved: no checkpoint_dir"
+            print_above_bars(f"trek: stopped after batch {self.position.batches}, {saved}.")
         raise Stopped(self.stop.reason)
 
     def _next_check(self) -> float:
-        """The next batch after which there may be something to do besides training."""
+        """The number of batches after which something other than training may be due next."""
         due = [self.agenda.next_batch(self.position)]
         if self.world.is_distributed:
             due.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS).next_batch(self.position))
@@ -440,28 +438,27 @@ class Traveler:
         self.optimization.end_epoch(self.position.epoch)
         self.journal.end_epoch(self.position.epoch - 1)
         if not self._is_in_epochs:
-            self._do_what_an_epoch_owes()
+            self._run_due_actions_at_epoch_end()
 
-    def _end_own_epoch(self, batches_before: int) -> None:
-        """The body of an epoch left it early, or trained on data of its own: count the epoch."""
+    def _end_custom_epoch(self, batches_before: int) -> None:
+        """Count an epoch whose body left `train` early or did not call it."""
         if self.position.batches == batches_before and self.agenda.length.epochs is None:
             raise InputError(
-                f"the length of this run is {self._length}, but the loop took no batch from "
-                "traveler.train(…), so it would never end. Read the training data through traveler.train(…), or give "
-                "the length in epochs."
+                f"this run would never end: its length is {self._length}, but the loop read no batch from "
+                "traveler.train(…). Read the training data through traveler.train(…), or give the length in epochs."
             )
         self.position.end_epoch()
 
-    def _do_what_an_epoch_owes(self) -> None:
-        """Validate and save, if the run stands at the end of an epoch that is one to do so at.
+    def _run_due_actions_at_epoch_end(self) -> None:
+        """Validate and save at the end of an epoch, if due.
 
-        Within `epochs` this comes after the whole body, so that a checkpoint holds the body's own validation.
+        Within `epochs` this runs after the whole body, so that the checkpoint includes the body's validation.
         """
         if self.position.epoch_batch == 0:
-            self._do_what_is_due()
+            self._run_due_actions()
 
     def _finish(self) -> None:
-        """The end of a run whose length is known: a last report, validation and checkpoint, unless just made."""
+        """End a run with a known length: a last report, validation and checkpoint, unless just made."""
         self.report()
         if self.on_validation is not None:
             self.on_validation()
@@ -473,10 +470,10 @@ class Traveler:
         last = self.agenda.length.epochs
         return f"epoch: {self.position.epoch + 1}" + (f"/{last}" if last else "")
 
-    def _counting(self, portion: Portion) -> AbstractContextManager[Any]:
-        """Around a batch in the caller's hands: what is logged there counts by its samples, of a stand-in nothing."""
+    def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
+        """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
         self._num_samples = portion.num_samples
-        return _AS_IT_IS if portion.num_samples else self.journal.standing_in()
+        return _NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
 
     def _train_mode(self) -> None:
         for model in self.optimization.models:
@@ -486,7 +483,7 @@ class Traveler:
         return open_bar(label, total=total, start=start, is_shown=self._show_progress)
 
     def _restore_rank(self, state: RunState) -> None:
-        """Take back what was this rank's own; on another number of ranks the leader takes over what others held."""
+        """Restore the state of this rank; if the number of ranks changed, the leader takes over the state of all."""
         rank, size, saved = self.world.rank, self.world.size, len(state.ranks)
         known = state.ranks[rank] if rank < saved else None
         self.feed.load(state.shared["position"], known["feed"] if known else None)
@@ -499,6 +496,6 @@ class Traveler:
 
 
 def _summed(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:
-    """One rank's gradients that average to the same over another number of ranks."""
-    places = {place for one in gradients for place in one}
-    return {p: torch.stack([one[p] for one in gradients if p in one]).sum(0) * scale for p in places}
+    """Gradients for one rank that give the same average over another number of ranks."""
+    indices = {index for one in gradients for index in one}
+    return {i: torch.stack([one[i] for one in gradients if i in one]).sum(0) * scale for i in indices}

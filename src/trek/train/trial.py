@@ -1,6 +1,6 @@
-"""Trial and TrialContext: the declarative face. A Trial says what is trained and what to do with a batch.
+"""Trial and TrialContext: the declarative interface. A Trial defines what is trained and what to do with a batch.
 
-How long, on how many processes, and where it is recorded are settings of whoever runs it.
+How long it trains, on how many processes, and where it is recorded are settings of the caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TrialContext:
-    """What a Trial may know: its hyperparameters, its place in the world, and the Traveler for steps of its own."""
+    """What a Trial can access: its hyperparameters, its World, and the Traveler for manual steps."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class TrialContext:
         self._trial_id = trial_id
 
     def get_hparam(self, name: str) -> Any:
-        """One hyperparameter; nested ones by a dotted name."""
+        """One hyperparameter; nested ones are addressed by a dotted name."""
         value: Any = self._hparams
         for part in name.split("."):
             if not isinstance(value, Mapping) or part not in value:
                 known = ", ".join(sorted(self._hparams)) or "none"
                 raise ConfigError(
-                    f"hyperparameter {name!r} is asked for but not set. Add it to `hyperparameters`; set are: {known}."
+                    f"hyperparameter {name!r} not found. Add it to the hyperparameters; known are: {known}."
                 )
             value = value[part]
         return value
@@ -59,69 +59,69 @@ class TrialContext:
         return dict(self._hparams)
 
     def get_data_config(self) -> dict[str, Any]:
-        """The `data` section of the config."""
+        """The `data` section of the config, or the `data` passed to `trek.fit`."""
         return dict(self._data)
 
     def get_experiment_config(self) -> dict[str, Any]:
-        """The whole config of the experiment; empty outside of one."""
+        """The whole config of the experiment; empty outside an experiment."""
         return dict(self._config)
 
     def get_global_batch_size(self) -> int:
-        """Records of one batch over all processes, from `global_batch_size`."""
+        """Number of records in one batch over all processes: the hyperparameter `global_batch_size`."""
         size = self.get_hparam("global_batch_size")
         slots = self.traveler.world.size
         if isinstance(size, bool) or not isinstance(size, int) or size < slots:
             raise ConfigError(
                 f"global_batch_size must be a whole number of at least one record per process, got {size!r} for "
-                f"{slots} process(es). Raise global_batch_size or use fewer processes."
+                f"{slots} process(es). Increase global_batch_size, or use fewer processes."
             )
         return size
 
     def get_per_slot_batch_size(self) -> int:
-        """Records of one batch on this process, rounded down.
+        """Number of records of one batch on this process, rounded down.
 
-        A loader that is given it shares out the whole global batch, unevenly where it cannot be even.
+        A DataLoader with this batch size still reads the whole global batch, divided as evenly as possible.
         """
         return PerSlotBatchSize(self.get_global_batch_size(), num_workers=self.traveler.world.size)
 
     def get_trial_seed(self) -> int:
-        """The seed everything was seeded with."""
+        """The seed of all random number generators."""
         return self.traveler.seed
 
     def get_experiment_id(self) -> int:
-        """Id of the experiment; 0 outside of one."""
+        """Id of the experiment; 0 outside an experiment."""
         return self._experiment_id
 
     def get_trial_id(self) -> int:
-        """Id of the trial; 0 outside of an experiment."""
+        """Id of the trial; 0 outside an experiment."""
         return self._trial_id
 
     def get_stop_requested(self) -> bool:
-        """Whether somebody asked the trial to end."""
+        """Whether the trial has been asked to stop."""
         return self.traveler.stop.is_set
 
     def set_stop_requested(self, stop_requested: bool = True) -> None:
-        """Ask the trial to end after this batch."""
+        """Ask the trial to stop after this batch."""
         if stop_requested:
             self.traveler.stop.request("user")
 
     @property
     def device(self) -> torch.device:
-        """Where batches and models are."""
+        """The device of batches and models."""
         return self.traveler.world.device
 
     # -- manual steps: several models and optimizers, driven by `train_batch` itself
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Place and wrap a model; train what comes back."""
+        """Place and wrap a model; use the returned model for training."""
         return self.traveler.add_model(model)
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """Let `step_optimizer` move this optimizer."""
+        """Register an optimizer for `step_optimizer`."""
         return self.traveler.add_optimizer(optimizer)
 
     def wrap_lr_scheduler(self, scheduler: Any, step_mode: StepUnit, *, frequency: int = 1) -> Any:
-        """Step a scheduler per "step", "batch" or "epoch"; with "manual" it is only saved and restored."""
+        """Step a scheduler per "step", "batch" or "epoch"; with "manual", it is only saved and restored."""
         return self.traveler.add_scheduler(scheduler, per=step_mode, every=frequency)
 
     def wrap_reducer(
@@ -132,22 +132,22 @@ class TrialContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> Reducer:
-        """Reduce a metric your own way: a Reducer, or a function of all values that were passed to `update`."""
+        """Add a custom metric: a Reducer, or a function of all values that were passed to `update`."""
         wrapped = reducer if isinstance(reducer, Reducer) else FunctionReducer(reducer)
         self.traveler.journal.reducers.append(NamedReducer(wrapped, name, for_training, for_validation))
         return wrapped
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Backward through a mean loss."""
+        """Backward pass from a mean loss."""
         self.traveler.backward(loss)
 
     def step_optimizer(self, optimizer: torch.optim.Optimizer, *, clip_norm: float | None = None) -> bool:
-        """Sync gradients, step, clear gradients; whether it stepped."""
+        """Sync gradients, step, clear gradients; returns whether it stepped."""
         return self.traveler.step(optimizer, clip_norm=clip_norm)
 
 
 class DistributedContext:
-    """The Trial's place in the world."""
+    """The Trial's rank and the size of its World."""
 
     def __init__(self, traveler: Traveler) -> None:
         self._world = traveler.world
@@ -161,23 +161,23 @@ class DistributedContext:
         return self._world.local_rank
 
     def get_size(self) -> int:
-        """Processes in all."""
+        """Number of processes."""
         return self._world.size
 
     def get_num_agents(self) -> int:
-        """Machines."""
+        """Number of machines."""
         return self._world.num_nodes
 
 
 class Trial:
-    """Subclass and fill in.
+    """Base class of Trials.
 
-    Simple: `build_model`, `optimizer` and a `train_batch` that returns the loss, or a dict with "loss" and other
-    metrics; backward and steps are done for you. Manual: leave `build_model` out, wrap models and optimizers in
-    `__init__` through the context, and call `backward` and `step_optimizer` in `train_batch`.
+    Simple form: define `build_model`, `optimizer` and a `train_batch` that returns the loss, or a dict with "loss" and
+    other metrics; Trek runs the backward pass and the steps. Manual form: leave out `build_model`, wrap models and
+    optimizers in `__init__` through the context, and call `backward` and `step_optimizer` in `train_batch`.
 
-    `train_batch` may take any of `batch`, `model`, `epoch_idx`, `batch_idx`; `evaluate_batch` any of `batch`, `model`,
-    `batch_idx`.
+    `train_batch` may declare any of `batch`, `model`, `epoch_idx`, `batch_idx`; `evaluate_batch` any of `batch`,
+    `model`, `batch_idx`.
     """
 
     def __init__(self, context: TrialContext) -> None:
@@ -188,7 +188,7 @@ class Trial:
         raise NotImplementedError
 
     def build_validation_data_loader(self) -> Any:
-        """Data to validate on, of the same kinds."""
+        """The validation data, in any of the same forms."""
         raise NotImplementedError
 
     def build_model(self) -> nn.Module:
@@ -200,7 +200,7 @@ class Trial:
         raise NotImplementedError
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
-        """A torch scheduler, stepped per epoch; `(scheduler, "step")` for another rhythm; None for none."""
+        """A torch scheduler, stepped per epoch, or `(scheduler, "step")` for another unit; None for no scheduler."""
         return None
 
     def build_callbacks(self) -> Mapping[str, Callback]:
@@ -217,7 +217,7 @@ class Trial:
 
 
 def reset_parameters(model: nn.Module) -> None:
-    """Call `reset_parameters` on every module that has it."""
+    """Call `reset_parameters` on every module that has such a method."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

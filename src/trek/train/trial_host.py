@@ -1,7 +1,7 @@
-"""TrialHost: what a run takes over from the trial that its program is run for.
+"""TrialHost: the settings that a run takes from the trial its program runs in.
 
-Whoever runs programs as trials names a function in TREK_HOST that gives one; this room does not know who that is. The
-outermost entries (`trek.fit`, `trek.run`, a Traveler without a World) look for it and pass it on.
+A caller that runs programs as trials sets TREK_HOST to the name of a function that returns one; this room does not
+depend on that caller. The entry points (`trek.fit`, `trek.run`, a Traveler without a World) read it and pass it on.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from trek.train.settings import TrainSettings
 from trek.world import World
 
 VARIABLE = "TREK_HOST"
-"""Holds `module:function`; the function is called as `find_host` is, and gives a TrialHost or None."""
+"""Holds `module:function`; the function takes the arguments of `find_host` and returns a TrialHost or None."""
 
 
 @dataclass(frozen=True)
 class TrialHost:
-    """What is the trial's to decide; it takes the place of what the program says itself."""
+    """Settings that the trial decides; they override those of the program."""
 
     settings: Mapping[str, Any]
     """Fields of TrainSettings: how far to train, the seed, what to keep."""
     folder: Path
-    """Where what the run writes lies, but for checkpoints."""
+    """Where the run writes its files, except for checkpoints."""
     checkpoint_dir: Path | str
     resume: Path | Literal["latest"]
     loggers: Sequence[Logger]
-    """Told besides the program's own."""
+    """Added to the program's loggers."""
 
-    def over(self, own: TrainSettings) -> TrainSettings:
-        """The program's settings with the trial's in their place."""
-        return TrainSettings.of(own, **self.settings)
+    def apply_to(self, settings: TrainSettings) -> TrainSettings:
+        """The program's `settings`, overridden by the trial's."""
+        return TrainSettings.of(settings, **self.settings)
 
 
 def find_host(world: World, *, stop: StopRequest, environ: Mapping[str, str] = os.environ) -> TrialHost | None:
-    """The TrialHost of this program, which may ask it to `stop`; None where nobody runs it as a trial."""
-    named = environ.get(VARIABLE)
-    if not named:
+    """The TrialHost of this program, which may request a stop through `stop`; None outside a trial."""
+    address = environ.get(VARIABLE)
+    if not address:
         return None
-    module, _, function = named.partition(":")
+    module, _, function = address.partition(":")
     host: TrialHost | None = getattr(importlib.import_module(module), function)(world, stop=stop)
     return host

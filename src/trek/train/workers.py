@@ -1,4 +1,4 @@
-"""How many processes a run is asked to have: checked where it is asked for, before any is started."""
+"""Checks the number of processes of a run before any is started."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from trek.strategies.strategy_registry import STRATEGIES
 
 
 def check_workers(workers: Any, *, strategy: str | None) -> int:
-    """`workers`, if it is a number of processes that `strategy` can work with."""
+    """`workers`, if it is a number of processes that `strategy` supports; otherwise raise `ConfigError`."""
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}.")
-    if strategy is not None and workers > 1:  # one may be asked for where a launcher has started several
+    if strategy is not None and workers > 1:  # 1 is the default, also if a launcher started several
         STRATEGIES.load(strategy).check_workers(workers)
     return workers

@@ -129,9 +129,9 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
     [
         ("strategy: solo\nresources: {slots_per_trial: 2}\n", "Use strategy 'ddp'"),
         ("strategy: fsdp\n", "at least 2 processes"),
-        ("resources: {slots_per_trial: 4, max_slots: 2}\n", "no trial could ever start"),
+        ("resources: {slots_per_trial: 4, max_slots: 2}\n", "no trial can start"),
         ("checkpoint_storage: {type: s3}\n", "needs a 'url'"),
-        ("log_policies: [{pattern: '('}]\n", "no regular expression"),
+        ("log_policies: [{pattern: '('}]\n", "not a valid regular expression"),
     ],
 )
 def test_rules_between_keys_are_checked(extra: str, words: str) -> None:

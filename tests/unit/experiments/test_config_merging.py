@@ -8,14 +8,14 @@ import pytest
 
 from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.config_merging import laid_over, with_changes
+from trek.experiments.config_merging import merge_configs, with_changes
 from trek.experiments.provenance import provenance
 
 
 def test_what_is_on_top_wins_and_mappings_are_merged() -> None:
     base = {"resources": {"slots_per_trial": 2, "weight": 2}, "labels": ["a"], "name": "base"}
     top = {"resources": {"weight": 3}, "labels": ["b"]}
-    assert laid_over(base, top) == {
+    assert merge_configs(base, top) == {
         "resources": {"slots_per_trial": 2, "weight": 3},
         "labels": ["b"],
         "name": "base",
@@ -25,12 +25,12 @@ def test_what_is_on_top_wins_and_mappings_are_merged() -> None:
 def test_a_hyperparameter_replaces_another_as_a_whole() -> None:
     base = {"hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": -1, "base": 2}}}
     top = {"hyperparameters": {"lr": {"type": "double", "minval": 0, "maxval": 1}}}
-    assert laid_over(base, top) == top
+    assert merge_configs(base, top) == top
 
 
 def test_a_config_is_read_over_a_template(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("entrypoint: a:B\nsearcher: {name: single, max_length: 5}\n")
-    config = ExperimentConfig.read(tmp_path / "c.yaml", below={"searcher": {"metric": "loss"}, "max_restarts": 1})
+    config = ExperimentConfig.read(tmp_path / "c.yaml", template={"searcher": {"metric": "loss"}, "max_restarts": 1})
     assert (config.searcher.metric, config.max_restarts) == ("loss", 1)
 
 
@@ -62,18 +62,22 @@ def test_what_ran_is_recorded(tmp_path: Path) -> None:
 def test_a_length_in_another_unit_takes_the_place_of_the_first() -> None:
     below = {"searcher": {"name": "single", "max_length": {"epochs": 2}}}
     expected = {"searcher": {"name": "single", "max_length": {"batches": 60}}}
-    assert laid_over(below, {"searcher": {"max_length": {"batches": 60}}}) == expected
+    assert merge_configs(below, {"searcher": {"max_length": {"batches": 60}}}) == expected
     assert with_changes(below, {"searcher.max_length.batches": 60}) == expected
-    assert laid_over(below, {"searcher": {"max_steps": 3}}) == {"searcher": {"name": "single", "max_steps": 3}}
+    assert merge_configs(below, {"searcher": {"max_steps": 3}}) == {"searcher": {"name": "single", "max_steps": 3}}
 
 
 def test_another_searcher_takes_the_place_of_the_first_with_all_its_settings() -> None:
     below = {"searcher": {"name": "asha", "metric": "e", "divisor": 3}}
-    assert laid_over(below, {"searcher": {"name": "single", "metric": "m"}})["searcher"] == {
+    assert merge_configs(below, {"searcher": {"name": "single", "metric": "m"}})["searcher"] == {
         "name": "single",
         "metric": "m",
     }
-    assert laid_over(below, {"searcher": {"divisor": 4}})["searcher"] == {"name": "asha", "metric": "e", "divisor": 4}
+    assert merge_configs(below, {"searcher": {"divisor": 4}})["searcher"] == {
+        "name": "asha",
+        "metric": "e",
+        "divisor": 4,
+    }
 
 
 def test_a_setting_of_training_is_one_setting_in_either_place() -> None:
@@ -88,7 +92,7 @@ def test_a_setting_of_training_is_one_setting_in_either_place() -> None:
 def test_a_template_and_a_config_may_write_a_setting_in_different_places(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("entrypoint: m:T\nsearcher: {name: single, metric: m, max_length: 1}\nprecision: fp16\n")
-    assert ExperimentConfig.read(path, below={"training": {"precision": "bf16"}}).training.precision == "fp16"
+    assert ExperimentConfig.read(path, template={"training": {"precision": "bf16"}}).training.precision == "fp16"
 
 
 def test_an_error_names_the_key_and_the_line_as_they_are_written(tmp_path: Path) -> None:

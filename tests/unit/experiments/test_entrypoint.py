@@ -72,7 +72,7 @@ def test_a_trial_is_loaded(folder: Path) -> None:
         ("missing_module:Good", "module 'missing_module' not found"),
         ("my_model:Bad", "has no 'Bad'"),
         ("my_model:NoTrial", "is not a Trial"),
-        ("my_model:NoTrain", "lacks train_batch"),
+        ("my_model:NoTrain", "must define train_batch"),
     ],
 )
 def test_what_is_no_trial_is_refused(folder: Path, entrypoint: str, words: str) -> None:

@@ -86,7 +86,7 @@ def test_a_search_can_be_previewed() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"count": 6}, "'searcher.count' is 6: should be less than or equal to 5"),
+        ({"count": 6}, "'searcher.count' is 6: must be less than or equal to 5"),
         ({"cuont": 2}, "'searcher.cuont' is not a known key. Did you mean 'count'?"),
         ({"max_trials": 2}, "'searcher.max_trials' is a setting of other searchers; this one has: .*count"),
         ({"name": "fewer"}, "searcher 'fewer' does not exist. Did you mean 'few'"),

@@ -13,7 +13,7 @@ from torch import nn
 
 from trek.errors import ConfigError
 from trek.strategies import open_strategy
-from trek.strategies.naming import by_name, by_place, parameter_names
+from trek.strategies.naming import by_index, by_name, parameter_names
 from trek.world import World
 
 TWO = World(rank=0, size=2, local_size=2)
@@ -51,7 +51,7 @@ def test_collectives_of_a_group_of_one_are_what_solo_does(group: None) -> None:
 
 
 def test_a_group_of_another_size_is_refused(group: None) -> None:
-    with pytest.raises(ConfigError, match="asked for 2 processes, but its process group has 1"):
+    with pytest.raises(ConfigError, match="expected a process group of 2 processes, got one of 1"):
         open_strategy("ddp", TWO).setup()
 
 
@@ -81,7 +81,7 @@ def test_optimizer_state_travels_by_name() -> None:
     assert names == ["1.weight", "1.bias", "0.weight", "0.bias"]
     named = by_name(optimizer.state_dict(), names)
     other = torch.optim.Adam(model.parameters())
-    other.load_state_dict(by_place(named, parameter_names(model, other)))
+    other.load_state_dict(by_index(named, parameter_names(model, other)))
     for parameter in model.parameters():
         assert torch.equal(other.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"])
 
@@ -105,7 +105,10 @@ def test_a_strategy_that_cannot_be_is_refused_with_what_can(
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"timeout_s": -1.0}, "more than 0 seconds, got -1"), ({"shared_memory": "no"}, "True or False, got 'no'")],
+    [
+        ({"timeout_s": -1.0}, "timeout_s must be greater than 0, got -1"),
+        ({"shared_memory": "no"}, "True or False, got 'no'"),
+    ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

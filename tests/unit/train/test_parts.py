@@ -24,7 +24,7 @@ from trek.train.length import Length
 from trek.train.loop.pace import Pace
 from trek.train.loop.position import Position
 from trek.train.loop.schedule import Schedule
-from trek.train.metrics.epoch_table import EpochTable, clock
+from trek.train.metrics.epoch_table import EpochTable, format_duration
 from trek.train.metrics.goal import Goal
 from trek.world import World
 
@@ -52,7 +52,7 @@ def test_a_goal_finds_its_metric_and_direction(metrics: dict[str, float], chosen
 
 def test_a_goal_that_was_told_takes_nothing_else() -> None:
     assert Goal("accuracy", smaller_is_better=True).score({"accuracy": 0.9, "loss": 0.1}) == 0.9
-    with pytest.raises(ConfigError, match="'f1' is not among the validation metrics: accuracy, loss"):
+    with pytest.raises(ConfigError, match="'f1' not found in the validation metrics: accuracy, loss"):
         Goal("f1").score({"loss": 1.0, "accuracy": 0.5})
 
 
@@ -114,7 +114,9 @@ def test_progress_is_the_share_that_is_done() -> None:
 
 def test_records_of_a_stream_without_a_batch_size_cannot_be_counted_ahead() -> None:
     stream = as_loader([torch.zeros(2)], world=World(), seed=0)
-    with pytest.raises(InputError, match=r"5 records needs data with a known batch size\. Give it in batches"):
+    with pytest.raises(
+        InputError, match=r"5 records requires data with a known batch size\. Give the length in batches"
+    ):
         Schedule.of(trek.records(5), stream)
 
 
@@ -139,7 +141,7 @@ def test_the_table_has_a_row_per_epoch_and_times_as_people_read_them() -> None:
 @given(st.integers(0, 10**6))
 def test_a_clock_loses_no_second(seconds: int) -> None:
     total = 0
-    for part in clock(seconds).split(":"):
+    for part in format_duration(seconds).split(":"):
         total = total * 60 + int(part)
     assert total == seconds
 
@@ -162,8 +164,11 @@ def test_processes_that_train_slower_than_one_would_are_told_once_with_figures(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (said,) = pace_says(sync_ms=3.0, step_ms=4.0, caplog=caplog)
-    assert "2 processes train this slower than one would" in said
-    assert "a step takes 4.00 ms, 3.00 ms of it to exchange gradients; one process would need at most 2.00 ms" in said
+    assert "2 processes are slower than one for this model" in said
+    assert (
+        "a step takes 4.00 ms, of which 3.00 ms are spent on syncing gradients; one process would need at most 2.00 ms"
+        in said
+    )
 
 
 @pytest.mark.parametrize(("sync_ms", "rank"), [(1.0, 0), (3.0, 1)])
@@ -232,5 +237,5 @@ def test_of_processes_started_together_only_the_leader_makes_a_folder(home: Path
 
 @pytest.mark.parametrize("name", ["", "a/b", ".hidden"])
 def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="must be a plain word"):
+    with pytest.raises(ConfigError, match="the name of a run becomes a folder name"):
         new_run_folder(name)

@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_a_reason() -> None:
         def build_model(self) -> torch.nn.Module:
             return torch.nn.Linear(6, 2)
 
-    with pytest.raises(CheckpointError, match="does not fit the model"):
+    with pytest.raises(CheckpointError, match="does not match the model"):
         trek.fit(Wider, hparams=HPARAMS, max_length=trek.epochs(1), name="whole", resume="latest", show_progress=False)
 
 
@@ -204,7 +204,7 @@ def test_a_place_that_is_inside_a_batch_of_another_size_is_refused() -> None:
     Remembering.rows = []
     size = {"global_batch_size": 8}
     part = trek.fit(Remembering, hparams=size, max_length=trek.batches(3), show_progress=False)
-    with pytest.raises(InputError, match="stands at record 24 of epoch 1, where no global batch of 16 begins"):
+    with pytest.raises(InputError, match="was saved at record 24 of epoch 1, where no global batch of 16 starts"):
         trek.fit(
             Remembering,
             hparams={"global_batch_size": 16},

@@ -160,7 +160,7 @@ def test_averages_go_on_exactly_after_a_resume() -> None:
 
 def test_a_resume_without_the_average_it_had_is_refused() -> None:
     fit(ema_decay=0.7, hparams={"stop_at": 6})
-    with pytest.raises(CheckpointError, match=r"holds 1 moving average\(s\), this run has 0"):
+    with pytest.raises(CheckpointError, match=r"has 1 moving average\(s\), but this run has 0"):
         fit(resume="latest")
 
 

@@ -12,7 +12,7 @@ import pytest
 import trek
 from trek.errors import ConfigError
 from trek.experiments.config import ExperimentConfig
-from trek.experiments.config_checks import DECIDED_ELSEWHERE
+from trek.experiments.config_checks import SET_ELSEWHERE
 from trek.train.loggers.base import Logger
 from trek.train.settings import ProfileSettings, TrainSettings
 from trek.train.trial_host import TrialHost
@@ -60,7 +60,7 @@ def test_every_setting_has_an_example_here() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(VALUES) - set(DECIDED_ELSEWHERE)))
+@pytest.mark.parametrize("name", sorted(set(VALUES) - set(SET_ELSEWHERE)))
 def test_a_config_can_say_whatever_a_call_can(name: str) -> None:
     read = config(**{name: VALUES[name]})
     assert read.training == TrainSettings.of(**{name: VALUES[name]})
@@ -69,9 +69,9 @@ def test_a_config_can_say_whatever_a_call_can(name: str) -> None:
     assert again.training.model_fields_set == {name}, "what was not written is not in the normal form"
 
 
-@pytest.mark.parametrize("name", sorted(DECIDED_ELSEWHERE))
+@pytest.mark.parametrize("name", sorted(SET_ELSEWHERE))
 def test_what_an_experiment_decides_elsewhere_is_refused_with_the_place(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'training.{name}' is set by {DECIDED_ELSEWHERE[name]}"):
+    with pytest.raises(ConfigError, match=f"'training.{name}' is set by {SET_ELSEWHERE[name]}"):
         config(**{name: VALUES[name]})
 
 
@@ -122,7 +122,7 @@ def test_profiling_of_other_platforms_becomes_a_trace() -> None:
         ({"strategy": "ps"}, "strategy 'ps' does not exist. Use one of: ddp, fsdp, solo"),
         ({"capture": "yes"}, "capture must be a valid boolean, got 'yes'"),
         ({"profile": {"first": 3, "last": 2}}, "1 <= first <= last, got 3 to 2"),
-        ({"presicion": "bf16"}, "there is no setting 'presicion'. Did you mean 'precision'"),
+        ({"presicion": "bf16"}, "unknown setting 'presicion'. Did you mean 'precision'"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_it_must_be(given: dict[str, Any], words: str) -> None:
@@ -160,7 +160,7 @@ def test_a_host_decides_what_is_its_own(tmp_path: Path) -> None:
         loggers=[],
     )
     own = TrainSettings.of(max_length=trek.epochs(2), precision="bf16", seed=1)
-    assert host.over(own) == TrainSettings.of(max_length=trek.batches(7), precision="bf16", seed=3)
+    assert host.apply_to(own) == TrainSettings.of(max_length=trek.batches(7), precision="bf16", seed=3)
 
 
 def test_loggers_are_objects_or_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -224,18 +224,18 @@ class Greedy(PointsTrial):
         (returning(lambda out: out.mean(1)), {}, InputError, r"got a tensor of shape \(8,\). Take its mean"),
         (returning(lambda out: 3.0), {}, InputError, "scalar tensor, got float"),
         (returning(lambda out: None), {}, InputError, "scalar tensor, got NoneType"),
-        (returning(lambda out: {"lose": out.mean()}), {}, InputError, r"returned \['lose'\], which has no 'loss'"),
-        (Lacking, {}, EntrypointError, "Lacking lacks build_training_data_loader, build_validation_data_loader, "
+        (returning(lambda out: {"lose": out.mean()}), {}, InputError, r"must return a 'loss', got \['lose'\]"),
+        (Lacking, {}, EntrypointError, "Lacking must define build_training_data_loader, build_validation_data_loader, "
          "train_batch, evaluate_batch"),
-        (Modelless, {}, EntrypointError, "Modelless has no model: define build_model, or wrap"),
-        (Greedy, {}, EntrypointError, "must take some of batch, model, epoch_idx, batch_idx, got a, b, c, d, e"),
+        (Modelless, {}, EntrypointError, "Modelless has no model. Define build_model, or wrap"),
+        (Greedy, {}, EntrypointError, "may take only batch, model, epoch_idx, batch_idx, got a, b, c, d, e"),
         (nn.Linear, {}, EntrypointError, "Linear is not a Trial. Make it a subclass of trek.Trial"),
         (PointsTrial, {"hparams": {"global_batch_size": 0}}, ConfigError, "at least one record per process, got 0"),
         (PointsTrial, {"hparams": {"global_batch_size": "8"}}, ConfigError, "whole number .* got '8'"),
         (PointsTrial, {"workers": 0}, ConfigError, "workers must be a whole number of at least 1, got 0"),
         (PointsTrial, {"workers": 2, "strategy": "solo"}, ConfigError, "'solo' trains one replica, got 2 processes"),
-        (PointsTrial, {"tempo": 3}, ConfigError, "there is no setting 'tempo'. Settings are: accumulate"),
-        (PointsTrial, {"metric": "f1"}, ConfigError, "'f1' is not among the validation metrics"),
+        (PointsTrial, {"tempo": 3}, ConfigError, "unknown setting 'tempo'. Known settings: accumulate"),
+        (PointsTrial, {"metric": "f1"}, ConfigError, "'f1' not found in the validation metrics"),
         (PointsTrial, {"capture": True}, ConfigError, "needs a GPU"),
     ],
 )  # fmt: skip
@@ -253,5 +253,5 @@ def test_a_hyperparameter_that_is_not_set_is_named_with_those_that_are() -> None
         def build_model(self) -> nn.Module:
             return nn.Linear(6, self.context.get_hparam("width"))
 
-    with pytest.raises(ConfigError, match=r"'width' is asked for but not set.*set are: global_batch_size, rows"):
+    with pytest.raises(ConfigError, match=r"'width' not found.*known are: global_batch_size, rows"):
         fit(Wanting)

@@ -29,7 +29,7 @@ class Batch:
     """Samples over all ranks; None if no rank knows the others'."""
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Do nothing."""
 
 
@@ -60,7 +60,7 @@ class Loader(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """The batches of `epoch` from the `start`-th on.
 
         `at_start` is called once, when reading stands at `start` and before that batch is read: getting there may have

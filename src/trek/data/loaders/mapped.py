@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data.dataloader import default_collate
 
 from trek.data.batching.order import Order
-from trek.data.loaders.base import Batch, Loader, nothing
+from trek.data.loaders.base import Batch, Loader, do_nothing
 from trek.world import World
 from trek.world.seeds import random_state, restore_random_state, seed_everything
 
@@ -71,7 +71,7 @@ class MappedLoader(Loader):
             self.batch_records = getattr(order, "batch_size", None)
             self.batch_records = self.batch_records * world.size if self.batch_records else None
 
-    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """Read the planned batches from `start` on."""
         plan = self._plan(epoch)[start:]
         reading = self._read(plan, epoch=epoch, start=start)

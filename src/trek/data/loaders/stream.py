@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from trek.data.loaders.base import Batch, Loader, count_samples, nothing
+from trek.data.loaders.base import Batch, Loader, count_samples, do_nothing
 from trek.world import World
 
 
@@ -27,7 +27,7 @@ class StreamLoader(Loader):
         self.num_batches = self._known_length()
         self.batch_records = getattr(batches, "batch_size", None)
 
-    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """Every size-th batch of the stream, from this rank's `start`-th on."""
         if hasattr(self._source, "set_epoch"):
             self._source.set_epoch(epoch)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trek.data.batching.order import Order
-from trek.data.loaders.base import Batch, Loader, nothing
+from trek.data.loaders.base import Batch, Loader, do_nothing
 from trek.world import World
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TableLoader(Loader):
         self.num_batches = order.num_batches
         self.batch_records = order.batch_size
 
-    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """This rank's shares from the `start`-th on."""
         at_start()
         shares = self._made()

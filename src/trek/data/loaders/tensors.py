@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from trek.data.batching.order import Order
-from trek.data.loaders.base import Batch, Loader, nothing
+from trek.data.loaders.base import Batch, Loader, do_nothing
 from trek.errors import InputError
 from trek.world import World
 
@@ -45,7 +45,7 @@ class TensorLoader(Loader):
         self.num_batches = order.num_batches
         self.batch_records = order.batch_size
 
-    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = nothing) -> Iterator[Batch]:
+    def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """Slices of chunks gathered in the epoch's order."""
         at_start()
         share = self._share_size(0)

@@ -7,8 +7,8 @@
         on_checkpoint_save_start, on_checkpoint_write_end, on_checkpoint_upload_end
     on_trial_shutdown
 
-With a checkpoint to resume from, `on_checkpoint_load_start` comes before `on_trial_startup`. Hooks run on every rank
-unless they say otherwise. At one boundary the order is: training metrics, validation, checkpoint.
+If the run is resumed, `on_checkpoint_load_start` is called before `on_trial_startup`. Hooks are called on every rank
+unless noted otherwise. If several are due after the same batch, the order is: training metrics, validation, checkpoint.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 
 class Callback:
-    """Override what you need; every hook does nothing by default."""
+    """Override the hooks you need; by default they do nothing."""
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
         """Everything is built and restored; training starts at `first_batch_idx`."""
 
     def on_trial_shutdown(self) -> None:
-        """The run is over, well or not."""
+        """The run has ended, successfully or not."""
 
     def on_training_start(self) -> None:
         """The first batch comes next."""
@@ -48,23 +48,23 @@ class Callback:
         """The last validation batch is done; `outputs` holds what `evaluate_batch` returned on this rank."""
 
     def on_validation_end(self, metrics: dict[str, float]) -> None:
-        """The metrics of a validation, reduced over ranks."""
+        """A validation has ended, with these metrics over all ranks."""
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """The extra entries of a checkpoint, as `on_checkpoint_save_start` left them."""
+        """A checkpoint is being loaded; `checkpoint` has the entries added by `on_checkpoint_save_start`."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Add entries of your own to a checkpoint: plain values and tensors."""
+        """A checkpoint is being saved; add entries (plain values and tensors) to `checkpoint`."""
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path | str) -> None:
-        """A checkpoint is whole on storage, in a folder or at a URL; called on the leader."""
+        """A checkpoint has been written to a folder or URL; called on the leader."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """The same moment, by the checkpoint's name; called on the leader."""
+        """Called right after `on_checkpoint_write_end`, with the checkpoint's id; called on the leader."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What this callback wants to find again after a resume."""
+        """The state of this callback to save in checkpoints."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore `state_dict`."""

@@ -1,4 +1,4 @@
-"""EarlyStopping: ends a run whose validation metric has stopped getting better."""
+"""EarlyStopping: ends a run whose validation metric no longer improves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EarlyStopping(Callback):
         min_delta: float = 0.0,
     ) -> None:
         if patience < 1:
-            raise ConfigError(f"patience counts validations and must be at least 1, got {patience}.")
+            raise ConfigError(f"patience must be at least 1 validation, got {patience}.")
         self._context = context
         self._goal = Goal(metric, smaller_is_better)
         self._patience = patience
@@ -32,7 +32,7 @@ class EarlyStopping(Callback):
         self._num_worse = 0
 
     def on_validation_end(self, metrics: dict[str, float]) -> None:
-        """Count, and ask for the stop."""
+        """Count validations without improvement, and request a stop at the limit."""
         score = self._goal.score(metrics)
         if score is not None and (self._best is None or score < self._best - self._min_delta):
             self._best, self._num_worse = score, 0
@@ -42,9 +42,9 @@ class EarlyStopping(Callback):
             self._context.traveler.stop.request("early_stopping")
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been seen."""
+        """The best score so far, and the validations since then."""
         return {"best": self._best, "num_worse": self._num_worse}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore `state_dict`."""
         self._best, self._num_worse = state_dict["best"], state_dict["num_worse"]

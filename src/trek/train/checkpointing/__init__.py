@@ -1,1 +1,1 @@
-"""Checkpoints: their form, writing, storage, keeping and loading."""
+"""Checkpoints: format, writing, storage, retention and loading."""

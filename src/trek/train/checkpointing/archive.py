@@ -1,6 +1,6 @@
-"""Archive: a run's checkpoints. Collects the state of every rank, has it written, finds it again.
+"""Archive: the checkpoints of a run. Saves its state and finds checkpoints to resume from.
 
-A run without a place to save has an Archive too: one that refuses with a remedy.
+A run without a checkpoint folder has an Archive too, which raises an error when the run is saved.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ class Archive:
                 self._storage,
                 policy=policy or KeepPolicy(),
                 trial=trial,
-                on_written=journal.tell_checkpoint,
-                on_deleted=journal.tell_deleted,
+                on_written=journal.log_checkpoint,
+                on_deleted=journal.log_checkpoint_deleted,
             )
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a place to save to."""
+        """Whether checkpoints can be saved."""
         return self._storage is not None
 
     def save(self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None) -> str | None:
-        """Copy the state and write it in the background; its uuid, on the leader."""
+        """Copy the state and write it in the background; returns the checkpoint's uuid on the leader."""
         if self._storage is None:
-            raise InputError("there is no place to save to. Pass checkpoint_dir to the Traveler.")
+            raise InputError("cannot save: no checkpoint_dir is set. Pass checkpoint_dir to the Traveler.")
         if self._writer is None:
             return None
         return self._writer.save(state, batches=batches, metrics=metrics, score=score)
 
     def find(self, resume: CheckpointFolder | Path | str | None) -> CheckpointFolder | None:
-        """The checkpoint `resume` names; for "latest" the newest whole one here, None when there is none.
+        """The checkpoint that `resume` names; for "latest", the newest complete one of this run, or None.
 
-        The leader looks and tells the others, so that all ranks resume from the same one.
+        The leader finds it and broadcasts the name, so that all ranks resume from the same checkpoint.
         """
         if resume is None or isinstance(resume, CheckpointFolder):
             return resume
         if resume != "latest":
             return open_checkpoint(resume)
         if self._storage is None:
-            raise InputError("resume='latest' needs checkpoint_dir, the folder to look in.")
+            raise InputError("resume='latest' needs a checkpoint_dir to search. Pass checkpoint_dir to the Traveler.")
         found = find_latest(self._storage) if self._strategy.world.is_leader else None
         name = self._strategy.broadcast(found.path.name if found else None)
         return found or (CheckpointFolder(self._storage.fetch(name)) if name else None)
 
     def wait(self) -> None:
-        """Return when everything saved is on storage."""
+        """Wait until everything saved has been written."""
         if self._writer:
             self._writer.wait()
 
@@ -81,6 +81,6 @@ class Archive:
             self._writer.close()
 
     def path(self, which: Literal["last", "best"]) -> Path | None:
-        """Where the newest or the best checkpoint is, on the leader."""
+        """The path of the newest or the best checkpoint, on the leader."""
         name = getattr(self._writer, which) if self._writer else None
         return self._storage.fetch(name) if name and self._storage else None

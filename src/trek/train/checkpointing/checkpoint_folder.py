@@ -1,13 +1,13 @@
-"""CheckpointFolder: a folder that holds a run at one moment. Reading, verifying and finding them; writing is next door.
+"""CheckpointFolder: a folder with the saved state of a run. Reads, verifies and finds checkpoints; does not write them.
 
     manifest.json        format, position, metrics, and the size and SHA-256 of every other file
     model.safetensors    the weights; further models of the run in model_1.safetensors, …
     state.json           optimizers, schedulers, scaler, position, callbacks: a tree whose tensors are in
     state.safetensors
-    rank_0.json          what differs between ranks: random states, gradients half way, metric sums
+    rank_0.json          the state of one rank: random states, accumulated gradients, metric sums
     rank_0.safetensors
 
-Nothing in it is a pickle.
+It contains no pickle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything a checkpoint holds, as Python values."""
+    """The content of a checkpoint as Python values."""
 
     models: list[dict[str, torch.Tensor]]
     shared: dict[str, Any]
@@ -55,12 +55,12 @@ class CheckpointFolder:
 
     @property
     def uuid(self) -> str:
-        """The name it is known by everywhere."""
+        """Its unique id."""
         return str(self.manifest["uuid"])
 
     @property
     def batches(self) -> int:
-        """Batches trained when it was taken."""
+        """Number of batches trained when it was saved."""
         return int(self.manifest["batches"])
 
     @property
@@ -70,7 +70,7 @@ class CheckpointFolder:
 
     @property
     def has_averages(self) -> bool:
-        """Whether the run kept moving averages of its weights, which validations were made with."""
+        """Whether it holds moving averages of the weights, which the run used for validation."""
         return bool(json.loads((self.path / "state.json").read_text())["optimization"]["emas"])
 
     def state_dict(self, model: int = 0, *, averaged: bool = False) -> dict[str, torch.Tensor]:
@@ -81,7 +81,7 @@ class CheckpointFolder:
         if averaged:
             if not self.has_averages:
                 raise InputError(
-                    f"checkpoint {self.path} holds no moving averages. Train with ema_decay, or load the weights."
+                    f"checkpoint {self.path} has no moving averages. Train with ema_decay, or load the weights."
                 )
             weights.update(self._tree("state")["optimization"]["emas"][model]["averages"])
         return weights
@@ -93,16 +93,16 @@ class CheckpointFolder:
         return load_model(self, trial_class)
 
     def verify(self) -> None:
-        """Raise `CheckpointError` unless every file is there with the size and checksum the manifest gives."""
+        """Raise `CheckpointError` unless every file exists with the size and checksum given in the manifest."""
         for name, facts in self.manifest["files"].items():
             path = self.path / name
             if not path.is_file() or path.stat().st_size != facts["bytes"]:
-                raise CheckpointError(f"checkpoint {self.path} is torn: {name} is missing or has the wrong size.")
+                raise CheckpointError(f"checkpoint {self.path} is incomplete: {name} is missing or has the wrong size.")
             if checksum(path) != facts["sha256"]:
                 raise CheckpointError(f"checkpoint {self.path} is damaged: {name} does not match its checksum.")
 
     def read(self) -> RunState:
-        """Verify, and read everything."""
+        """Verify the checkpoint and read everything."""
         self.verify()
         files = self.manifest["files"]
         models = [self.state_dict(i) for i in range(sum(name.startswith("model") for name in files))]
@@ -118,24 +118,24 @@ class CheckpointFolder:
 
 
 def open_checkpoint(place: Path | str) -> CheckpointFolder:
-    """The checkpoint in a folder, or at a URL of a store that fsspec reaches."""
+    """The checkpoint in a folder, or at a URL that a checkpoint store can open."""
     parent, _, name = str(place).rstrip("/").rpartition("/")
     if not is_remote(parent):
         return CheckpointFolder(local_path(place))
     try:
         return CheckpointFolder(open_storage(parent).fetch(name))
     except FileNotFoundError:
-        raise CheckpointError(f"{place} is not a checkpoint: nothing is there.") from None
+        raise CheckpointError(f"{place} is not a checkpoint: it does not exist.") from None
     except TrekError:
         raise
-    except Exception as error:  # every store has errors of its own kind
+    except Exception as error:  # every store has its own exceptions
         raise CheckpointError(
             f"{place} cannot be fetched: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
         ) from error
 
 
 def find_latest(storage: Storage) -> CheckpointFolder | None:
-    """The newest checkpoint that is whole; torn ones are skipped with a warning."""
+    """The newest complete checkpoint; others are skipped with a warning."""
     for name in reversed(storage.names()):
         try:
             checkpoint = CheckpointFolder(storage.fetch(name))
@@ -148,7 +148,7 @@ def find_latest(storage: Storage) -> CheckpointFolder | None:
 
 
 def model_file(index: int) -> str:
-    """The file of the run's `index`-th model."""
+    """The file name of the run's `index`-th model."""
     return f"model_{index}.safetensors" if index else "model.safetensors"
 
 
@@ -161,13 +161,14 @@ def checksum(path: Path) -> str:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        form = manifest["format"]
+        version = manifest["format"]
     except FileNotFoundError:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}.") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"the manifest of checkpoint {path} cannot be read: {error}.") from error
-    if form != FORMAT:
+    if version != FORMAT:
         raise CheckpointError(
-            f"checkpoint {path} has format {form}, this Trek reads {FORMAT}. Use the Trek that wrote it."
+            f"checkpoint {path} has format {version}, but this version of Trek reads format {FORMAT}. "
+            "Use the version of Trek that wrote it."
         )
     return manifest

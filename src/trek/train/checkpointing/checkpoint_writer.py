@@ -1,7 +1,7 @@
-"""Writes checkpoints in the background: the training thread pays for one copy of the state and goes on.
+"""Writes checkpoints in the background: the training thread copies the state once and continues.
 
-One checkpoint is written at a time; asking for the next waits for the one before. What went wrong in the background is
-raised from the next call on the training thread, never swallowed.
+One checkpoint is written at a time; the next save waits for the previous one. Errors in the background are raised from
+the next call on the training thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from trek._version import __version__
 from trek.errors import CheckpointError
 from trek.train.checkpointing.checkpoint_folder import FORMAT, CheckpointFolder, RunState, checksum, model_file
-from trek.train.checkpointing.keeping import KeepPolicy, Kept, ranked
+from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.checkpointing.tree import encode
 from trek.train.loggers.base import CheckpointRow
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Publishes checkpoints to a Storage and removes those the policy lets go."""
+    """Publishes checkpoints to a Storage and deletes those that the policy does not keep."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class CheckpointWriter:
         self._trial = trial
         self._on_written = on_written
         self._on_deleted = on_deleted
-        self._kept: list[Kept] = []
+        self._kept: list[KeptCheckpoint] = []
         self._uuids: dict[str, str] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._pending: Future[CheckpointRow] | None = None
@@ -57,7 +57,7 @@ class CheckpointWriter:
         self._adopt_existing()
 
     def save(self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None) -> str:
-        """Copy `state` now and write it in the background; the checkpoint's uuid. `score`: smaller is better."""
+        """Copy `state` now and write it in the background; returns the uuid. A smaller `score` is better."""
         self.wait()
         name = str(uuid.uuid4())
         snapshot = _Snapshot(state, uuid=name, batches=batches, metrics=dict(metrics), score=score, trial=self._trial)
@@ -66,15 +66,15 @@ class CheckpointWriter:
         return name
 
     def wait(self) -> None:
-        """Return when what was saved is on storage; raise what went wrong."""
+        """Wait until the last save has been written; raise its error if it failed."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             row = pending.result()
             self._on_written(row)
-            self._let_go()
+            self._delete_expired()
 
     def close(self) -> None:
-        """Finish, and end the background thread."""
+        """Finish writing, and end the background thread."""
         try:
             self.wait()
         finally:
@@ -84,12 +84,12 @@ class CheckpointWriter:
 
     @property
     def last(self) -> str | None:
-        """Name of the newest checkpoint on storage."""
+        """Name of the newest checkpoint."""
         return self._kept[-1].name if self._kept else None
 
     @property
     def best(self) -> str | None:
-        """Name of the best one by metric; the newest when none was measured."""
+        """Name of the checkpoint with the best score; the newest if none has a score."""
         best = ranked(self._kept)
         return best[0].name if best else self.last
 
@@ -99,12 +99,12 @@ class CheckpointWriter:
             try:
                 found.append(CheckpointFolder(self._storage.fetch(name, only=MANIFEST)))
             except CheckpointError as error:
-                logger.warning("leaving a checkpoint alone: %s", error)
+                logger.warning("ignoring a checkpoint: %s", error)
         for one in sorted(found, key=lambda checkpoint: float(checkpoint.manifest["time_s"])):
             self._remember(one.path.name, one.uuid, one.batches, one.manifest["score"])
 
     def _remember(self, name: str, identity: str, batches: int, score: float | None) -> None:
-        self._kept.append(Kept(name, batches, score))
+        self._kept.append(KeptCheckpoint(name, batches, score))
         self._uuids[name] = identity
 
     def _write(self, snapshot: _Snapshot) -> CheckpointRow:
@@ -115,7 +115,7 @@ class CheckpointWriter:
                 num_bytes = snapshot.write(workspace)
                 path = self._storage.publish(workspace, name)
             finally:
-                shutil.rmtree(workspace, ignore_errors=True)  # after publishing it may be gone
+                shutil.rmtree(workspace, ignore_errors=True)  # publishing may have moved it
         except OSError as error:
             raise storage_error(error, self._storage.address, remedy=REMEDY) from error
         self._remember(name, snapshot.uuid, snapshot.batches, snapshot.score)
@@ -128,7 +128,7 @@ class CheckpointWriter:
             time_s=snapshot.time_s,
         )
 
-    def _let_go(self) -> None:
+    def _delete_expired(self) -> None:
         for name in self._policy.expired(self._kept):
             self._storage.delete(name)
             self._kept = [c for c in self._kept if c.name != name]
@@ -136,7 +136,7 @@ class CheckpointWriter:
 
 
 class _Snapshot:
-    """A copy of a run's state, and how it is laid out in a folder."""
+    """A copy of a run's state, and how it is written to a folder."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Snapshot:
         self._world_size = len(state.ranks)
 
     def write(self, folder: Path) -> int:
-        """Write every file, the manifest last; the bytes of all."""
+        """Write every file, the manifest last; returns the total size in bytes."""
         for index, model in enumerate(self._models):
             _save(model, folder / model_file(index))
         for stem, (tree, tensors) in self._trees.items():
@@ -187,19 +187,19 @@ class _Snapshot:
 
 
 def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """Write a file of tensors. What the disk refuses is an OSError, as with every other file."""
+    """Write a file of tensors. A failed write raises OSError, as for every other file."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
         save_file(tensors, path)
     except SafetensorError as error:
-        refused = re.search(r"os error (\d+)", str(error))
-        if refused is None:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
             raise
-        raise OSError(int(refused[1]), os.strerror(int(refused[1]))) from error
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Each tensor on its own on the CPU: weights that share memory do not share it in a file."""
+    """A separate copy of each tensor on the CPU, because tensors that share memory cannot share it in the file."""
     return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}

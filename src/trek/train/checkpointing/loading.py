@@ -1,4 +1,4 @@
-"""From a checkpoint back to a model: rebuilds what the Trial built, and loads the weights into it."""
+"""Loads the model of a checkpoint: builds it with its Trial, then loads the weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trek.world import World
 
 
 def describe_trial(trial_class: type[Trial], hparams: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint keeps so that its model can be built again: plain values only."""
+    """The plain values that a checkpoint holds so that its model can be built again."""
     return {
         "entrypoint": f"{trial_class.__module__}:{trial_class.__qualname__}",
         "hparams": _plain(hparams),
@@ -25,22 +25,22 @@ def describe_trial(trial_class: type[Trial], hparams: Mapping[str, Any], data: M
 
 
 def load_model(checkpoint: CheckpointFolder, trial_class: type[Trial] | None = None) -> nn.Module:
-    """The model in evaluation mode on the CPU, with the weights it was validated with: the averages, if it has them.
+    """The model in evaluation mode on the CPU, with the weights used for validation: the averages, if there are any.
 
-    The Trial's class is imported by the name it had in training; pass `trial_class` where that is not possible.
+    The Trial's class is imported by the name it had in training; pass `trial_class` if that is not possible.
     """
-    about = checkpoint.manifest.get("trial")
-    if about is None:
+    description = checkpoint.manifest.get("trial")
+    if description is None:
         raise CheckpointError(
-            f"checkpoint {checkpoint.path} was saved by an explicit loop, which only its own code can rebuild. "
+            f"checkpoint {checkpoint.path} was saved by an explicit loop, so its model cannot be built automatically. "
             "Build the model yourself and load checkpoint.state_dict()."
         )
-    chosen = trial_class or _import(about["entrypoint"])
+    chosen = trial_class or _import(description["entrypoint"])
     with Traveler(world=World(device_name="cpu"), show_progress=False) as traveler:
-        context = TrialContext(traveler, hparams=about["hparams"], data=about["data"])
+        context = TrialContext(traveler, hparams=description["hparams"], data=description["data"])
         trial = chosen(context)
-        wraps_itself = type(trial).build_model is Trial.build_model
-        model = traveler.optimization.models[0] if wraps_itself else trial.build_model()
+        is_manual = type(trial).build_model is Trial.build_model
+        model = traveler.optimization.models[0] if is_manual else trial.build_model()
     model.load_state_dict(checkpoint.state_dict(averaged=checkpoint.has_averages))
     return model.eval()
 
@@ -61,7 +61,7 @@ def _import(entrypoint: str) -> type[Trial]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `values` that JSON can hold; live objects passed to a fit in one process cannot be kept."""
+    """The JSON-serializable entries of `values`; other objects passed to `trek.fit` are left out."""
     return {key: value for key, value in values.items() if _is_plain(value)}
 
 

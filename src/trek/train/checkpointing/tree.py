@@ -1,7 +1,7 @@
-"""Nested state as JSON plus tensors: what checkpoints hold instead of a pickle.
+"""Nested state as JSON plus tensors, which checkpoints use instead of pickle.
 
-Takes dicts (any plain keys), lists, tuples, sets, tensors, NumPy arrays and scalars, bytes and plain values, and gives
-them back as they were. Anything else is refused by name: code that runs on loading has no place in a checkpoint.
+Supports dicts (with any plain keys), lists, tuples, sets, tensors, NumPy arrays and scalars, bytes and plain values,
+and restores them unchanged. Other types are rejected, so that loading a checkpoint never runs code.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _MARKS = ("$tensor", "$array", "$tuple", "$set", "$bytes", "$dict")
 
 
 def encode(value: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-    """`value` as a JSON-able tree and the tensors it refers to by name."""
+    """`value` as a JSON-serializable tree, and the tensors that it refers to by name."""
     tensors: dict[str, torch.Tensor] = {}
     return _encode(value, tensors, path=""), tensors
 
 
 def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """What `encode` was given."""
+    """The value that was passed to `encode`."""
     if isinstance(tree, list):
         return [decode(item, tensors) for item in tree]
     if not isinstance(tree, dict):
@@ -67,8 +67,8 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if isinstance(value, set | frozenset):
         return {"$set": [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
     raise InputError(
-        f"state{path} is a {type(value).__name__}, which a checkpoint cannot hold without a pickle. "
-        "Make the state_dict that returns it hold numbers, strings, tensors, lists and dicts."
+        f"state{path} is a {type(value).__name__}, which a checkpoint cannot hold without pickle. "
+        "Return only numbers, strings, tensors, lists and dicts from the state_dict."
     )
 
 

@@ -1,9 +1,9 @@
 """Logger: where metrics, progress and checkpoints of a run are recorded. One file per destination beside this one.
 
-Contracts: only the leader's loggers are called, always from the training thread: `start`, then any other methods in any
-order, then `close`, which may come without `start` and more than once. A call returns at once: a logger with slow work
-to do queues it for a thread of its own, which `close` ends. Values arrive as Python floats, already reduced over ranks
-and by sample, so no logger costs a device sync. A resumed run starts a new logger in the same folder.
+Contracts: only the leader's loggers are called, always from the training thread: `start`, then the other methods in any
+order, then `close`, which may be called without `start` and more than once. A call must return quickly: a logger with
+slow work queues it for a separate thread, which `close` ends. Values are Python floats, already reduced over samples
+and ranks, so logging costs no device sync. A resumed run starts a new logger in the same folder.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ from typing import Any
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One report of one group ("training", "validation" or a name of the user's) at one point of the run."""
+    """One report of one group ("training", "validation" or a custom name) at one position of the run."""
 
     group: str
     batches: int
-    """Batches trained when the row was made; with `group` it names the row."""
+    """Number of batches trained at this point; together with `group`, it identifies the row."""
     epoch: float
     metrics: Mapping[str, float]
     time_s: float
     """Seconds since 1970."""
     duration_s: float = 0.0
-    """What the reported work took."""
+    """Duration of the reported work."""
 
 
 @dataclass(frozen=True)
 class CheckpointRow:
-    """One checkpoint that is whole and on storage."""
+    """One checkpoint that has been written to storage."""
 
     uuid: str
     batches: int
     path: str
     num_bytes: int
     metrics: Mapping[str, float]
-    """The validation metrics at that point; empty when none were taken."""
+    """The validation metrics at that point; empty if there was no validation."""
     time_s: float
 
 
 class Logger(ABC):  # noqa: B024 - a logger overrides only what it needs
-    """A destination of reports. Every method but `open` does nothing unless overridden."""
+    """A destination of reports. Every method except `open` does nothing unless overridden."""
 
     @classmethod
     def open(cls, folder: Path) -> Logger:
-        """The logger of a run whose files are in `folder`: how one is made by name.
+        """Create the logger of a run whose files are in `folder`; used for loggers chosen by name.
 
-        A logger with settings of its own overrides this and takes them as keywords.
+        A logger with settings overrides this and takes them as keywords.
         """
         make: Any = cls
         logger: Logger = make(folder)
         return logger
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:  # noqa: B027
-        """The run begins."""
+        """The run starts."""
 
     def log_metrics(self, row: MetricRow) -> None:  # noqa: B027
-        """Metrics are known."""
+        """Metrics are reported."""
 
     def log_progress(self, fraction: float) -> None:  # noqa: B027
-        """The run stands at `fraction` of its length."""
+        """The run has completed `fraction` of its length."""
 
     def log_checkpoint(self, row: CheckpointRow) -> None:  # noqa: B027
-        """A checkpoint is whole."""
+        """A checkpoint has been written."""
 
     def log_checkpoint_deleted(self, uuid: str) -> None:  # noqa: B027
         """A checkpoint was removed by the keep policy."""
 
     def close(self) -> None:  # noqa: B027
-        """The run ended, well or not: flush and let go."""
+        """The run has ended, successfully or not: flush, and release resources."""

@@ -11,9 +11,9 @@ from trek.train.loggers.base import Logger, MetricRow
 
 
 class CSVLogger(Logger):
-    """Writes `<group>.csv` into a folder; a resumed run continues it. A metric that appears later adds a column.
+    """Writes `<group>.csv` to a folder; a resumed run continues the file. A metric that appears later adds a column.
 
-    Characters of a group that a file name cannot hold are written as %xx.
+    Characters of a group that are not valid in a file name are written as %xx.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,7 +22,7 @@ class CSVLogger(Logger):
         self._written: set[str] = set()
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
-        """Make the folder."""
+        """Create the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def log_metrics(self, row: MetricRow) -> None:
@@ -42,7 +42,7 @@ class CSVLogger(Logger):
             self._write(row.group, rows[-1:], mode="a")
 
     def _read(self, group: str, *, before: int) -> list[dict[str, object]]:
-        """What an earlier part of the run wrote, up to where this part continues."""
+        """The rows written before the run was resumed, up to the position it resumed from."""
         path = self._path(group)
         if not path.exists():
             return []

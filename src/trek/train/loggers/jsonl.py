@@ -1,4 +1,4 @@
-"""A file with one JSON object per report: the record that every run keeps beside its checkpoints."""
+"""A file with one JSON object per report; every run writes one next to its checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trek.train.loggers.base import Logger, MetricRow
 
 
 class JSONLLogger(Logger):
-    """Appends every MetricRow to `path`, one line each, flushed as it is written."""
+    """Appends every MetricRow to `path` as one line, and flushes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class JSONLLogger(Logger):
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Every row of a file that a JSONLLogger wrote; a line cut short by a crash is left out."""
+    """Every row of a file written by a JSONLLogger; an incomplete line after a crash is skipped."""
     rows = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:

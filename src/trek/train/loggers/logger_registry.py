@@ -21,7 +21,7 @@ LOGGERS: Registry[type[Logger]] = Registry(
 
 
 def open_logger(name: str, *, folder: Path, **settings: Any) -> Logger:
-    """The logger called `name` for a run whose files are in `folder`; `settings` are the logger's own."""
+    """The logger called `name` for a run whose files are in `folder`, with the logger's `settings`."""
     kind = LOGGERS.load(name)
     LOGGERS.check_settings(name, {"folder": folder, **settings}, taken_by=kind.open)
     return kind.open(folder=folder, **settings)

@@ -11,7 +11,7 @@ from trek.train.loggers.base import Logger, MetricRow
 
 
 class TensorBoardLogger(Logger):
-    """Scalars as `<group>/<metric>` over batches; TensorBoard's own thread writes them."""
+    """Scalars as `<group>/<metric>` over batches, written by a thread of TensorBoard."""
 
     def __init__(self, folder: Path) -> None:
         try:

@@ -1,1 +1,1 @@
-"""The parts of the training loop: batches in, steps out, positions kept."""
+"""The parts of the training loop: batches, steps, schedules, positions."""

@@ -1,6 +1,6 @@
-"""Agenda: how far a run goes, and what is due on its way. Pure arithmetic; doing it is the Traveler's matter.
+"""Agenda: the length of a run, and when reports, validations and checkpoints are due. Pure arithmetic.
 
-The only owner of lengths and periods: whoever drives a loop asks here, so no two parts can disagree about the end.
+It alone interprets lengths and periods, so that no two parts can disagree about the end of a run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Agenda:
     validations: Schedule
     checkpoints: Schedule
     epoch_batches: int | None = None
-    """Batches in an epoch, where that is known."""
+    """Number of batches in an epoch, if known."""
 
     @classmethod
     def of(cls, settings: TrainSettings, loader: Loader | None = None, *, length: Length | None = None) -> Agenda:
         """The agenda of a run of `length`, by default that of the settings, for the data of `loader`.
 
-        Before the data is known, what is counted in its records is never due and never reached.
+        Before the data is known, a period in records is never due, and a length in records never reached.
         """
 
         def schedule(period: Length | None) -> Schedule:
@@ -44,16 +44,16 @@ class Agenda:
         )
 
     def is_over(self, position: Position) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run has reached its end."""
         return self.length.is_reached(position)
 
     def progress(self, position: Position) -> float | None:
-        """The share of the run that is done; None for a run without a known end."""
+        """The share of the run that is done; None if the end is unknown."""
         if self.length == Schedule():
             return None
         return self.length.progress(position, epoch_batches=self.epoch_batches)
 
     def next_batch(self, position: Position) -> float:
-        """The next number of batches after which something is due in the middle of an epoch."""
+        """The number of batches after which something is due next in the middle of an epoch."""
         schedules = (self.reports, self.validations, self.checkpoints)
         return min(schedule.next_batch(position) for schedule in schedules)

@@ -1,9 +1,9 @@
 """A training step as a CUDA graph: recorded once, then replayed without the CPU launching each kernel.
 
-The first batches run as they are, to let libraries settle. Then the step is recorded, and every batch that has the same
-shapes and does the same part of a step (the last of an accumulated group, or one before it) is copied into the recorded
-inputs and replayed. What a step must not do to be recorded: wait for the device (`.item()`, `float(tensor)`, printing a
-tensor), or return numbers instead of tensors. Replays do not call `train_batch`: what else it does is not repeated.
+The first batches run eagerly, as warm-up. Then the step is recorded, and every batch with the same shapes and the same
+role in a step (the last of an accumulated group, or an earlier one) is copied into the recorded inputs and replayed. A
+step that is recorded must not wait for the device (`.item()`, `float(tensor)`, printing a tensor), nor return numbers
+instead of tensors. Replays do not call `train_batch`, so its other side effects are not repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trek.train.loop.device_rates import DeviceRates
 StepFunction = Callable[[Any], Mapping[str, Any]]
 _WARM_UP_BATCHES = 3
 _MAX_RECORDINGS = 8
-"""Batches of further shapes run as they are: each recording holds the memory of a whole step."""
+"""Batches of further shapes run eagerly: each recording holds the memory of a whole step."""
 
 
 @dataclass
@@ -39,10 +39,10 @@ class _Seen:
 
 
 class CapturedStep:
-    """Calls `step` for a batch, by replaying it where that is possible.
+    """Runs `step` for a batch, by replaying a recording if possible.
 
-    `part` tells what of a step comes now: with accumulation, batches before the last only add to the gradients.
-    `make_rates` is called at the first step, when a resumed run has its optimizers as they were.
+    `part` returns the role of the current batch: with accumulation, batches before the last only add to the gradients.
+    `make_rates` is called at the first step, when the optimizers of a resumed run have been restored.
     """
 
     def __init__(
@@ -54,7 +54,10 @@ class CapturedStep:
         make_rates: Callable[[], DeviceRates],
     ) -> None:
         if device.type != "cuda":
-            raise ConfigError(f"capture records a CUDA graph and needs a GPU, but this process computes on {device}.")
+            raise ConfigError(
+                f"capture needs a GPU to record a CUDA graph, but this process uses the device {str(device)!r}. "
+                "Train without capture."
+            )
         self._step = step
         self._part = part
         self._make_rates = make_rates
@@ -83,7 +86,7 @@ class CapturedStep:
         return {name: value.clone() for name, value in recording.outputs.items()}
 
     def _current_rates(self) -> DeviceRates:
-        """The rates; recordings that repeat settings which have changed are dropped."""
+        """The rates; drops recordings if settings that are baked into them have changed."""
         if self._rates is None:
             self._rates = self._make_rates()
         baked = self._rates.baked()
@@ -91,12 +94,12 @@ class CapturedStep:
             if self._recordings:
                 self._recordings.clear()
                 self._num_changes += 1
-                self._check_rhythm()
+                self._check_replay_ratio()
             self._baked = baked
         return self._rates
 
     def _is_worth_recording(self, key: Any) -> bool:
-        """Whether batches of this kind have come often enough to have settled."""
+        """Whether enough batches of this kind have run as warm-up."""
         seen = next((one for one in self._seen if one.key == key), None)
         if seen is None:
             if len(self._seen) >= _MAX_RECORDINGS:
@@ -116,36 +119,36 @@ class CapturedStep:
         return metrics
 
     def _record(self, key: Any, leaves: list[Any], spec: Any) -> _Recording:
-        """Record one step on copies of `leaves`; nothing is computed yet."""
+        """Record one step on copies of `leaves`, without computing it."""
         assert self._rates is not None
-        held = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        copies = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         graph = torch.cuda.CUDAGraph()
         try:
             with self._rates.in_place(), torch.cuda.graph(graph):
-                metrics = self._step(tree_unflatten(held, spec))
+                metrics = self._step(tree_unflatten(copies, spec))
         except RuntimeError as error:
             raise InputError(
-                f"the training step cannot be captured as a CUDA graph: {str(error).splitlines()[0]} Keep train_batch "
-                "from waiting for the device (.item(), float(), printing tensors), or train without capture."
+                f"the training step cannot be captured as a CUDA graph: {str(error).splitlines()[0]} train_batch must "
+                "not wait for the device (.item(), float(), printing tensors). Change it, or train without capture."
             ) from error
         numbers = [name for name, value in metrics.items() if not isinstance(value, torch.Tensor)]
         if numbers:
             raise InputError(
-                f"train_batch returned {', '.join(numbers)} as plain numbers, which a captured step would repeat for "
-                "ever. Return tensors, or train without capture."
+                f"train_batch must return tensors to be captured, got plain numbers for {', '.join(numbers)}, which "
+                "every replay would repeat. Return tensors, or train without capture."
             )
-        inputs = [leaf for leaf in held if isinstance(leaf, torch.Tensor)]
+        inputs = [leaf for leaf in copies if isinstance(leaf, torch.Tensor)]
         recording = _Recording(key, graph, inputs, {name: value.detach() for name, value in metrics.items()})
         self._recordings.append(recording)
         return recording
 
-    def _check_rhythm(self) -> None:
-        """A recording is worth it only if it is replayed."""
+    def _check_replay_ratio(self) -> None:
+        """Raise if recordings are dropped too often to be worthwhile."""
         if self._num_changes >= 20 and self._num_replays < 5 * self._num_changes:
             raise InputError(
-                "a setting of the optimizer that a recorded step repeats changes with almost every step. The learning "
-                "rate may move with SGD, Adam and AdamW; momentum and betas may not (OneCycleLR and CyclicLR: pass "
-                "cycle_momentum=False). Change the optimizer or the schedule, or train without capture."
+                "capture is not possible: a setting of the optimizer changes with almost every step. With SGD, Adam "
+                "and AdamW the learning rate may change, but momentum and betas may not (with OneCycleLR and "
+                "CyclicLR, pass cycle_momentum=False). Change the optimizer or the schedule, or train without capture."
             )
 
 

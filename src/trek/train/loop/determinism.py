@@ -1,4 +1,4 @@
-"""Determinism: torch's own switches for algorithms that give the same bits every time, and putting them back."""
+"""Determinism: sets torch's switches for deterministic algorithms, and restores them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
 class Determinism:
-    """On from here to `close`. An operation that has no deterministic algorithm raises."""
+    """In effect until `close`. An operation without a deterministic algorithm raises an error."""
 
     def __init__(self) -> None:
         self._was_on = torch.are_deterministic_algorithms_enabled()
@@ -22,7 +22,7 @@ class Determinism:
         torch.backends.cudnn.benchmark = False
 
     def close(self) -> None:
-        """Put the switches back to where they were."""
+        """Restore the switches."""
         torch.use_deterministic_algorithms(self._was_on, warn_only=self._warned_only)
         torch.backends.cudnn.benchmark = self._searched
         if self._set_variable:

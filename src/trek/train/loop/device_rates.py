@@ -1,8 +1,8 @@
-"""DeviceRates: learning rates as tensors on the device, where a recorded step reads them.
+"""DeviceRates: learning rates in tensors on the device, from which a recorded step reads them.
 
-A CUDA graph repeats the numbers it was recorded with. With the rate in a tensor, a scheduler may move it every step:
-the tensor is filled before a replay. Optimizers keep their rates as plain numbers in between, so schedulers and
-checkpoints see nothing of this.
+A CUDA graph repeats the numbers it was recorded with. With the rate in a tensor, a scheduler may change it every step:
+the tensor is filled before each replay. Between steps, optimizers hold their rates as plain numbers, so schedulers and
+checkpoints are not affected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NOT_BAKED = {"params", "lr", "initial_lr"}
 
 
 class DeviceRates:
-    """The rates of `optimizers`, for recorded and for eager steps alike: both must compute the same."""
+    """The rates of `optimizers`, for recorded and eager steps alike, so that both compute the same."""
 
     def __init__(self, optimizers: Sequence[Optimizer], *, device: torch.device) -> None:
         self._groups = [group for one in optimizers for group in one.param_groups]
         self.are_tensors = all(type(one) in _READS_TENSORS for one in optimizers)
-        """Whether a rate may move without a new recording."""
+        """Whether a rate may change without a new recording."""
         for optimizer in optimizers:
             _prepare(optimizer, is_fused=self.are_tensors)
         count = len(self._groups) if self.are_tensors else 0
@@ -33,12 +33,12 @@ class DeviceRates:
         self._filled: list[float | None] = [None] * count
 
     def baked(self) -> list[Any]:
-        """Everything that a recording repeats; when it changes, the step has to be recorded anew."""
+        """The settings that are baked into a recording; if they change, the step must be recorded again."""
         fixed = [value for group in self._groups for key, value in group.items() if key not in _NOT_BAKED]
         return fixed if self.are_tensors else [*fixed, *(float(group["lr"]) for group in self._groups)]
 
     def fill(self) -> None:
-        """Give the device the rates as they are now."""
+        """Copy the current rates to the device."""
         for index, tensor in enumerate(self._tensors):
             rate = self._groups[index]["lr"]
             if rate is not tensor and rate != self._filled[index]:
@@ -59,7 +59,7 @@ class DeviceRates:
 
 
 def _prepare(optimizer: Optimizer, *, is_fused: bool) -> None:
-    """Let the optimizer count its steps on the device, and compute where its rate may be a tensor."""
+    """Keep the optimizer's step counts on the device; with `is_fused`, use the fused step, which reads tensor rates."""
     for group in optimizer.param_groups:
         if is_fused:
             group["fused"], group["foreach"] = True, False

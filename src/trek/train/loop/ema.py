@@ -1,4 +1,4 @@
-"""Exponential moving average of weights: kept beside the model, updated after every step, used for validation."""
+"""Exponential moving average of a model's weights: updated after every step, used for validation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class EMA:
 
     def __init__(self, model: nn.Module, *, decay: float) -> None:
         if not 0.0 < decay < 1.0:
-            raise ConfigError(f"the decay of an average lies between 0 and 1, got {decay}. 0.999 is usual.")
+            raise ConfigError(
+                f"the decay of a moving average must be between 0 and 1, got {decay}. A common value is 0.999."
+            )
         self._decay = decay
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._names = list(trained)
@@ -30,28 +32,28 @@ class EMA:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange weights and averages; a second call puts them back."""
+        """Swap weights and averages; a second call swaps them back."""
         for parameter, average in zip(self._parameters, self._averages, strict=True):
-            held = parameter.detach().clone()
+            weights = parameter.detach().clone()
             parameter.copy_(average)
-            average.copy_(held)
+            average.copy_(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages by the names of their parameters, whole where they are sharded."""
+        """The averages by parameter name; sharded ones are gathered."""
         averages: list[Any] = self._averages
         whole = [a.full_tensor() if _is_sharded(a) else a for a in averages]
         return {"averages": dict(zip(self._names, whole, strict=True))}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the averages back."""
+        """Restore the averages."""
         for name, average in zip(self._names, self._averages, strict=True):
             saved = state["averages"][name]
             average.copy_(_sharded_like(saved, average) if _is_sharded(average) else saved)
 
 
 def _is_sharded(tensor: torch.Tensor) -> bool:
-    # Asked by name: torch's DTensor takes half a second to import, which every start would pay.
+    # Checked by attribute, because importing torch's DTensor adds half a second to every start.
     return hasattr(tensor, "full_tensor")
 
 

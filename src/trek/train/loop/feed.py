@@ -1,6 +1,6 @@
-"""Feed: hands a training loop its batches, on the device, weighed, from where the run stands.
+"""Feed: yields the batches of a training loop from the current position, weighted and on the device.
 
-Owns the position in the data and the random states that go with it. Knows nothing of models or metrics.
+Owns the position in the data and the matching random states. Knows nothing about models or metrics.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from trek.data.loaders import Loader
 from trek.errors import InputError
 from trek.strategies import Strategy
-from trek.train.loop.portions import Portion, agreed, portions
+from trek.train.loop.portions import Portion, portions, with_global_sizes
 from trek.train.loop.position import Position
 from trek.world.seeds import random_state, restore_random_state
 
 
 class Feed:
-    """Batches from where the run stands."""
+    """The batches from the current position on."""
 
     def __init__(self, strategy: Strategy, *, accumulate: int) -> None:
         self.position = Position()
         self.wait_s = 0.0
-        """Seconds spent waiting for data since somebody set it to 0."""
+        """Seconds spent waiting for data; the reader resets it to 0."""
         self._strategy = strategy
         self._device = strategy.world.device
         self._accumulate = accumulate
@@ -34,17 +34,17 @@ class Feed:
         self._resumed: Mapping[str, Any] | None = None
 
     def training(self, loader: Loader) -> Iterator[Portion]:
-        """The rest of the current epoch. The position counts a batch once it is handed out."""
+        """The rest of the current epoch. The position counts a batch once it is yielded."""
         position = self.position
-        weighed = self._on_device(self._weighed(loader), loader)
+        weighted = self._on_device(self._weighted(loader), loader)
         while True:
-            asked = time.perf_counter()
-            portion = next(weighed, None)
+            started = time.perf_counter()
+            portion = next(weighted, None)
             if portion is None:
-                self._arrive()  # nothing may have been left to read
+                self._finish_resume()  # there may have been nothing left to read
                 _check_not_empty(position)
                 return
-            self.wait_s += time.perf_counter() - asked
+            self.wait_s += time.perf_counter() - started
             position.take(records=portion.global_samples, ends_group=portion.is_last)
             yield portion
 
@@ -52,28 +52,28 @@ class Feed:
         """One pass, always over the same rows in the same order."""
         batches = loader.batches(0)
         if loader.num_batches is None and self._strategy.world.is_distributed:
-            batches = agreed(batches, self._strategy)
+            batches = with_global_sizes(batches, self._strategy)
         yield from self._on_device(portions(batches, strategy=self._strategy), loader)
 
     def rank_state(self) -> dict[str, Any]:
-        """The random generators now, and at the start of the epoch."""
-        if self._resumed is not None:  # saved again before anything was read: the generators are yet to be put back
+        """The states of the random generators, now and at the start of the epoch."""
+        if self._resumed is not None:  # saved before anything was read: the generators are not restored yet
             return dict(self._resumed)
         return {"random": random_state(), "epoch_start": self._epoch_start}
 
     def load(self, position: Mapping[str, int], rank: Mapping[str, Any] | None) -> None:
-        """Go on from `position`; the generators of a rank that did not exist before start from their seed."""
+        """Resume at `position`; the generators of a rank that did not exist before start from their seed."""
         self.position.load_state_dict(dict(position))
         self._resumed = rank
 
-    def _weighed(self, loader: Loader) -> Iterator[Portion]:
+    def _weighted(self, loader: Loader) -> Iterator[Portion]:
         position = self.position
         if self._resumed is not None and position.epoch_records:
             position.find_batch(loader.records(position.epoch))
         self._begin_epoch()
-        batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=self._arrive)
+        batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=self._finish_resume)
         if loader.num_batches is None and self._strategy.world.is_distributed:
-            batches = agreed(batches, self._strategy)
+            batches = with_global_sizes(batches, self._strategy)
         records = loader.records(position.epoch) if self._accumulate > 1 else None
         return portions(
             batches,
@@ -84,24 +84,24 @@ class Feed:
             taken_records=position.group_records,
         )
 
-    def _on_device(self, weighed: Iterator[Portion], loader: Loader) -> Iterator[Portion]:
+    def _on_device(self, weighted: Iterator[Portion], loader: Loader) -> Iterator[Portion]:
         if self._device.type == "cpu" or loader.is_on_device:
-            return weighed
-        return copied_ahead(weighed, self._device) if loader.is_pure else _copied(weighed, self._device)
+            return weighted
+        return prefetched(weighted, self._device) if loader.is_pure else _copied_to_device(weighted, self._device)
 
     def _begin_epoch(self) -> None:
-        """Note the random states an epoch starts from; after a resume, go back to them.
+        """Record the random states at the start of an epoch; after a resume, restore those of the resumed epoch.
 
-        Reading up to where the run stood then draws what it drew before, so that data which depends on the generators
-        comes in the same order again; `_arrive` puts them to where the run stood.
+        Data that depends on the generators is then read in the same order again up to the resumed position, where
+        `_finish_resume` restores the states at that position.
         """
         if self._resumed is not None:
             is_inside = self.position.epoch_batch > 0
             restore_random_state(dict(self._resumed["epoch_start" if is_inside else "random"]))
         self._epoch_start = random_state()
 
-    def _arrive(self) -> None:
-        """Reading stands where the run stands."""
+    def _finish_resume(self) -> None:
+        """Restore the random states of the resumed position, which reading has reached."""
         if self._resumed is not None:
             restore_random_state(dict(self._resumed["random"]))
             self._resumed = None
@@ -110,28 +110,28 @@ class Feed:
 def _check_not_empty(position: Position) -> None:
     if position.epoch_batch == 0:
         raise InputError(
-            f"the training data gave no batch in epoch {position.epoch + 1}. Data that can be read only once, such as "
-            "a generator, ends with its first epoch: give an object whose __iter__ starts anew."
+            f"the training data has no batch in epoch {position.epoch + 1}. Data that can be read only once, such as a "
+            "generator, ends with the first epoch. Pass an object whose __iter__ starts again from the beginning."
         )
 
 
-def copied_ahead(weighed: Iterator[Portion], device: torch.device) -> Iterator[Portion]:
-    """Copy each batch to the GPU while the one before is computed on, on a stream of its own."""
+def prefetched(weighted: Iterator[Portion], device: torch.device) -> Iterator[Portion]:
+    """Copy each batch to the GPU on a separate stream, while the batch before it is in use."""
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    waiting: Portion | None = None
-    for portion in weighed:
+    ready: Portion | None = None
+    for portion in weighted:
         with torch.cuda.stream(stream):
             portion.data = to_device(portion.data, device)
-        if waiting is not None:
-            yield waiting
+        if ready is not None:
+            yield ready
         _join(portion.data, stream)
-        waiting = portion
-    if waiting is not None:
-        yield waiting
+        ready = portion
+    if ready is not None:
+        yield ready
 
 
 def _join(data: Any, stream: torch.cuda.Stream) -> None:
-    """Let the computing stream wait for the copies, and keep their memory until it has used them."""
+    """Make the compute stream wait for the copies, and keep their memory until it has used them."""
     current = torch.cuda.current_stream(stream.device)
     current.wait_stream(stream)
     for leaf in tree_leaves(data):
@@ -139,8 +139,8 @@ def _join(data: Any, stream: torch.cuda.Stream) -> None:
             leaf.record_stream(current)
 
 
-def _copied(weighed: Iterator[Portion], device: torch.device) -> Iterator[Portion]:
-    for portion in weighed:
+def _copied_to_device(weighted: Iterator[Portion], device: torch.device) -> Iterator[Portion]:
+    for portion in weighted:
         portion.data = to_device(portion.data, device)
         yield portion
 

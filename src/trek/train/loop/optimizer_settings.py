@@ -1,7 +1,7 @@
-"""Settings an optimizer was made with, and what to do when a resumed run made it with others.
+"""Settings of optimizers, and what to do if a resumed run creates its optimizers with other settings.
 
-A checkpoint brings back the settings as they stood, so that a run goes on exactly. Where the user made the optimizer
-differently this time, that is a wish, and the new setting wins.
+A checkpoint restores the settings as they were when it was saved, so that the run continues exactly. If the user
+creates the optimizer with a different setting than before, the new setting takes effect.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Any
 import torch
 
 
-def made_with(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """The plain settings of each group, as they are now."""
+def plain_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The current plain settings (numbers, booleans, tuples) of each group."""
     return [
         {key: value for key, value in group.items() if isinstance(value, bool | int | float | tuple)}
         for group in optimizer.param_groups
     ]
 
 
-def apply_changes(
+def apply_changed_settings(
     optimizer: torch.optim.Optimizer,
     schedulers: Sequence[Any],
     *,
-    before: Sequence[Mapping[str, Any]],
-    now: Sequence[Mapping[str, Any]],
+    old: Sequence[Mapping[str, Any]],
+    new: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Set what differs between how the optimizer was made `before` and `now`; a learning rate keeps its decay."""
-    for group, old, new in zip(optimizer.param_groups, before, now, strict=True):
-        for key in new:
-            if key in old and old[key] != new[key]:
-                _change(group, key, old=old[key], new=new[key])
-    has_new_rate = any(old.get("lr") != new.get("lr") for old, new in zip(before, now, strict=True))
+    """Apply what differs between the `old` and `new` initial settings; a learning rate keeps its decay."""
+    for group, before, after in zip(optimizer.param_groups, old, new, strict=True):
+        for key in after:
+            if key in before and before[key] != after[key]:
+                _change(group, key, old=before[key], new=after[key])
+    has_new_rate = any(before.get("lr") != after.get("lr") for before, after in zip(old, new, strict=True))
     for scheduler in schedulers:
         if has_new_rate and hasattr(scheduler, "base_lrs"):
             scheduler.base_lrs = [group.get("initial_lr", group["lr"]) for group in optimizer.param_groups]

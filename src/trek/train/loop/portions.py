@@ -1,6 +1,6 @@
-"""Portions: what each batch counts for, so that a step's gradient is the mean over its samples and no other.
+"""Portions: the weight of each batch, so that the gradient of a step is exactly the mean over its samples.
 
-Knows how batches are grouped for accumulation, and how ranks whose streams end at different times stay in step.
+Knows how batches are grouped for accumulation, and how ranks stay in step if their streams end at different times.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from trek.strategies import Strategy
 
 @dataclass(slots=True)
 class Portion:
-    """One batch in the caller's hands."""
+    """One batch with its weight in a step."""
 
     data: Any
     num_samples: int
     global_samples: int
     weight: float
-    """What its mean loss is multiplied with."""
+    """The factor of its mean loss."""
     is_last: bool
     """Whether the optimizer steps after it."""
 
@@ -39,32 +39,34 @@ def portions(
     taken: int = 0,
     taken_records: int = 0,
 ) -> Iterator[Portion]:
-    """Weigh each batch by its samples among all of its group: `accumulate` batches, fewer at the end of the data.
+    """Weight each batch by its share of the samples of its group: `accumulate` batches, fewer at the end of the data.
 
-    `records` are the global sizes of the coming batches; without them a group is read together to learn them. `taken`
-    batches with `taken_records` of the first group were handed out before a resume.
+    `records` are the global sizes of the batches; without them, a whole group is read first to get its sizes. `taken`
+    batches with `taken_records` records of the first group were already trained before a resume.
     """
-    if accumulate == 1:  # the common case, without a group around every batch
+    if accumulate == 1:  # the common case, kept free of grouping
         for batch in batches:
-            weight = strategy.loss_weight(batch.num_samples, _known(batch))
-            yield Portion(batch.data, batch.num_samples, _known(batch), weight, True)
+            weight = strategy.loss_weight(batch.num_samples, _global_size(batch))
+            yield Portion(batch.data, batch.num_samples, _global_size(batch), weight, True)
         return
     sizes = iter(records) if records is not None else None
     while True:
         count = accumulate - taken
         group = list(islice(batches, count)) if sizes is None else None
-        coming = [_known(batch) for batch in group] if group is not None else list(islice(sizes or (), count))
-        if not coming:
+        group_sizes = (
+            [_global_size(batch) for batch in group] if group is not None else list(islice(sizes or (), count))
+        )
+        if not group_sizes:
             return
-        total = taken_records + sum(coming)
-        for index, batch in enumerate(group if group is not None else islice(batches, len(coming)), start=1):
+        total = taken_records + sum(group_sizes)
+        for index, batch in enumerate(group if group is not None else islice(batches, len(group_sizes)), start=1):
             weight = strategy.loss_weight(batch.num_samples, total)
-            yield Portion(batch.data, batch.num_samples, _known(batch), weight, index == len(coming))
+            yield Portion(batch.data, batch.num_samples, _global_size(batch), weight, index == len(group_sizes))
         taken = taken_records = 0
 
 
-def agreed(batches: Iterator[Batch], strategy: Strategy) -> Iterator[Batch]:
-    """Batches of a stream with their global size: ranks tell each other what they hold, until none holds any.
+def with_global_sizes(batches: Iterator[Batch], strategy: Strategy) -> Iterator[Batch]:
+    """The batches of a stream with their global sizes, which the ranks exchange, until no rank has a batch.
 
     A rank whose stream has ended repeats its last batch as a stand-in, so that collectives stay in step.
     """
@@ -74,16 +76,16 @@ def agreed(batches: Iterator[Batch], strategy: Strategy) -> Iterator[Batch]:
         total = int(strategy.reduce(torch.tensor([num_samples]))[0])
         if total == 0:
             return
-        held = batch or stand_in
-        if held is None:
+        current = batch or stand_in
+        if current is None:
             raise InputError(
-                f"rank {strategy.world.rank} got no batch at all while others did, so it cannot train along. "
-                "Give every process at least one batch, or use fewer processes."
+                f"rank {strategy.world.rank} has no batch, but other ranks do. Every process needs at least one batch: "
+                "provide more data, or use fewer processes."
             )
-        yield Batch(held.data, num_samples, total)
-        stand_in = held
+        yield Batch(current.data, num_samples, total)
+        stand_in = current
 
 
-def _known(batch: Batch) -> int:
+def _global_size(batch: Batch) -> int:
     assert batch.global_samples is not None
     return batch.global_samples

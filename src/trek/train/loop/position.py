@@ -1,4 +1,4 @@
-"""Position: how far a run has come, in words that mean the same on any number of processes."""
+"""Position: how far a run has progressed, in counts that do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from trek.errors import InputError
 
 @dataclass
 class Position:
-    """Counts of what has been taken for training."""
+    """Counts of what has been read for training."""
 
     epoch: int = 0
-    """The epoch being trained, from 0."""
+    """The current epoch, from 0."""
     epoch_batch: int = 0
-    """Batches of it taken."""
+    """Number of its batches read."""
     epoch_records: int = 0
-    """Records in those."""
+    """Number of records in them."""
     batches: int = 0
     records: int = 0
     group_batches: int = 0
-    """Batches taken of the group whose gradients are being accumulated."""
+    """Number of batches read of the group whose gradients are being accumulated."""
     group_records: int = 0
-    """Records in those."""
+    """Number of records in them."""
 
     def take(self, *, records: int, ends_group: bool) -> None:
-        """One more batch is in the caller's hands."""
+        """Count one more batch."""
         self.epoch_batch += 1
         self.epoch_records += records
         self.batches += 1
@@ -37,24 +37,25 @@ class Position:
         self.group_records = 0 if ends_group else self.group_records + records
 
     def end_epoch(self) -> None:
-        """The next epoch begins."""
+        """Move to the start of the next epoch."""
         self.epoch += 1
         self.epoch_batch = 0
         self.epoch_records = 0
 
     def find_batch(self, sizes: Sequence[int] | None) -> None:
-        """Stand at the same record of the epoch in batches of `sizes`, which may not be those it was counted in.
+        """Set `epoch_batch` to the batch that starts at `epoch_records`, for batches of `sizes`.
 
-        None where only reading tells the sizes; the count of batches is then all there is to go by.
+        The batch size may have changed since the position was saved. If the sizes are unknown (None), the saved number
+        of batches is used.
         """
         if sizes is None:
             return
         starts = list(accumulate(sizes, initial=0))
         if self.epoch_records not in starts:
             raise InputError(
-                f"this run stands at record {self.epoch_records} of epoch {self.epoch + 1}, where no global batch of "
-                f"{sizes[0]} begins. Resume with the global batch size it was saved with, or from a checkpoint at the "
-                "end of an epoch."
+                f"this run was saved at record {self.epoch_records} of epoch {self.epoch + 1}, where no global batch "
+                f"of {sizes[0]} starts. Resume with the global batch size of the saved run, or from a checkpoint at "
+                "the end of an epoch."
             )
         self.epoch_batch = starts.index(self.epoch_records)
 
@@ -63,6 +64,6 @@ class Position:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore `state_dict`."""
         for name, count in state.items():
             setattr(self, name, int(count))

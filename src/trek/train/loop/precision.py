@@ -1,4 +1,4 @@
-"""Precision: the numbers a forward pass computes with, and the scaling that fp16's small range needs."""
+"""Precision: the number format of the forward pass, and the loss scaling that fp16 needs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from trek.errors import ConfigError
 
-_AS_IT_IS = nullcontext()
+_NO_CONTEXT = nullcontext()
 
 
 class Precision:
-    """Plain fp32, and the base of the others: nothing is cast, nothing is scaled."""
+    """fp32, and the base of the others: no casts, no scaling."""
 
     name = "fp32"
 
@@ -21,30 +21,30 @@ class Precision:
         self._device = device
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Around the forward pass and the loss."""
-        return _AS_IT_IS
+        """A context for the forward pass and the loss."""
+        return _NO_CONTEXT
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """What to call backward on."""
+        """The loss to call backward on."""
         return loss
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring gradients to their true size, before clipping."""
+        """Undo the scaling of the gradients, before clipping."""
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the optimizer's step."""
+        """Step the optimizer."""
         optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint holds."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore `state_dict`."""
 
 
 class BF16(Precision):
-    """bfloat16 autocast: fp32's range, so nothing needs scaling."""
+    """bfloat16 autocast; it has the range of fp32, so no scaling is needed."""
 
     name = "bf16"
 
@@ -87,16 +87,16 @@ class FP16(Precision):
         self._has_stepped = True
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and its growth."""
+        """The scale and its growth state."""
         self._update()
         return dict(self._scaler.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the scale back."""
+        """Restore the scale."""
         self._scaler.load_state_dict(state)
 
     def _update(self) -> None:
-        # Deferred to the next loss: with two optimizers the scale must not move between their steps.
+        # Deferred to the next loss: with two optimizers, the scale must not change between their steps.
         if self._has_stepped:
             self._scaler.update()
             self._has_stepped = False

@@ -1,4 +1,4 @@
-"""The progress bar of the leader, and its silent twin for the other ranks."""
+"""The progress bar of the leader, and one for the other ranks that shows nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tqdm import tqdm
 
 
 class Bar(Protocol):
-    """What a loop needs of a bar."""
+    """The interface of a progress bar."""
 
     def update(self, n: float = 1) -> Any:
-        """`n` more are done."""
+        """Advance by `n`."""
 
 
 class _NoBar(AbstractContextManager["_NoBar"]):
@@ -28,13 +28,13 @@ class _NoBar(AbstractContextManager["_NoBar"]):
 def open_bar(
     label: str, *, total: int | None, start: int = 0, is_shown: bool, leave: bool = False
 ) -> AbstractContextManager[Bar]:
-    """A bar that counts from `start` to `total`; drawn only on a terminal."""
+    """A bar that counts from `start` to `total`; shown only on a terminal."""
     if not is_shown:
         return _NoBar()
     bar: AbstractContextManager[Bar] = tqdm(desc=label, total=total, initial=start, leave=leave, disable=None)
     return bar
 
 
-def print_beside_bars(text: str) -> None:
-    """A line for whoever watches, without tearing a bar that is drawn."""
+def print_above_bars(text: str) -> None:
+    """Print a line to stderr without breaking a progress bar."""
     tqdm.write(text, file=sys.stderr)

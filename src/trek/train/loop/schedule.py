@@ -1,4 +1,4 @@
-"""Schedule: at which positions something is due. Pure arithmetic over lengths and the data's size."""
+"""Schedule: at which positions something is due. Pure arithmetic with lengths and the size of the data."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from trek.train.loop.position import Position
 
 @dataclass(frozen=True)
 class Schedule:
-    """Due after every so many batches, or after every so many epochs; with neither, never."""
+    """Due after every `batches` batches, or every `epochs` epochs; with neither, never."""
 
     batches: int | None = None
     epochs: int | None = None
 
     @classmethod
     def of(cls, period: Length | None, loader: Loader | None, *, records_per_epoch: int | None = None) -> Schedule:
-        """`period` for the data of `loader`. With `records_per_epoch`, an epoch is that many records.
+        """The schedule of `period` for the data of `loader`. With `records_per_epoch`, an epoch is that many records.
 
-        Without a loader, a period that is counted in records is never due.
+        Without a loader, a period in records is never due.
         """
         if period is None:
             return cls()
@@ -33,18 +33,18 @@ class Schedule:
         if loader is None:
             return cls()
         if loader.batch_records is None:
-            raise InputError(f"a length of {period} needs data with a known batch size. Give it in batches.")
+            raise InputError(f"a length of {period} requires data with a known batch size. Give the length in batches.")
         epoch_batches = math.ceil((records_per_epoch or 0) / loader.batch_records)
         return cls(batches=period.to_batches(batch_records=loader.batch_records, epoch_batches=epoch_batches))
 
     def is_due(self, position: Position) -> bool:
-        """Whether it is due where the run stands."""
+        """Whether it is due at `position`."""
         if self.batches is not None:
             return position.batches % self.batches == 0
         return self.epochs is not None and position.epoch_batch == 0 and position.epoch % self.epochs == 0
 
     def next_batch(self, position: Position) -> float:
-        """The next number of batches after which it is due in the middle of an epoch; infinity for never."""
+        """The number of batches after which it is due next in the middle of an epoch; infinity for never."""
         return math.inf if self.batches is None else (position.batches // self.batches + 1) * self.batches
 
     def is_reached(self, position: Position) -> bool:
@@ -54,7 +54,7 @@ class Schedule:
         return self.epochs is not None and position.epoch >= self.epochs
 
     def progress(self, position: Position, *, epoch_batches: int | None) -> float:
-        """The share of a run of this length that is done; whole epochs only, where their length is unknown."""
+        """The share of a run of this length that is done; counts only whole epochs if their length is unknown."""
         if self.batches is not None:
             return min(1.0, position.batches / self.batches)
         partial = position.epoch_batch / epoch_batches if epoch_batches else 0.0

@@ -1,4 +1,4 @@
-"""Ending a run before its length: who may ask (a signal, the control plane, a callback) and how the loop hears it."""
+"""Stopping a run early: a signal, the control plane or a callback requests it, and the loop checks the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Reason = Literal["", "user", "signal", "preempted", "killed", "searcher", "early
 
 
 class StopRequest:
-    """A flag with a reason; the first reason stays. Safe to set from any thread and from a signal handler."""
+    """A flag with a reason; the first reason is kept. Safe to set from any thread and from a signal handler."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -21,7 +21,7 @@ class StopRequest:
 
     @property
     def is_set(self) -> bool:
-        """Whether somebody asked."""
+        """Whether a stop was requested."""
         return self._is_set
 
     def request(self, reason: Reason) -> None:
@@ -32,7 +32,7 @@ class StopRequest:
 
 
 class Stopped(SystemExit):
-    """Raised out of a training loop that was asked to stop, after it saved. Uncaught, it ends the program quietly."""
+    """Raised from a training loop that was asked to stop, after saving. If uncaught, it ends the program silently."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(130 if reason == "signal" else 0)
@@ -41,9 +41,9 @@ class Stopped(SystemExit):
 
 @contextmanager
 def stop_on_signals(stop: StopRequest) -> Iterator[None]:
-    """Within the block SIGTERM and the first Ctrl-C ask for a stop; a second Ctrl-C interrupts at once.
+    """Within the block, SIGTERM and the first Ctrl-C request a stop; a second Ctrl-C interrupts at once.
 
-    Only the main thread can take signals; elsewhere the block changes nothing.
+    Only the main thread can handle signals; in other threads the block has no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

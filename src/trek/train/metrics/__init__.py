@@ -1,1 +1,1 @@
-"""What a run writes down of itself: sums, reducers, the table of epochs, the goal."""
+"""The metrics of a run: sums, reducers, the table of epochs, the goal."""

@@ -1,6 +1,6 @@
-"""Objects that collect a metric by themselves, batch by batch: torchmetrics, and reducers.
+"""Objects that accumulate a metric themselves, batch by batch: torchmetrics objects and reducers.
 
-What such an object holds can be put back after a batch that must not count, and kept in a checkpoint.
+Their state can be reset after a batch that must not count, and saved in a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def unmoved(collectors: Iterable[Any]) -> Iterator[None]:
-    """Leave the collectors as they are, whatever they collect meanwhile."""
-    held = [(collector, copy.deepcopy(collector)) for collector in collectors]
+def preserve_state(collectors: Iterable[Any]) -> Iterator[None]:
+    """Restore the state of the collectors at the end of the block."""
+    copies = [(collector, copy.deepcopy(collector)) for collector in collectors]
     yield
-    for collector, before in held:
-        for own, was in zip(_parts(collector), _parts(before), strict=True):
-            vars(own).update({name: value for name, value in vars(was).items() if _is_content(name, value)})
+    for collector, copied in copies:
+        for part, saved in zip(_parts(collector), _parts(copied), strict=True):
+            vars(part).update({name: value for name, value in vars(saved).items() if _is_state(name, value)})
 
 
-def collected(collector: Any) -> Any:
-    """What a collector holds, as a checkpoint can keep it; None for one that cannot tell."""
+def collector_state(collector: Any) -> Any:
+    """The state of a collector in a form that a checkpoint can hold; None if it has no `state_dict`."""
     if isinstance(collector, nn.Module):
         return [dict(getattr(part, "metric_state", {})) for part in collector.modules()]
     return collector.state_dict() if hasattr(collector, "state_dict") else None
 
 
-def give_back(name: str, collector: Any, content: Any) -> None:
-    """Add what `collected` gave to what a collector holds."""
+def merge_collector_state(name: str, collector: Any, saved: Any) -> None:
+    """Add the result of `collector_state` to the state of a collector."""
     if not isinstance(collector, nn.Module):
-        collector.load_state_dict(content)
+        collector.load_state_dict(saved)
         return
-    for part, state in zip(collector.modules(), content, strict=True):
+    for part, state in zip(collector.modules(), saved, strict=True):
         try:
             if state:
                 part.merge_state(state)  # type: ignore[operator]
         except RuntimeError:
             logger.warning(
-                "metric %r cannot take back what it held when the run was saved: its report counts what came after.",
+                "metric %r cannot restore its state: its next report covers only the batches after the checkpoint.",
                 name,
             )
 
@@ -53,6 +53,6 @@ def _parts(collector: Any) -> list[Any]:
     return list(collector.modules()) if isinstance(collector, nn.Module) else [collector]
 
 
-def _is_content(name: str, value: Any) -> bool:
-    """Not the modules inside, which others may hold, nor the methods that torchmetrics wraps on each object."""
+def _is_state(name: str, value: Any) -> bool:
+    """Exclude child modules, which may be shared, and the methods that torchmetrics wraps on each object."""
     return name != "_modules" and not callable(value)

@@ -1,4 +1,4 @@
-"""Goal: which validation metric decides what is best, and in which direction."""
+"""Goal: which validation metric determines the best checkpoint, and in which direction."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ _LARGER_WORDS = {"r2", "iou", "miou", "map"}  # whole words: mape is an error
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric to make small, or large.
+    """A metric to minimize or maximize.
 
-    Without a name, the loss is taken where there is one, else the first metric. Without a direction, names such as
-    accuracy or auc are to grow and all others to shrink.
+    Without a name, it is the loss if there is one, else the first metric. Without a direction, metrics with names such
+    as accuracy or auc are maximized and all others minimized.
     """
 
     metric: str | None = None
     smaller_is_better: bool | None = None
 
     def choose(self, metrics: Mapping[str, float]) -> str | None:
-        """The name of the metric that decides, among `metrics`."""
+        """The name of the deciding metric among `metrics`."""
         if self.metric is None:
             losses = [name for name in metrics if "loss" in name]
             return next(iter([*losses, *metrics]), None)
         if metrics and self.metric not in metrics:
             raise ConfigError(
-                f"metric {self.metric!r} is not among the validation metrics: {', '.join(sorted(metrics))}. "
-                "Return it from evaluate_batch, or name one of these."
+                f"metric {self.metric!r} not found in the validation metrics: {', '.join(sorted(metrics))}. "
+                "Return it from evaluate_batch, or choose one of these."
             )
         return self.metric
 
     def score(self, metrics: Mapping[str, float]) -> float | None:
-        """A number that is smaller for what is better; None when nothing was measured."""
+        """A number that is smaller if the metrics are better; None if the metric is missing or NaN."""
         name = self.choose(metrics)
         if name is None or name not in metrics or math.isnan(metrics[name]):
             return None
-        return metrics[name] if self._is_small_good(name) else -metrics[name]
+        return metrics[name] if self._is_smaller_better(name) else -metrics[name]
 
-    def _is_small_good(self, name: str) -> bool:
+    def _is_smaller_better(self, name: str) -> bool:
         if self.smaller_is_better is not None:
             return self.smaller_is_better
         words = name.lower().replace("-", "_").split("_")

@@ -1,4 +1,4 @@
-"""Sums of metrics by sample, kept on the device until somebody asks, then reduced over ranks in one message."""
+"""Sums of metrics by sample, kept on the device until they are reduced over ranks in one message."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ import torch
 
 from trek.errors import InputError
 from trek.strategies import Strategy
-from trek.train.metrics.collectors import collected, give_back, unmoved
+from trek.train.metrics.collectors import collector_state, merge_collector_state, preserve_state
 
 Reduction = Literal["avg", "sum", "max", "min"]
 
 
 class MetricSums:
-    """Metric values of many batches, each with the number of samples it stands for.
+    """Metric values of many batches, each with its number of samples.
 
-    Adding a value costs no device sync and no arithmetic: values are kept as they are until `reduce`.
+    Adding a value costs no device sync and no arithmetic: values are stored unchanged until `reduce`.
     """
 
     def __init__(self) -> None:
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._weights: dict[str, list[int]] = {}
         self._objects: dict[str, Any] = {}
-        self._owed: dict[str, list[Any]] = {}
-        """What objects held when the run was saved, until they are seen again."""
+        self._restored: dict[str, list[Any]] = {}
+        """States of objects from a checkpoint, until the objects are added again."""
 
     def __bool__(self) -> bool:
         return bool(self._values or self._objects)
 
     def add(self, metrics: Mapping[str, Any], *, num_samples: int) -> None:
-        """Take the metrics of one batch. A torchmetrics object stands for itself and is computed at `reduce`."""
+        """Add the metrics of one batch. A torchmetrics object is kept and computed at `reduce`."""
         for name, value in metrics.items():
             if isinstance(value, torch.Tensor):
                 if value.numel() != 1:
                     raise InputError(
-                        f"metric {name!r} must be a single number, got a tensor of shape {tuple(value.shape)}. "
+                        f"metric {name!r} must be a scalar, got a tensor of shape {tuple(value.shape)}. "
                         "Take its mean or sum, or use a reducer."
                     )
                 value = value.detach()
             elif hasattr(value, "compute") and hasattr(value, "reset"):
                 self._objects[name] = value
-                for content in self._owed.pop(name, ()):
-                    give_back(name, value, content)
+                for saved in self._restored.pop(name, ()):
+                    merge_collector_state(name, value, saved)
                 continue
             elif not isinstance(value, float):
                 value = _as_number(name, value)
@@ -57,23 +57,23 @@ class MetricSums:
                 self._weights[name] = [num_samples]
 
     @contextmanager
-    def standing_in(self, *, others: Iterable[Any] = ()) -> Iterator[None]:
-        """Put the objects and `others` back after a batch that must not count."""
+    def discard_batch(self, *, others: Iterable[Any] = ()) -> Iterator[None]:
+        """Restore the objects and `others` after a batch that must not count."""
         known = list(self._objects.values())
-        with unmoved([*known, *others]):
+        with preserve_state([*known, *others]):
             yield
         for metric in self._objects.values():
-            if all(metric is not one for one in known):  # first seen in this batch, which is all it holds
+            if all(metric is not one for one in known):  # first added in this batch, so it holds nothing else
                 metric.reset()
 
     def names(self) -> list[str]:
-        """Metrics that hold values."""
+        """Names of the metrics that have values."""
         return list(self._values)
 
     def reduce(self, strategy: Strategy, *, how: Mapping[str, Reduction] | None = None) -> dict[str, float]:
-        """The metrics over all samples of all ranks, as numbers; afterwards there are none.
+        """The metrics over all samples of all ranks, as numbers; clears the sums.
 
-        `how` names those that are not averaged by sample. Every rank must hold the same names.
+        `how` gives the reduction of metrics that are not averaged by sample. All ranks must have the same names.
         """
         results = {name: float(metric.compute()) for name, metric in self._objects.items()}
         for metric in self._objects.values():
@@ -81,7 +81,7 @@ class MetricSums:
         how = how or {}
         unknown = sorted(set(how.values()) - set(get_args(Reduction)))
         if unknown:
-            raise InputError(f"metrics are reduced by {', '.join(get_args(Reduction))}, not by {unknown[0]!r}.")
+            raise InputError(f"unknown reduction {unknown[0]!r}. Use one of: {', '.join(get_args(Reduction))}.")
         averaged = [name for name in self._values if how.get(name, "avg") in ("avg", "sum")]
         results.update(self._reduce_sums(averaged, strategy, how))
         for name in self._values:
@@ -92,30 +92,30 @@ class MetricSums:
         return results
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all metrics."""
         self._values.clear()
         self._weights.clear()
         self._objects.clear()
-        self._owed.clear()
+        self._restored.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been added since the last `reduce`."""
+        """Everything added since the last `reduce`."""
         return {
             "values": {name: self._column(name) for name in self._values},
             "weights": {name: list(weights) for name, weights in self._weights.items()},
-            "objects": {name: collected(metric) for name, metric in self._objects.items()},
+            "objects": {name: collector_state(metric) for name, metric in self._objects.items()},
         }
 
     def load_state_dicts(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Take over what several holders had; with none of them, know nothing."""
+        """Restore the states of several ranks together; an empty list clears the sums."""
         self.clear()
         for state in states:
             for name, column in state["values"].items():
                 self._values.setdefault(name, []).extend(column.unbind())
                 self._weights.setdefault(name, []).extend(state["weights"][name])
-            for name, content in state["objects"].items():
-                if content is not None:
-                    self._owed.setdefault(name, []).append(content)
+            for name, saved in state["objects"].items():
+                if saved is not None:
+                    self._restored.setdefault(name, []).append(saved)
 
     def _column(self, name: str) -> torch.Tensor:
         """All values of one metric, in float64 on the host."""
@@ -123,7 +123,7 @@ class MetricSums:
         try:
             stacked = torch.stack(values)  # type: ignore[arg-type]  # the common case: all are tensors
             return stacked.reshape(-1).to("cpu", torch.float64)
-        except (TypeError, RuntimeError):  # numbers among them, or of other shapes or devices
+        except (TypeError, RuntimeError):  # some are numbers, or their shapes or devices differ
             return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
     def _reduce_sums(self, names: list[str], strategy: Strategy, how: Mapping[str, Reduction]) -> dict[str, float]:
@@ -132,7 +132,7 @@ class MetricSums:
         sums = []
         for name in names:
             weights = torch.tensor(self._weights[name], dtype=torch.float64)
-            # A stand-in's value counts nothing, not even if it is NaN.
+            # The value of a stand-in must not count, even if it is NaN.
             values = torch.where(weights > 0, self._column(name), 0.0)
             if how.get(name) == "sum":
                 sums.append(torch.stack([values.sum(), torch.ones((), dtype=torch.float64)]))

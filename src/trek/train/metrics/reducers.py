@@ -1,4 +1,4 @@
-"""Reducers: metrics that are not a mean over samples, reduced the user's own way."""
+"""Reducers: custom metrics that are not a mean over samples."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from trek.strategies import Strategy
 
 
 class Reducer(ABC):
-    """Collects on every rank, then is reduced over ranks.
+    """Collects values on every rank, then reduces them over ranks.
 
-    Define `state_dict` and `load_state_dict` as well, and what was collected since the last report is saved with the
-    run. A run that goes on with fewer processes loads the states of several into one: add to what is there.
+    A reducer that also defines `state_dict` and `load_state_dict` is saved with the run. A run that is resumed with
+    fewer processes loads several states into one reducer, so `load_state_dict` must add to the current state.
     """
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget what was collected."""
+        """Discard the collected values."""
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """What this rank has to say."""
+        """The result of this rank."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """The metric (a number), or metrics (a dict), from what every rank said."""
+        """The metric (a number), or metrics (a dict), from the results of all ranks."""
 
 
 class FunctionReducer(Reducer):
-    """All values passed to `update`, on all ranks, given to one function."""
+    """Calls one function with all values passed to `update` on all ranks."""
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self._function = function
         self._values: list[Any] = []
 
     def update(self, value: Any) -> None:
-        """Collect one value."""
+        """Add one value."""
         self._values.append(value)
 
     def reset(self) -> None:
-        """Forget all values."""
+        """Discard all values."""
         self._values = []
 
     def state_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class FunctionReducer(Reducer):
         return {"values": self._values}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Add what `state_dict` gave."""
+        """Add the values of `state_dict`."""
         self._values.extend(state["values"])
 
     def per_slot_reduce(self) -> list[Any]:
@@ -59,13 +59,13 @@ class FunctionReducer(Reducer):
         return self._values
 
     def cross_slot_reduce(self, per_slot_metrics: list[list[Any]]) -> Any:
-        """The function of all values of all ranks."""
+        """The function's result for all values of all ranks."""
         return self._function([value for values in per_slot_metrics for value in values])
 
 
 @dataclass(frozen=True)
 class NamedReducer:
-    """A reducer, the name of its metric, and when it takes part."""
+    """A reducer, the name of its metric, and the phases in which it is used."""
 
     reducer: Reducer
     name: str | None
@@ -74,11 +74,11 @@ class NamedReducer:
 
 
 def reduce_all(reducers: Iterable[NamedReducer], strategy: Strategy) -> dict[str, float]:
-    """The metrics of all reducers, on every rank; afterwards they are empty."""
+    """The metrics of all reducers, on every rank; resets the reducers."""
     metrics: dict[str, float] = {}
     for named in reducers:
-        said = strategy.gather(named.reducer.per_slot_reduce())
-        metrics.update(_as_metrics(named.reducer.cross_slot_reduce(said), named.name))
+        by_rank = strategy.gather(named.reducer.per_slot_reduce())
+        metrics.update(_as_metrics(named.reducer.cross_slot_reduce(by_rank), named.name))
         named.reducer.reset()
     return metrics
 

@@ -191,5 +191,5 @@ def test_a_patience_of_nothing_is_refused() -> None:
         def __init__(self, context: trek.TrialContext) -> None:
             super().__init__(context, patience=0)
 
-    with pytest.raises(ConfigError, match="patience counts validations and must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="patience must be at least 1 validation, got 0"):
         fit(Impatient)

@@ -24,7 +24,7 @@ from trek.testing.trials import PointsTrial
 from trek.train.callbacks.callback import Callback
 from trek.train.checkpointing.checkpoint_folder import RunState, checksum, find_latest
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
-from trek.train.checkpointing.keeping import KeepPolicy, Kept
+from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint
 from trek.train.checkpointing.stores import MANIFEST, open_storage
 from trek.train.checkpointing.stores.folder import FolderStorage
 from trek.train.checkpointing.stores.remote import RemoteStorage
@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(damage: Any, cap
 
 def test_a_checkpoint_of_a_later_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({"format": 99}))
-    with pytest.raises(CheckpointError, match="has format 99, this Trek reads 1"):
+    with pytest.raises(CheckpointError, match="has format 99, but this version of Trek reads format 1"):
         trek.Checkpoint(tmp_path)
 
 
@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_trained(t
             return super().train_batch(batch, model, batch_idx)
 
     with pytest.raises(
-        StorageError, match=r"cannot write to .*file/inner: Not a directory\. Free some space there, or keep"
+        StorageError, match=r"cannot write to .*file/inner: Not a directory\. Free some space there, or choose"
     ):
         trek.fit(
             Watched, hparams=HPARAMS, max_length=trek.batches(1), checkpoint_dir=tmp_path / "file" / "inner",
@@ -346,7 +346,13 @@ def test_a_later_writer_goes_on_with_what_is_there(tmp_path: Path) -> None:
     assert sorted(trek.Checkpoint(path).batches for path in tmp_path.iterdir()) == [1, 3]
 
 
-KEPT = [Kept("a", 10, 0.3), Kept("b", 20, 0.1), Kept("c", 25, None), Kept("d", 30, 0.1), Kept("e", 35, 0.2)]
+KEPT = [
+    KeptCheckpoint("a", 10, 0.3),
+    KeptCheckpoint("b", 20, 0.1),
+    KeptCheckpoint("c", 25, None),
+    KeptCheckpoint("d", 30, 0.1),
+    KeptCheckpoint("e", 35, 0.2),
+]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_model_comes_back_with_the_averaged_weights_it_was_validated_with() ->
 def test_averages_that_were_not_kept_cannot_be_asked_for() -> None:
     result = trek.fit(PointsTrial, hparams={"global_batch_size": 16}, max_length=trek.epochs(1), show_progress=False)
     assert result.checkpoint is not None
-    with pytest.raises(InputError, match="holds no moving averages"):
+    with pytest.raises(InputError, match="has no moving averages"):
         result.checkpoint.state_dict(averaged=True)
 
 

@@ -62,5 +62,5 @@ def test_numbers_that_json_has_no_word_for_survive() -> None:
 
 @pytest.mark.parametrize("value", [Path("x"), object(), lambda: None, torch.nn.Linear(1, 1)])
 def test_an_object_is_refused_with_the_place_it_stands_at(value: Any) -> None:
-    with pytest.raises(InputError, match=r"state\['optimizer'\]\[1\] is a .* without a pickle"):
+    with pytest.raises(InputError, match=r"state\['optimizer'\]\[1\] is a .* without pickle"):
         encode({"optimizer": [0, value]})

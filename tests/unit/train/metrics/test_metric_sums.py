@@ -89,7 +89,7 @@ def test_what_was_added_is_kept_and_restored_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (torch.zeros(2), r"'m' must be a single number, got a tensor of shape \(2,\)"),
+        (torch.zeros(2), r"'m' must be a scalar, got a tensor of shape \(2,\)"),
         ("high", "'m' must be a number, got str"),
         (None, "'m' must be a number, got NoneType"),
     ],
@@ -121,7 +121,7 @@ def test_a_trial_chooses_a_reduction_for_all_metrics_or_by_name() -> None:
 
 
 def test_a_reduction_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InputError, match="reduced by avg, sum, max, min, not by 'median'"):
+    with pytest.raises(InputError, match=r"unknown reduction 'median'\. Use one of: avg, sum, max, min"):
         fit(Reduced, hparams={"reducer": "median"})
 
 

@@ -1,7 +1,7 @@
-"""Storage: where finished checkpoints are kept. One file per kind of place beside this one.
+"""Storage: where finished checkpoints are kept. Each variant has its own file in this folder.
 
-Contract: `publish` makes a checkpoint appear whole or not at all. A folder without its manifest does not exist for
-readers, so a store without an atomic rename uploads the manifest last and deletes it first.
+Contract: `publish` is atomic: a checkpoint appears completely or not at all. Readers ignore a folder without a
+manifest, so a store without an atomic rename uploads the manifest last and deletes it first.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 MANIFEST = "manifest.json"
-REMEDY = "Free some space there, or keep checkpoints in another place that can be written."
+REMEDY = "Free some space there, or choose another location for checkpoints."
 
 
 class Storage(ABC):
-    """A place that holds checkpoints by name. Used by one thread at a time."""
+    """A collection of checkpoints by name. Used by one thread at a time."""
 
     address: str
     """The folder or URL."""
@@ -22,24 +22,24 @@ class Storage(ABC):
     @classmethod
     @abstractmethod
     def open(cls, address: str) -> Storage:
-        """The place at a folder or URL whose scheme is this variant's; nothing is read or written yet."""
+        """The Storage at a folder or URL with the scheme of this variant; nothing is read or written yet."""
 
-    def refresh(self) -> None:  # noqa: B027 - most variants remember nothing
-        """Forget what was listed earlier: other processes may have written since."""
+    def refresh(self) -> None:  # noqa: B027 - most variants cache nothing
+        """Discard cached listings: other processes may have written since."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Fail now, not after an hour of training, if nothing can be written here."""
+        """Raise an error if the place is not writable, so that it is known before training starts."""
 
     @abstractmethod
     def workspace(self) -> Path:
-        """A fresh local folder to write one checkpoint into."""
+        """A new local folder to write one checkpoint to."""
 
     @abstractmethod
     def publish(self, workspace: Path, name: str) -> str:
-        """Make the files of `workspace` the checkpoint `name`; gives the address it can be read from.
+        """Make the files of `workspace` the checkpoint `name`; returns the address it can be read from.
 
-        The workspace may be gone afterwards; if not, the caller removes it.
+        This may move the workspace; otherwise the caller removes it.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder of this machine or of a shared file system."""
+"""Checkpoints in a folder on this machine or on a shared file system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trek.world.urls import local_path
 
 
 class FolderStorage(Storage):
-    """A folder of this machine, or a shared file system."""
+    """A folder on this machine or on a shared file system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class FolderStorage(Storage):
         return cls(local_path(address))
 
     def prepare(self) -> None:
-        """Create the folder and write a byte into it."""
+        """Create the folder and write a temporary file to it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder) as probe:
@@ -34,7 +34,7 @@ class FolderStorage(Storage):
             raise storage_error(error, self.folder, remedy=REMEDY) from error
 
     def workspace(self) -> Path:
-        """A hidden sibling, so that publishing is a rename within one file system."""
+        """A hidden folder next to the checkpoints, so that publishing is a rename within one file system."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
 
@@ -57,7 +57,7 @@ class FolderStorage(Storage):
         return self.folder / name
 
     def delete(self, name: str) -> None:
-        """Take the name away first, so that a half-deleted checkpoint is never seen."""
+        """Rename it first, so that a partly deleted checkpoint is never visible."""
         doomed = self.folder / f".deleting-{name}"
         try:
             (self.folder / name).replace(doomed)

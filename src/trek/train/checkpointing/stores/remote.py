@@ -32,15 +32,15 @@ class RemoteStorage(Storage):
 
     @classmethod
     def open(cls, address: str) -> RemoteStorage:
-        """Any URL that fsspec knows."""
+        """Any URL that fsspec supports."""
         return cls(address)
 
     def refresh(self) -> None:
-        """Forget fsspec's listings."""
+        """Discard fsspec's cached listings."""
         self._files.invalidate_cache()
 
     def prepare(self) -> None:
-        """Write and remove a byte."""
+        """Write and remove a test file."""
         probe = f"{self._root}/.probe"
         try:
             self._files.makedirs(self._root, exist_ok=True)
@@ -48,7 +48,7 @@ class RemoteStorage(Storage):
             self._files.rm_file(probe)
         except OSError as error:
             raise storage_error(error, self.address, remedy=REMEDY) from error
-        except Exception as error:  # every store has errors of its own kind
+        except Exception as error:  # every store has its own exceptions
             raise StorageError(
                 f"cannot write to {self.address}: {str(error).rstrip('.')}. "
                 "Check the URL and the credentials for its store."
@@ -71,7 +71,7 @@ class RemoteStorage(Storage):
         return sorted(str(path).split("/")[-2] for path in self._files.glob(f"{self._root}/*/{MANIFEST}"))
 
     def fetch(self, name: str, *, only: str | None = None) -> Path:
-        """Download what is not here yet into a folder that lasts as long as this process."""
+        """Download missing files to a folder that is removed when this process ends."""
         local = self._fetched / name
         local.mkdir(exist_ok=True)
         for remote in self._files.ls(f"{self._root}/{name}", detail=False):
@@ -87,7 +87,7 @@ class RemoteStorage(Storage):
         return folder
 
     def delete(self, name: str) -> None:
-        """Take the manifest away first."""
+        """Delete the manifest first."""
         target = f"{self._root}/{name}"
         if self._files.exists(f"{target}/{MANIFEST}"):
             self._files.rm_file(f"{target}/{MANIFEST}")
