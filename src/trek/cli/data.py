@@ -52,7 +52,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 @data.command()
 @click.argument("name")
 @click.option("--split", help="The split of a named data set.  [default: train]")
-@click.option("--rows", "num_rows", default=5, show_default=True, type=click.IntRange(min=1))
+@click.option("--rows", "num_rows", default=5, show_default=True, type=click.IntRange(min=1), help="How many.")
 @json_option
 def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
     """Print the first rows of a data set, a file or a folder."""

@@ -127,7 +127,14 @@ def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_js
 @flow.command()
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--format", "style", type=click.Choice(["text", "mermaid", "svg"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "mermaid", "svg"]),
+    default="text",
+    show_default=True,
+    help="How to draw it.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of printing.")
 @json_option
 @click.pass_obj

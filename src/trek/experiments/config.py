@@ -25,29 +25,39 @@ from trek.train.settings import TrainSettings
 class Section(BaseModel):
     """A block of the config; keys it does not know are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Resources(Section):
     """The resources of one trial, and the limits of the whole experiment."""
 
     slots_per_trial: int = Field(default=1, ge=1, le=65_536)
+    """Processes of one trial: GPUs where there are any, else CPU cores."""
     max_slots: int | None = Field(default=None, ge=1)
+    """How many slots the experiment may use at the same time; by default as many as are free."""
     weight: float = Field(default=1.0, gt=0)
+    """The experiment's share of the slots among experiments of the same priority."""
     priority: int | None = Field(default=None, ge=1, le=99)
+    """Trials with smaller numbers start first; by default 50."""
     resource_pool: str | None = None
+    """Accepted, without effect."""
 
 
 class CheckpointStorage(Section):
     """Where checkpoints are stored, and how many are kept."""
 
     type: Literal["default", "directory", "url"] = "default"
+    """Where checkpoints are: under `$TREK_HOME`, in the folder `path`, or at `url`. Follows from the other keys."""
     path: str | None = None
+    """A folder that every machine which trains can write to."""
     url: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+")
     """Any URL that fsspec supports, such as s3://bucket/runs."""
     save_experiment_best: int = Field(default=0, ge=0)
+    """Best checkpoints of the whole experiment to keep, besides those of each trial."""
     save_trial_best: int = Field(default=1, ge=0)
+    """Best checkpoints of each trial to keep."""
     save_trial_latest: int = Field(default=1, ge=0)
+    """Newest checkpoints of each trial to keep."""
     save_trial_every: int | None = Field(default=None, ge=1)
     """Also keep every checkpoint whose number of batches is a multiple of this."""
 
@@ -56,77 +66,111 @@ class Optimizations(Section):
     """Accepted for compatibility; `training` has the settings of gradients."""
 
     average_aggregated_gradients: bool = True
+    """Accepted, without effect: gradients are always averaged by sample."""
     gradient_compression: bool = False
+    """Accepted, without effect."""
 
 
 class Reproducibility(Section):
     """The seed of random numbers."""
 
     experiment_seed: int = Field(default=0, ge=0, lt=2**31)
+    """The seed of the search and of every trial."""
 
 
 class Profiling(Section):
     """Accepted for compatibility; see `training.profile`."""
 
     enabled: bool = False
+    """Trace batches with the torch profiler; the same as `training.profile`."""
     begin_on_batch: int | None = Field(default=None, ge=0)
+    """The first batch of the trace; by default 1."""
     end_after_batch: int | None = Field(default=None, ge=0)
+    """The last batch of the trace; by default 10 batches are traced."""
     sync_timings: bool | None = None
+    """Accepted, without effect."""
 
 
 class Environment(Section):
     """The environment of trial processes."""
 
     environment_variables: dict[str, str] = Field(default_factory=dict)
+    """Variables of trial processes: a mapping, or a list of `NAME=VALUE`."""
     image: Any = None
+    """Accepted, without effect."""
     pod_spec: Any = None
+    """Accepted, without effect."""
     ports: Any = None
+    """Accepted, without effect."""
     force_pull_image: bool | None = None
+    """Accepted, without effect."""
 
 
 class LogPolicy(Section):
     """What to do when a line of a trial's log matches a regular expression."""
 
     name: str | None = None
+    """A name for people."""
     pattern: str
+    """A regular expression, searched for in every line."""
     action: Literal["cancel_retries"] = "cancel_retries"
+    """What to do: `cancel_retries` makes the next failure of the trial final."""
 
 
 class RetentionPolicy(Section):
     """How long logs and metrics are kept; -1 is forever."""
 
     log_retention_days: int = Field(default=-1, ge=-1)
+    """Days after which lines of logs are removed."""
     metric_retention_days: int = Field(default=-1, ge=-1)
-    """Counted from the end of the experiment. Validations are kept forever."""
+    """Days after the end of the experiment when its metrics are removed; validations are kept forever."""
 
 
 class ExperimentConfig(Section):
     """One experiment, in the normal form."""
 
     name: str = Field(default="experiment", min_length=1, max_length=200)
+    """The name in lists; by default the description."""
     description: str = ""
+    """A sentence for people."""
     labels: list[str] = Field(default_factory=list)
+    """Words to find it by."""
     workspace: str | None = None
+    """Accepted, without effect."""
     project: str | None = None
+    """Accepted, without effect."""
     data: dict[str, Any] = Field(default_factory=dict)
+    """What the Trial finds in `context.get_data_config()`."""
     entrypoint: str | list[str]
     """`module:Class` of a Trial, or the words of a command."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    """Constants, and parameters that the searcher chooses; may be nested."""
     searcher: AnySearcherSettings
+    """Which trials there are, and how long they train."""
     engine: Annotated[str, AfterValidator(ENGINES.check)] | None = None
     """The engine that trials run on; by default the one of the control plane."""
     resources: Resources = Resources()
+    """What one trial takes, and what the whole experiment may take."""
     training: TrainSettings = TrainSettings()
     """How to train: the settings of `trek.fit`."""
     max_restarts: int = Field(default=5, ge=0)
+    """How often a trial is restarted after a failure that may pass."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """Save the best validation, or after every validation (`all`); `none` is accepted, without effect."""
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
+    """Where checkpoints go, and how many of them stay."""
     optimizations: Optimizations = Optimizations()
+    """Accepted so that configs which have it still run."""
     reproducibility: Reproducibility = Reproducibility()
+    """What random numbers start from."""
     profiling: Profiling = Profiling()
+    """Another spelling of `training.profile`."""
     environment: Environment = Environment()
+    """What trial processes find around them."""
     log_policies: list[LogPolicy] = Field(default_factory=list)
+    """What to do when lines of a trial's log match."""
     retention_policy: RetentionPolicy = RetentionPolicy()
+    """How long logs and metrics stay."""
 
     @property
     def command(self) -> list[str] | None:

@@ -24,10 +24,13 @@ class OptunaSettings(SearcherSettings):
 
     name: Literal["optuna"]
     max_length: LengthSetting
+    """How long a trial trains that nothing stops."""
     max_trials: int = Field(ge=1, le=100_000)
+    """How many trials there are."""
     sampler: Literal["tpe", "cmaes", "gp"] = "tpe"
+    """Which of Optuna's samplers chooses the hyperparameters."""
     max_concurrent_trials: int = Field(default=4, ge=0)
-    """Few at a time: a trial that is chosen before others have ended learns nothing from them."""
+    """Trials at the same time; 0: no limit. Few, since a trial learns only from those that ended before it."""
 
 
 class OptunaSearcher(PoolSearcher):

@@ -21,11 +21,17 @@ class AshaSettings(SearcherSettings):
 
     name: Literal["asha"]
     max_length: LengthSetting
+    """How long a trial trains that nothing stops."""
     max_trials: int = Field(ge=1, le=1_000_000)
+    """How many trials there are."""
     num_rungs: int = Field(default=5, ge=1, le=32)
+    """Lengths at which trials are compared, `max_length` included."""
     divisor: float = Field(default=4, gt=1)
+    """At each rung, one trial of so many goes on; each rung is so many times longer."""
     max_concurrent_trials: int = Field(default=16, ge=0)
+    """Trials that may run at the same time; 0: no limit."""
     promote: bool = False
+    """Trials wait at a rung until they are promoted, instead of training on until they are stopped."""
 
 
 class AdaptiveAshaSettings(SearcherSettings):
@@ -33,13 +39,21 @@ class AdaptiveAshaSettings(SearcherSettings):
 
     name: Literal["adaptive_asha"]
     max_length: LengthSetting
+    """How long a trial trains that nothing stops."""
     max_trials: int = Field(ge=1, le=1_000_000)
+    """How many trials there are."""
     mode: Literal["aggressive", "standard", "conservative"] = "standard"
+    """How early bad trials are stopped: which brackets there are."""
     divisor: float = Field(default=4, gt=1)
+    """At each rung, one trial of so many goes on; each rung is so many times longer."""
     max_rungs: int = Field(default=5, ge=1, le=32)
+    """Rungs of the bracket that stops earliest, at most."""
     max_concurrent_trials: int = Field(default=16, ge=0)
+    """Trials that may run at the same time; 0: no limit."""
     bracket_rungs: list[Annotated[int, Field(ge=1, le=32)]] = Field(default_factory=list)
+    """The number of rungs of each bracket, in place of `mode`."""
     promote: bool = False
+    """Trials wait at a rung until they are promoted, instead of training on until they are stopped."""
 
 
 class BracketSearcher(Searcher):

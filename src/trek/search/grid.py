@@ -20,7 +20,9 @@ class GridSettings(SearcherSettings):
 
     name: Literal["grid"]
     max_length: LengthSetting
+    """How long a trial trains that nothing stops."""
     max_concurrent_trials: int = Field(default=16, ge=0)
+    """Trials that may run at the same time; 0: no limit."""
 
 
 class GridSearcher(PoolSearcher):

@@ -18,18 +18,21 @@ from trek.search.space import Space
 class ReplaceSettings(BaseModel):
     """Which share of the population is replaced by the best after each round."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     truncate_fraction: float = Field(default=0.2, ge=0, le=0.5)
+    """The share of the population that is replaced after each round."""
 
 
 class ExploreSettings(BaseModel):
     """How a copy's hyperparameters differ from its parent's."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     resample_probability: float = Field(default=0.2, ge=0, le=1)
+    """How likely a parameter of a copy is drawn anew."""
     perturb_factor: float = Field(default=0.2, ge=0, le=1)
+    """By how much the other numbers of a copy change, up or down."""
 
 
 class PbtSettings(SearcherSettings):
@@ -37,10 +40,15 @@ class PbtSettings(SearcherSettings):
 
     name: Literal["pbt"]
     population_size: int = Field(ge=1, le=10_000)
+    """Trials of a round."""
     num_rounds: int = Field(ge=1, le=1_000_000)
+    """How many rounds there are."""
     length_per_round: LengthSetting
+    """How long each trial trains in a round."""
     replace_function: ReplaceSettings = ReplaceSettings()
+    """Which share of the population is replaced."""
     explore_function: ExploreSettings = ExploreSettings()
+    """How copies differ from their parents."""
 
     @property
     def max_length(self) -> LengthSetting:

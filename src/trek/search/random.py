@@ -16,8 +16,11 @@ class RandomSettings(SearcherSettings):
 
     name: Literal["random"]
     max_length: LengthSetting
+    """How long a trial trains that nothing stops."""
     max_trials: int = Field(ge=1, le=1_000_000)
+    """How many trials there are."""
     max_concurrent_trials: int = Field(default=16, ge=0)
+    """Trials that may run at the same time; 0: no limit."""
 
 
 class RandomSearcher(PoolSearcher):

@@ -19,11 +19,14 @@ UNITS: tuple[Unit, ...] = ("batches", "records", "epochs")
 class LengthSetting(BaseModel):
     """`{batches: n}`, `{records: n}` or `{epochs: n}`; a bare number counts batches."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     batches: int | None = Field(default=None, ge=1, le=MAX_LENGTH)
+    """Batches over all processes."""
     records: int | None = Field(default=None, ge=1, le=MAX_LENGTH)
+    """Records over all processes."""
     epochs: int | None = Field(default=None, ge=1, le=MAX_LENGTH)
+    """Passes over the training data."""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,11 +60,14 @@ class SearcherSettings(BaseModel):
     A searcher's own settings derive from this and add what it needs; keys that it does not know are errors.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str
+    """Which searcher it is."""
     metric: str = Field(min_length=1)
+    """The validation metric that decides."""
     smaller_is_better: bool = True
+    """Whether that metric is to become small."""
 
     is_search: ClassVar[bool] = True
     """Whether results decide what is trained next, so that a trial has to wait for decisions."""

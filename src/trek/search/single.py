@@ -15,6 +15,7 @@ class SingleSettings(SearcherSettings):
     is_search = False
     name: Literal["single"]
     max_length: LengthSetting
+    """How long a trial trains that nothing stops."""
 
 
 class SingleSearcher(PoolSearcher):

@@ -22,9 +22,10 @@ TYPES = ("const", "int", "double", "log", "categorical")
 class Parameter(BaseModel):
     """One thing that may vary. `when` names other parameters, by dotted path, and the values under which it exists."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     when: dict[str, Any] | None = None
+    """Other parameters, by dotted names, and the values that they must have for this one to exist."""
 
     def sample(self, rng: random.Random) -> Any:
         """One value at random."""
@@ -40,6 +41,7 @@ class Const(Parameter):
 
     type: Literal["const"] = "const"
     val: Any
+    """The value."""
 
     def sample(self, rng: random.Random) -> Any:
         return self.val
@@ -50,8 +52,11 @@ class Const(Parameter):
 
 class _Ranged(Parameter):
     minval: float
+    """The lower bound; of `log`, an exponent."""
     maxval: float
+    """The upper bound; of `log`, an exponent."""
     count: int | None = Field(default=None, ge=1)
+    """How many points of it a grid has."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -73,7 +78,9 @@ class Int(_Ranged):
 
     type: Literal["int"]
     minval: int
+    """The smallest value."""
     maxval: int
+    """The largest value."""
 
     def sample(self, rng: random.Random) -> int:
         return rng.randint(self.minval, self.maxval)
@@ -101,6 +108,7 @@ class Log(_Ranged):
 
     type: Literal["log"]
     base: float = Field(default=10.0, gt=0)
+    """The base of the power."""
 
     @model_validator(mode="after")
     def _is_finite(self) -> Self:
@@ -127,6 +135,7 @@ class Categorical(Parameter):
 
     type: Literal["categorical"]
     vals: list[Any] = Field(min_length=1)
+    """The values."""
 
     def sample(self, rng: random.Random) -> Any:
         return rng.choice(self.vals)

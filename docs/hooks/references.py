@@ -1,0 +1,27 @@
+"""A hook of mkdocs: fills in the parts of pages that are generated from the code.
+
+A line `<!-- generated: commands -->` stands for such a part.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from commands import command_reference
+from config_keys import config_reference, old_spellings, settings_table
+from public_names import python_reference
+
+GENERATED = {
+    "commands": command_reference,
+    "config": config_reference,
+    "old spellings": old_spellings,
+    "python": python_reference,
+    "settings": settings_table,
+}
+_MARK = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page with its generated parts."""
+    return _MARK.sub(lambda mark: GENERATED[mark[1]](), markdown)
