@@ -36,7 +36,7 @@ class StrategyConformance:
     """In float64: the order of sums may differ from that of one process, and nothing else."""
 
     @pytest.fixture(autouse=True)
-    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def run_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """A home of its own for the runs of a test."""
         monkeypatch.setenv("TREK_HOME", str(tmp_path))
         return tmp_path
@@ -76,10 +76,10 @@ class StrategyConformance:
                 torch.tensor(trained[name], dtype=torch.float64), values, rtol=self.tolerance, atol=self.tolerance
             )
 
-    def test_the_state_travels_to_a_strategy_of_one_process_and_back(self, home: Path) -> None:
+    def test_the_state_travels_to_a_strategy_of_one_process_and_back(self, run_home: Path) -> None:
         """Model and optimizer are saved by the user's own names, so that a run may go on under another strategy."""
         self.run(train, 1, name="there", checkpoint_period=None)
-        latest = max((home / "runs" / "there" / "checkpoints").iterdir())
+        latest = max((run_home / "runs" / "there" / "checkpoints").iterdir())
         alone = run(train, _EPOCHS, workers=1, strategy="solo", resume=latest, show_progress=False)
         back = self.run(train, _EPOCHS, resume=latest)
         expected = by_hand()
