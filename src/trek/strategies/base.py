@@ -29,7 +29,7 @@ class Strategy(ABC):
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
-        """Raise `ConfigError` if this strategy cannot work with so many processes."""
+        """Raise `ConfigError` if this strategy cannot work with `num_workers` processes."""
         del num_workers  # most work with any number
 
     def __init__(self, world: World) -> None:
@@ -39,7 +39,7 @@ class Strategy(ABC):
         """Meet the other ranks."""
 
     def teardown(self) -> None:  # noqa: B027
-        """Part from the other ranks."""
+        """Leave the process group."""
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Place `model` on the device and make it one replica of many."""

@@ -46,12 +46,12 @@ def fit(
 ) -> Result:
     """Train `trial_class` and return its metrics and checkpoints.
 
-    One worker trains in this process; several are started on `engine` and keep together by `strategy` ("ddp" unless
-    said otherwise). The global batch, and so the numbers, stay the same: `hparams["global_batch_size"]` is shared out.
-    A script that torchrun, mpirun or srun started trains in the processes there are.
+    One worker trains in this process; several are started on `engine` and are kept equal by `strategy` ("ddp" by
+    default). The global batch stays the same on any number of workers: `hparams["global_batch_size"]` is shared out.
+    In a script that torchrun, mpirun or srun started, the processes that exist are used.
 
-    `resume` goes on from a checkpoint, or from the "latest" of the last run with the same `name`. `checkpoint_dir` is a
-    folder or URL in place of the run's own. `loggers` are told besides the run's own: objects, or names such as
+    `resume` continues from a checkpoint, or from the "latest" of the last run with the same `name`. `checkpoint_dir` is
+    a folder or URL in place of the run's own. `loggers` are added to the run's own: objects, or names such as
     "tensorboard". Further `settings` are those of TrainSettings: accumulate, clip_norm, …
     """
     check_trial_class(trial_class)

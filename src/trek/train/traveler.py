@@ -71,9 +71,9 @@ _AS_IT_IS = nullcontext()
 class Traveler:
     """The handle of one rank's training loop.
 
-    Settings come whole or by name: `Traveler(precision="bf16", accumulate=4)`; see `TrainSettings`. A Traveler that is
-    given no World is its program's entry, and finds World and trial in the environment; others are told. What the run
-    writes besides checkpoints (files of loggers, traces) lies in `folder`, or where the program was started.
+    Settings are given as a `TrainSettings` or by name: `Traveler(precision="bf16", accumulate=4)`. Without `world`, the
+    World and the trial that the program runs for are read from the environment. What the run writes besides
+    checkpoints (files of loggers, traces) is in `folder`, by default the working directory.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Traveler:
         self.goal = Goal(own.metric, own.smaller_is_better)
         self.agenda = Agenda.of(own)
         self.on_validation: Callable[[], None] | None = None
-        """Called on every rank where a validation is due; without it, the loop validates when it likes."""
+        """Called on every rank when a validation is due; without it, validating is up to the loop."""
         self.saved_at = -1
         """Batches trained when the run was last saved."""
         self._resume = resume
@@ -322,7 +322,7 @@ class Traveler:
         self.strategy.barrier()
 
     def close(self) -> None:
-        """Finish writing, flush the loggers, part from the other ranks."""
+        """Finish writing, close the loggers, and leave the process group."""
         with ExitStack() as stack:
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
@@ -343,7 +343,7 @@ class Traveler:
     # -- for the Trainer, and for loops with needs of their own
 
     def report(self) -> dict[str, float]:
-        """Reduce and tell the training metrics since the last report; every rank together."""
+        """Reduce and log the training metrics since the last report; all ranks must call it."""
         wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
         progress = self.agenda.progress(self.position)
@@ -373,7 +373,7 @@ class Traveler:
     def end_validation(
         self, *, how: Mapping[str, Reduction] | None = None, extra: Mapping[str, float] | None = None
     ) -> dict[str, float]:
-        """Reduce and tell what was logged; back to training mode."""
+        """Reduce and report what was logged; back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
         self.optimization.swap_averages()
         self._train_mode()

@@ -97,7 +97,7 @@ class TrialContext:
         return self._trial_id
 
     def get_stop_requested(self) -> bool:
-        """Whether somebody asked the trial to end."""
+        """Whether the trial was asked to end."""
         return self.traveler.stop.is_set
 
     def set_stop_requested(self, stop_requested: bool = True) -> None:

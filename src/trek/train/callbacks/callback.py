@@ -57,14 +57,14 @@ class Callback:
         """Add entries of your own to a checkpoint: plain values and tensors."""
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path | str) -> None:
-        """A checkpoint is whole on storage, in a folder or at a URL; called on the leader."""
+        """A checkpoint is complete, in a folder or at a URL; called on the leader."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """The same moment, by the checkpoint's name; called on the leader."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What this callback wants to find again after a resume."""
+        """What to save with checkpoints and restore after a resume."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore what `state_dict` returned."""

@@ -46,5 +46,5 @@ class EarlyStopping(Callback):
         return {"best": self._best, "num_worse": self._num_worse}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take `state_dict` back."""
+        """Restore what `state_dict` returned."""
         self._best, self._num_worse = state_dict["best"], state_dict["num_worse"]

@@ -72,4 +72,4 @@ class Logger(ABC):  # noqa: B024 - a logger overrides only what it needs
         """A checkpoint was removed by the keep policy."""
 
     def close(self) -> None:  # noqa: B027
-        """The run ended, well or not: flush and let go."""
+        """The run ended, successfully or not: flush and release everything."""

@@ -20,15 +20,15 @@ class Reducer(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget what was collected."""
+        """Remove what was collected."""
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """What this rank has to say."""
+        """The value of this rank."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """The metric (a number), or metrics (a dict), from what every rank said."""
+        """The metric (a number), or metrics (a dict), from the values of all ranks."""
 
 
 class FunctionReducer(Reducer):
@@ -43,7 +43,7 @@ class FunctionReducer(Reducer):
         self._values.append(value)
 
     def reset(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._values = []
 
     def state_dict(self) -> dict[str, Any]:
