@@ -17,11 +17,11 @@ MODULES = {
     "trek.train.loggers": "Loggers",
 }
 RETURNED = {
-    "trek.train.result.Result": "Result: what trek.fit returns",
-    "trek.train.finders.LearningRates": "LearningRates: what trek.find_learning_rate returns",
-    "trek.data.plans.windows.Windows": "Windows: what Table.window returns",
+    "trek.train.result.Result": "trek.fit",
+    "trek.train.finders.LearningRates": "trek.find_learning_rate",
+    "trek.data.plans.windows.Windows": "trek.data.Table.window",
 }
-"""Classes that are never made by hand and so have no public address."""
+"""Classes that are never made by hand, and so have no public address, and what returns them."""
 BASES = [
     "trek.train.checkpointing.stores.Storage",
     "trek.data.sources.url_source.UrlSource",
@@ -48,7 +48,8 @@ SUITES = [
 def python_reference() -> str:
     """Every public name under the address that people import it from."""
     parts = [part for module, title in MODULES.items() for part in _module(module, title)]
-    parts += ["## Returned objects", *(_directive(path, heading=heading) for path, heading in RETURNED.items())]
+    parts += ["## Returned objects"]
+    parts += [f"Returned by `{source}`:\n\n{_directive(path)}" for path, source in RETURNED.items()]
     parts += ["## Base classes of plug-ins", *map(_directive, BASES)]
     parts += ["## Conformance suites", *(_directive(path, members=False) for path in SUITES)]
     return "\n\n".join(parts)
