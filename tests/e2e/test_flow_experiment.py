@@ -68,5 +68,5 @@ def test_an_experiment_that_cannot_be_created_fails_its_step_with_one_sentence(s
     done = shell.run("flow", "run", "flow.py")
     assert done.returncode == 1
     assert "the experiment was not created: config-" in done.stderr
-    assert "searcher.name 'nosuch' does not exist." in done.stderr
+    assert "searcher 'nosuch' does not exist." in done.stderr
     assert "Traceback" not in shell.run("flow", "logs", "search", "train").stdout
