@@ -91,7 +91,11 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher
         return f"{dotted!r} is missing. {remedy}"
     if kind == "searcher_name":
         return str(problem["msg"])
-    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message: str = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if message.endswith("."):  # a sentence of ours, which names the value
+        return message
+    if kind in ("dataclass_type", "dict_type", "model_type"):
+        message = "must be a mapping of keys to values"
     return f"{dotted!r} is {_short(problem['input'])}: {message}."
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from trek.engines import ENGINES
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
@@ -69,6 +70,7 @@ def fit(
         **settings,
     )
     check_workers(workers, strategy=strategy)
+    ENGINES.check(engine)
     world = own_world(workers)
     folder = open_run_folder(name or trial_class.__name__.lower(), world=world, is_resumed=resume == "latest")
     checkpoints = checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints"

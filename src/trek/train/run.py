@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trek.engines import open_engine
+from trek.engines import ENGINES, open_engine
 from trek.errors import InputError
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
@@ -43,6 +43,7 @@ def run(
         raise InputError(f"train_fn must be a function that takes a Traveler, got {type(train_fn).__name__}.")
     named, own_loggers = split_loggers(loggers)
     chosen = TrainSettings.of(loggers=named, **settings)
+    ENGINES.check(engine)
     if workers is not None:
         check_workers(workers, strategy=chosen.strategy)
     world = own_world(workers)

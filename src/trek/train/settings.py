@@ -52,7 +52,7 @@ def _to_length(raw: Any) -> Any:
     if isinstance(raw, Mapping) and len(raw) == 1 and next(iter(raw)) in ("batches", "records", "epochs"):
         [(unit, count)] = raw.items()
         return Length(count, unit)
-    raise ValueError("must be trek.batches(n), trek.records(n) or trek.epochs(n)")
+    raise ValueError("must be trek.batches(n), trek.records(n) or trek.epochs(n), as in YAML {batches: n}")
 
 
 LENGTH_SCHEMA = {
@@ -73,7 +73,7 @@ _Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TrainSettings(BaseModel):
-    """How to train. Frozen, and validated when it is created."""
+    """How to train. Frozen. `of` makes one, and names an invalid value in one sentence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -160,6 +160,8 @@ def _sentence(error: ValidationError) -> str:
     """The first problem as a sentence: the setting, what it must be, its value."""
     first = error.errors(include_url=False)[0]
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if first["type"] == "value_error" and not message.startswith("must be"):
-        return message  # already a whole sentence
+    if message.endswith("."):  # a sentence of ours
+        return message
+    if first["type"] == "dataclass_type":
+        message = "must be a trek.ProfileSettings"
     return f"{first['loc'][0]} {message}, got {first['input']!r}."

@@ -41,6 +41,7 @@ class Trainer:
             self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx")
         )
         self._captured = self._make_captured() if self.traveler.settings.capture else None
+        self.traveler.has_captured_step = self._captured is not None
         self._validated_at = -1
         self._best_score: float | None = None
         self._connect_callbacks()

@@ -30,7 +30,7 @@ from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.data.loaders.base import do_nothing
-from trek.errors import InputError
+from trek.errors import ConfigError, InputError
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
@@ -42,7 +42,7 @@ from trek.train.loggers.choice import open_loggers
 from trek.train.loop.agenda import Agenda
 from trek.train.loop.determinism import Determinism
 from trek.train.loop.feed import Feed
-from trek.train.loop.optimization import Optimization, StepUnit
+from trek.train.loop.optimization import Optimization, StepUnit, sum_gradients
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
@@ -127,6 +127,8 @@ class Traveler:
         self.saved_at = -1
         """Number of batches trained when the run was last saved."""
         self._length = chosen.max_length
+        self.has_captured_step = False
+        """Whether the step runs as a CUDA graph, which only the Trainer can do."""
         self._resume = resume
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
@@ -180,18 +182,22 @@ class Traveler:
         """
         if count is None and self.settings.max_length is None:
             raise InputError("epochs() needs a number of epochs. Pass one, or set max_length.")
-        self._length = self.settings.max_length or Length(count or 1, "epochs")
+        self.restore()
+        if count == 0 and self.settings.max_length is None:
+            return
+        self._length = self.settings.max_length or Length(count, "epochs")  # type: ignore[arg-type]  # checked above
         self.agenda = Agenda.of(self.settings, length=self._length)
         self._is_in_epochs = True
-        self.restore()
-        while not self.agenda.is_over(self.position):
-            batches, epoch = self.position.batches, self.position.epoch
-            yield epoch
-            if self.position.epoch == epoch and not self.agenda.is_over(self.position):
-                self._end_custom_epoch(batches)
-            self._run_due_actions_at_epoch_end()
-        self._is_in_epochs = False
-        self._length = self.settings.max_length
+        try:
+            while not self.agenda.is_over(self.position):
+                batches, epoch = self.position.batches, self.position.epoch
+                yield epoch
+                if self.position.epoch == epoch and not self.agenda.is_over(self.position):
+                    self._end_custom_epoch(batches)
+                self._run_due_actions_at_epoch_end()
+        finally:  # also when the loop leaves early
+            self._is_in_epochs = False
+            self._length = self.settings.max_length
         if self._length is not None:
             self._finish()
 
@@ -204,6 +210,10 @@ class Traveler:
         loader = self.bind(data)
         if self.agenda.is_over(self.position):
             return
+        if self.settings.capture and not self.has_captured_step:
+            raise ConfigError(
+                "capture works for Trials only, and this is an explicit loop. Remove it, or use trek.fit."
+            )
         self._train_mode()
         if self._profiler:
             self._profiler.advance(self.position.batches)
@@ -492,10 +502,5 @@ class Traveler:
             self.optimization.load_gradients(state.ranks[rank]["gradients"])
         elif self.world.is_leader:
             self.journal.load_rank_states([one["journal"] for one in state.ranks])
-            self.optimization.load_gradients(_summed([one["gradients"] for one in state.ranks], scale=size / saved))
-
-
-def _summed(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:
-    """Gradients for one rank that give the same average over another number of ranks."""
-    indices = {index for one in gradients for index in one}
-    return {i: torch.stack([one[i] for one in gradients if i in one]).sum(0) * scale for i in indices}
+            gradients = [one["gradients"] for one in state.ranks]
+            self.optimization.load_gradients(sum_gradients(gradients, scale=size / saved))

@@ -356,3 +356,21 @@ def test_arguments_become_settings_of_a_run() -> None:
 def test_a_default_for_an_argument_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InputError, match="unknown argument learning_speed in defaults"):
         parse(defaults={"learning_speed": 1})
+
+
+def test_no_epochs_are_no_epochs_and_a_loop_that_is_left_early_may_begin_again() -> None:
+    def leave(tr: trek.Traveler) -> list[int]:
+        seen = list(tr.epochs(0))
+        for epoch in tr.epochs(5):
+            seen.append(epoch)
+            break
+        return [*seen, *tr.epochs(2)]
+
+    assert trek.run(leave, workers=1, show_progress=False) == [0, 0, 1]
+
+
+def test_a_setting_that_a_loop_cannot_follow_is_refused() -> None:
+    with pytest.raises(ConfigError, match="capture works for Trials only"):
+        run(capture=True)
+    with pytest.raises(ConfigError, match="engine 'mars' does not exist"):
+        run(engine="mars")

@@ -182,3 +182,19 @@ def test_loggers_are_objects_or_names(monkeypatch: pytest.MonkeyPatch, tmp_path:
     for wrong, words in (("csv", "must be a list"), ([3], "got int"), (["wandb"], "logger 'wandb' does not exist")):
         with pytest.raises(ConfigError, match=words):
             trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(1), loggers=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("training", {"strategy": "ps"}, "config: strategy 'ps' does not exist. Use one of: ddp, fsdp, solo."),
+        ("engine", "mars", "config: engine 'mars' does not exist. Use one of: local."),
+        ("training", 3, "config: 'training' is 3: must be a mapping of keys to values."),
+        ("training", {"profile": "x"}, "config: 'training.profile' is 'x': must be a mapping of keys to values."),
+    ],
+)
+def test_an_invalid_key_of_a_config_is_one_sentence(key: str, value: Any, words: str) -> None:
+    base = {"entrypoint": "m:T", "searcher": {"name": "single", "metric": "error", "max_length": 100}}
+    with pytest.raises(ConfigError) as refused:
+        ExperimentConfig.parse({**base, key: value})
+    assert str(refused.value) == words

@@ -6,7 +6,7 @@ The order of a step is fixed: sync gradients, unscale, clip, step the optimizer,
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -297,3 +297,9 @@ def _match(what: str, have: int, saved: int) -> None:
         raise CheckpointError(
             f"the checkpoint has {saved} {what}(s), but this run has {have}. Resume with the code that wrote it."
         )
+
+
+def sum_gradients(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:
+    """Gradients for one rank that give the same average over another number of ranks."""
+    indices = {index for one in gradients for index in one}
+    return {i: torch.stack([one[i] for one in gradients if i in one]).sum(0) * scale for i in indices}

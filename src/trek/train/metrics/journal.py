@@ -131,10 +131,6 @@ class Journal:
         batches, metrics = self._validated
         return dict(metrics) if batches == position.batches else {}
 
-    def log_group(self, group: str, position: Position, metrics: Mapping[str, float]) -> None:
-        """Log metrics of a custom group."""
-        self._log_row(group, position, metrics, duration_s=0.0)
-
     def log_progress(self, fraction: float) -> None:
         """Log the share of the run that is done."""
         for logger in self.loggers:
