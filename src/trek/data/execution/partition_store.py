@@ -105,7 +105,7 @@ class MemoryStore(PartitionStore):
             return True
 
     def release(self, num_bytes: int) -> None:
-        """`num_bytes` are no longer kept in memory."""
+        """Subtract `num_bytes` that were released from memory."""
         with self._lock:
             self._kept_bytes -= num_bytes
 
