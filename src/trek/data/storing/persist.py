@@ -243,7 +243,7 @@ def _write_shards(
     schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
     schema = _same_schema(schemas) if schemas else node.schema
     if schema is None:
-        raise InputError(f"{node.describe()} has no rows, and its columns are unknown without any. Persist a table that has rows.")
+        raise InputError(f"{node.describe()} has no rows, so its columns are unknown. Persist a table with rows.")
     shards = []
     for report in reports:
         if report["schema"] is None:  # an empty partition, whose columns only the others know
