@@ -82,11 +82,11 @@ class Agent:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def run(self) -> None:
-        """Watch the member, obey orders, and return once nothing that it started is left."""
+        """Watch the member, follow orders, and return once no process that it started is left."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(0, select.POLLIN)
-        # A process forked by the starter may hold our stdin open after its death; its pidfd does not lie.
+        # A process forked by the starter may hold our stdin open after its death; its pidfd is reliable.
         if self._starter_fd is not None and not self._outlives:
             poll.register(self._starter_fd, select.POLLIN)
         self._obey_whole_lines()
@@ -115,7 +115,7 @@ class Agent:
         return max(self._deadline - time.monotonic(), 0.0) * 1000
 
     def _reap(self) -> bool:
-        """Collect the dead; False once there is neither child nor orphan."""
+        """Reap ended processes; False once there is neither a child nor an orphan."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -253,7 +253,7 @@ def _prepare_member(request: dict[str, Any]) -> None:
 
 def execute(request: dict[str, Any], env: dict[str, str]) -> None:
     """Become the member by running its command line."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would hand that on
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and exec would inherit that
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(request["argv"][0], request["argv"], env)  # noqa: S606 - this is what it is for
 
@@ -289,7 +289,7 @@ def visible_gpus(env: dict[str, str]) -> list[str]:
 
 
 def _write_state(known: dict[str, Any], request: dict[str, Any], pid: int, code: int | None) -> None:
-    """What a starter that comes back needs: who the member is, and how it ended."""
+    """What a restarted starter needs: the member's identity, and how it ended."""
     path = request["state_path"]
     own = os.getpid()
     state = {
@@ -314,7 +314,7 @@ def _remove_folder(folder: str) -> None:
     try:
         os.rmdir(folder)  # noqa: PTH106
     except OSError:
-        return  # somebody else has removed it, or still writes there
+        return  # another process has removed it, or still writes there
 
 
 def _remove_file(path: str) -> None:
@@ -325,7 +325,7 @@ def _remove_file(path: str) -> None:
 
 
 def start_time(pid: int) -> int | None:
-    """When process `pid` began, in the kernel's ticks; with the pid it names one process for good. None: not alive."""
+    """When process `pid` began, in the kernel's ticks; with the pid, unique to one process. None: not alive."""
     fields = _stat_fields(pid)
     return int(fields[19]) if fields and fields[0] not in ("Z", "X") else None
 

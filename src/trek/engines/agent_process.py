@@ -1,7 +1,7 @@
-"""AgentProcess: an agent as its starter holds it. Three pipes and a way to notice its end; what is said is `member`'s.
+"""AgentProcess: the starter's handle of an agent: three pipes, and a way to notice its end. `member` has the protocol.
 
-A variant says how the agent comes to be: started fresh here or over ssh (`SpawnedAgent`), or forked from a process that
-has imported everything already (`trek.engines.warm`).
+Variants differ in how the agent is started: as a new process here or over ssh (`SpawnedAgent`), or forked from a
+process that has imported everything already (`trek.engines.warm`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class AgentProcess(ABC):
     @property
     @abstractmethod
     def fds(self) -> set[int]:
-        """Descriptors that become readable when something is to be noticed, the pipes not included."""
+        """Descriptors that become readable when its state changes, not including the pipes."""
 
     @property
     @abstractmethod
     def is_polled(self) -> bool:
-        """Whether it must be looked at every now and then, since no descriptor tells."""
+        """Whether it must be polled, because no descriptor signals its changes."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether it is there to be written to. Raises AgentUnavailable if it will never be."""
+        """Whether it can be written to. Raises AgentUnavailable if it never will be."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -49,11 +49,11 @@ class AgentProcess(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the descriptors, whether it has ended or not."""
+        """Close the descriptors, whether it has ended or not."""
 
 
 class AgentUnavailable(Exception):
-    """An agent cannot be had this way; another way is left."""
+    """The agent cannot be started this way; the caller tries another."""
 
 
 class SpawnedAgent(AgentProcess):
@@ -103,7 +103,7 @@ class SpawnedAgent(AgentProcess):
         self._popen.kill()
 
     def close(self) -> None:
-        """Close the pipes. One that goes on without us is reaped by whoever inherits it."""
+        """Close the pipes. An agent that keeps running is reaped by the process that inherits it."""
         if self._popen.poll() is None:
             self._popen.returncode = 0  # or Popen would warn that it still runs
         os.close(self._pidfd)

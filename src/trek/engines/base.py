@@ -12,13 +12,13 @@ Contracts, for every Engine:
   is stopped when the last worker has ended. Every member gets TREK_ROLE, and for every other role its members'
   addresses as `host:port,…` in TREK_<ROLE>_ADDRESSES; each of them listens at its own one.
 - Places: members may run on other machines, so a starter never reads their files. A member finds what it was given
-  (`GangSpec.files`) in the folder named by TREK_MEMBER_DIR, and leaves there what it has to say: `read_file` brings it
-  back once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the Engine does not
+  (`GangSpec.files`) in the folder named by TREK_MEMBER_DIR, and writes its results there: `read_file` returns them
+  once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the Engine does not
   look into it.
 - Questions: `ask` puts a file `asked` into the folder of every living member; a member that listens writes a JSON
   object to `answer.json` and removes `asked`. See `trek.engines.member_folder`.
 - Return: a gang whose spec has an `output_dir` outlives its starter, and `attach` finds it again by its handle, which
-  is JSON and known before the gang is started (`Engine.handle_of`), so that it can be written down first.
+  is JSON and known before the gang is started (`Engine.handle_of`), so that it can be stored first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORKER = "worker"
 """The role whose members make up the World."""
 
 Handle: TypeAlias = Any
-"""What finds a gang again: JSON, meaningful to its Engine alone."""
+"""Identifies a gang for `attach`: JSON, meaningful only to its Engine."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class OutputLine:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of a member's log; `end` is the position after it, where reading goes on."""
+    """One line of a member's log; `end` is the position after it, where reading continues."""
 
     text: str
     end: int
@@ -160,7 +160,7 @@ class Gang(ABC):
 
     @abstractmethod
     def detach(self) -> None:
-        """Stop watching, without ending anybody. Only for a gang that has a handle."""
+        """Stop watching, without stopping any member. Only for a gang that has a handle."""
 
     @abstractmethod
     def resize(self, count: int, *, role: str = WORKER) -> None:
@@ -182,10 +182,10 @@ class Gang(ABC):
 
     @abstractmethod
     def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
-        """The answers of the living workers to `asked`, by rank; without those that gave none in time."""
+        """The answers of the living workers to `asked`, by rank; members that did not answer in time are left out."""
 
     def outcomes(self) -> dict[int, dict[str, Any]]:
-        """What the workers that ended said of their end, by rank."""
+        """The outcomes that ended workers wrote, by rank."""
         found = {rank: self.read_file(OUTCOME, rank=rank) for rank in range(self.num_workers)}
         return {rank: json.loads(document) for rank, document in found.items() if document}
 

@@ -20,7 +20,7 @@ _HINTS: dict[int, str] = {
 
 
 def describe_failure(failed: Exit, *, num_workers: int) -> str:
-    """At most 15 lines about the first failing rank: its traceback or last words, then one line that says it all."""
+    """At most 15 lines about the first failing rank: its traceback or last lines, then a one-line summary."""
     shown = find_exception(failed.last_lines) or list(failed.last_lines[-_MAX_LAST_LINES:])
     lines = [*shown, f"trek: error: {_headline(failed, num_workers)}"]
     assert len(lines) <= MAX_LINES

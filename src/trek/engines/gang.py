@@ -20,7 +20,7 @@ from trek.engines.member_folder import ANSWER
 from trek.errors import InputError
 
 _POLL_S = 0.05
-"""How often files are looked at; half of what a death may take to be noticed."""
+"""How often files are polled: half the time in which a death must be noticed."""
 
 _ASK_POLL_S = 0.01
 
@@ -32,7 +32,7 @@ _KILL_MARGIN_S = 10.0
 
 
 class Starter(Protocol):
-    """Where further members of a gang come from."""
+    """Starts further members of a gang."""
 
     def assign(self, role: str, count: int) -> list[AssignedRank]:
         """Which host each member of a role runs on, were there `count` of them."""
@@ -121,7 +121,7 @@ class LocalGang(Gang):
         return None if member.code is None else member.read_file(name)
 
     def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
-        """The answers of the living workers, by rank; without those that gave none in time."""
+        """The answers of the living workers, by rank; members that did not answer in time are left out."""
         with self._changed:
             asked = [member for member in self._alive() if member.role == WORKER]
         for member in asked:
@@ -181,7 +181,7 @@ class LocalGang(Gang):
             self._changed.wait_for(lambda: self._has_ended)
 
     def detach(self) -> None:
-        """Stop watching, without ending anybody."""
+        """Stop watching, without stopping any member."""
         if self._handle is None:
             raise InputError("a gang without an output_dir dies with its starter and cannot be detached. Stop it.")
         with self._changed:
@@ -284,7 +284,7 @@ class LocalGang(Gang):
             self._changed.notify_all()
 
     def _call(self, callback: Callable[[OutputLine], None] | Callable[[Exit], None] | None, news: object) -> None:
-        """A callback that raises is heard of by who waits; the members are looked after all the same."""
+        """An error of a callback is raised in the thread that waits; the members are watched all the same."""
         if callback is None:
             return
         try:

@@ -11,7 +11,7 @@ from trek.errors import InputError
 
 
 def write_handle(path: Path, spec: GangSpec, *, engine: Engine) -> None:
-    """Write down how the gang of `spec` will be found; to be called before it is started."""
+    """Store the handle of the gang of `spec`; call it before the gang is started."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".new")
     partial.write_text(json.dumps({"engine": engine.name, "handle": engine.handle_of(spec)}))

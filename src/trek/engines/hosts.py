@@ -52,7 +52,7 @@ def read_hostfile(path: Path) -> list[Host]:
 
 
 def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[AssignedRank]:
-    """Fill the hosts in their order, so that growing by one moves nobody."""
+    """Fill the hosts in their order, so that adding a worker moves no other."""
     available = sum(host.slots for host in hosts)
     if available < num_workers:
         raise InputError(

@@ -99,7 +99,7 @@ class LocalEngine(Engine):
 
 
 class _NoStarter:
-    """In a gang that was found again, nobody can be added."""
+    """A gang that was attached to cannot get new members."""
 
     def __init__(self, members: list[Member]) -> None:
         self._members = members
@@ -108,15 +108,15 @@ class _NoStarter:
         """The members there are."""
         known = [member for member in self._members if member.role == role]
         if count > len(known):
-            raise InputError("a gang that was found again cannot grow. Stop it and start a new one.")
+            raise InputError("a gang that was attached to cannot grow. Stop it and start a new one.")
         return [AssignedRank(member.rank, member.host, member.rank, count, count, role) for member in known[:count]]
 
     def start_member(self, assigned: AssignedRank) -> Member:
-        """Never called: `assign` gives nobody new."""
+        """Never called: `assign` returns no new member."""
         raise AssertionError(f"{assigned.role} {assigned.rank} is already there")
 
     def resized(self, role: str, count: int) -> None:
-        """Nothing is written down: this process did not start the gang."""
+        """Nothing to record: this process did not start the gang."""
 
 
 def _member_files(output_dir: Path) -> list[Path]:

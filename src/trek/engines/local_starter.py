@@ -177,12 +177,12 @@ class LocalStarter:
 
 
 def member_stem(role: str, rank: int) -> str:
-    """How the files of one member are called in the `output_dir`."""
+    """The name of a member's files in the `output_dir`, without suffix."""
     return f"rank_{rank}" if role == WORKER else f"{role}_{rank}"
 
 
 def _free_port() -> int:
-    """A port nobody listens on, below those that systems hand out by themselves.
+    """A free port below the ephemeral range of the system.
 
     Ports handed out for outgoing connections could be taken between now and the first rank's listening.
     """

@@ -1,4 +1,4 @@
-"""Reading on in a log file that is being written, a line at a time, knowing the position each line ends at."""
+"""Reads a log file that is being written, a line at a time, with the position at which each line ends."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LAST_LINES = 60
 
 
 class Member(ABC):
-    """What a gang knows of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the reading."""
+    """A gang's view of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the reading."""
 
     log_path: Path | None = None
 
@@ -41,7 +41,7 @@ class Member(ABC):
         self.devices: tuple[str, ...] = ()
         self.code: int | None = None
         self.is_unwanted = False
-        """Somebody asked it to stop, so how it ends is not a failure."""
+        """It was asked to stop, so its exit code does not count as a failure."""
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     @property
@@ -52,7 +52,7 @@ class Member(ABC):
     @property
     @abstractmethod
     def is_polled(self) -> bool:
-        """Whether it must be looked at every now and then, since no descriptor tells."""
+        """Whether it must be polled, because no descriptor signals its changes."""
 
     @abstractmethod
     def pump(self) -> Iterator[OutputLine]:
@@ -73,15 +73,15 @@ class Member(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of descriptors; what is left of an agent that was killed is ended."""
+        """Close descriptors, and end what a killed agent left running."""
 
     @abstractmethod
     def let_go(self) -> None:
-        """Let go of descriptors, and of a member that goes on."""
+        """Close descriptors, and leave the member running."""
 
     @abstractmethod
     def ask(self) -> None:
-        """Have it asked for an answer, which `read_file` then gives."""
+        """Request an answer, which `read_file` then returns."""
 
     @abstractmethod
     def read_file(self, name: str) -> bytes | None:
@@ -137,7 +137,7 @@ class AgentMember(Member):
         self._agent = agent or spawn()
         self._lock = threading.Lock()
         self._orders: list[bytes] = []
-        """What was ordered and not sent yet; the request is the first."""
+        """Orders that have not been sent yet; the first is the request."""
         self._order({**request, "token": self._token})
 
     @property
@@ -186,7 +186,7 @@ class AgentMember(Member):
         self.code = report.get("code", self.code)
 
     def ask_to_stop(self, *, grace_s: float) -> None:
-        """Order the agent to; one that is not there yet need not come."""
+        """Send the order to the agent; an agent that has not started yet is cancelled."""
         self.is_unwanted = True
         with self._lock:
             if not self._has_agent():

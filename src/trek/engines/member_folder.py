@@ -1,4 +1,4 @@
-"""MemberFolder: the folder through which a member of a gang and whoever watches it exchange files.
+"""MemberFolder: the folder through which a gang member and its watcher exchange files.
 
 The member finds it in TREK_MEMBER_DIR. What the documents say is the business of those who write and read them.
 """
@@ -45,21 +45,21 @@ class MemberFolder:
         partial.replace(self.path / name)
 
     def write_outcome(self, document: Mapping[str, Any]) -> None:
-        """What this member says of its end."""
+        """The outcome of this member."""
         self.write(OUTCOME, json.dumps(document).encode())
 
     def ask(self) -> None:
-        """Ask the member for an answer; one to an earlier question is forgotten."""
+        """Ask the member for an answer; an answer to an earlier question is removed."""
         (self.path / ANSWER).unlink(missing_ok=True)
         (self.path / ASKED).touch()
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody waits for an answer of this member."""
+        """Whether an answer of this member is requested."""
         return (self.path / ASKED).exists()
 
     def answer(self, document: Mapping[str, Any]) -> None:
-        """Answer whoever asked."""
+        """Answer the request."""
         with contextlib.suppress(FileNotFoundError):  # the folder goes when nobody is left to read in it
             self.write(ANSWER, json.dumps(document).encode())
             (self.path / ASKED).unlink()

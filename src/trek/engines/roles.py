@@ -9,7 +9,7 @@ from trek.engines.hosts import AssignedRank
 from trek.world.world import World
 
 WORLD_NAMES = frozenset(World().environment())
-"""What only a worker has: another member that inherited these would take itself for a rank."""
+"""What only a worker has: another member that inherited these would act as a rank."""
 
 
 def role_environment(assigned: AssignedRank, *, addresses: Mapping[str, Sequence[str]]) -> dict[str, str]:

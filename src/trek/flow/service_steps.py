@@ -1,7 +1,7 @@
-"""ServiceSteps: commands that go on running while later steps use them, and after the run where they are detached.
+"""ServiceSteps: commands that keep running while later steps use them, and after the run if they are detached.
 
-A detached service is a gang that outlives the run; its handle is written down, by which a later run or `trek flow stop`
-finds it again. What is served does not matter here: a service is there when its address answers.
+A detached service is a gang that outlives the run; its handle is stored, and a later run or `trek flow stop`
+attaches to it. A service is ready when its address answers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Service:
 class ServiceSteps:
     """Starts services and keeps them. A task ends when its service answers, and again should the service end early.
 
-    One thread per service does all that concerns it; the others only leave their wishes on it.
+    One thread per service does all its work; other threads only set its flags.
     """
 
     def __init__(self, engine: Engine, *, mailbox: Mailbox, folder: Path) -> None:
@@ -69,7 +69,7 @@ class ServiceSteps:
         thread.start()
 
     def cancel(self, task: Task) -> None:
-        """End the task's service; nothing more is heard of it."""
+        """End the task's service, without a further message."""
         self._services[task].is_unwanted = True
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class ServiceSteps:
                 self._mailbox.put(Ended(task, error=str(error).rstrip(".")))
 
     def _still_runs(self, service: _Service, address: str) -> bool:
-        """Whether a detached service is there as it should be; one that is not as it should be is ended."""
+        """Whether the detached service runs as specified; one that does not is ended."""
         if service.folder is None or not service.folder.exists():
             return False
         key = service.folder / "key"

@@ -145,7 +145,7 @@ def _renew_randomness() -> None:
 def _run(module: str) -> int:
     """Run `module` as `__main__`; the exit code."""
     sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.modules.pop(module, None)  # its imports were wanted, not what it defines
+    sys.modules.pop(module, None)  # it was imported for its imports only
     code = 1
     try:
         runpy._run_module_as_main(module)  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ from trek.engines.warm.protocol import MAX_REQUEST_BYTES, NUM_FDS, READY, REFUSE
 
 _RECEIVE_S = 1.0
 _LOOK_S = 2.0
-"""How often it looks whether its folder is still there."""
+"""How often it checks that its folder still exists."""
 
 
 class Parent:
@@ -77,7 +77,7 @@ class Parent:
             return False
 
     def remove_folder(self) -> None:
-        """While it still listens, so that no starter makes the folder anew meanwhile; a refusal stays to be read."""
+        """Remove the folder while still listening, so that no starter recreates it meanwhile; a refusal is kept."""
         if self._owns_folder() and not (self._folder / REFUSED).exists():
             old = self._folder.with_name(f".{self._folder.name}.{os.getpid()}")
             self._folder.rename(old)
@@ -103,7 +103,7 @@ class Parent:
                 if len(fds) == NUM_FDS:
                     self._answer(connection, json.loads(data), fds)
             except (OSError, ValueError):
-                traceback.print_exc()  # of a starter that went away meanwhile; the log is in the folder
+                traceback.print_exc()  # the starter has gone; the log is in the folder
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -174,7 +174,7 @@ def _open_fds() -> set[int]:
 
 
 def _keep_finalizers_from_children() -> None:
-    """What libraries would take down at their exit is the parent's; torch alone spends 0.1 s on it in every member."""
+    """Drop the libraries' exit handlers: they clean up what is the parent's, and torch's take 0.1 s a member."""
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
 
@@ -192,7 +192,7 @@ def _why_not_fork() -> str:
 
 
 def main(listener_fd: int, folder: Path, idle_s: float) -> None:
-    """Serve, and leave nothing behind."""
+    """Serve, then remove the folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.chdir("/")

@@ -1,4 +1,4 @@
-"""Which members may be started warm, and which parent they belong to. Pure, except for `surroundings`, which looks."""
+"""Which members may be started warm, and which parent they belong to. Pure, except for `surroundings`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMPORT_TIME = (
 """Beginnings of the variables that Python, torch or their libraries read once, when they are loaded."""
 
 THREADS = "OMP_NUM_THREADS"
-"""Read when torch is loaded, too, and the one that differs between members: torch can be told later."""
+"""Read when torch is loaded, too, and the one that differs between members: torch's count can be changed later."""
 
 ROOM = "TREK_WARM_ROOM"
 """A variable of the parent that is as long as a member's environment may become: see `child`."""
@@ -44,7 +44,7 @@ def why_not_warm(argv: Sequence[str], *, env: Mapping[str, str], imports: Sequen
     if not (len(argv) >= 3 and argv[0] == executable and argv[1] == "-m" and argv[2].startswith("trek.")):
         return "its command is not a module of Trek"
     if other := next((name for name in imports if name.partition(".")[0] not in _PACKAGES), ""):
-        return f"{other} may run code of the user"
+        return f"{other} may run user code"
     if env.get("PYTHONPATH") and any(not path.startswith("/") for path in env["PYTHONPATH"].split(":")):
         return "PYTHONPATH depends on the working directory"
     if found := next((name for name in _OTHER_THREADS if name in env), ""):

@@ -39,7 +39,7 @@ MAX_PARENTS = 3
 _LOCK_TIMEOUT_S = 1.0
 _TITLE_ROOM = 512
 _BACKGROUND = '"$@" </dev/null >"$0" 2>&1 &'
-"""Makes the parent a child of nobody who would have to wait for it."""
+"""Detaches the parent, so that no starter has to reap it."""
 
 
 def warm_folder(environ: Mapping[str, str]) -> Path:
@@ -60,7 +60,7 @@ class WarmParents:
         return surroundings()
 
     def open_agent(self, imports: Sequence[str], *, env: Mapping[str, str]) -> WarmAgent | None:
-        """An agent of the parent that suits a member with `env`; None where there is no such parent to be had.
+        """An agent of the parent that suits a member with `env`; None if there is no such parent.
 
         Returns at once: a parent that is just starting forks the agent when it has imported everything.
         """
@@ -119,7 +119,7 @@ class WarmParents:
         return count
 
     def close(self) -> None:
-        """End every parent; members that it forked go on."""
+        """End every parent; members that they forked keep running."""
         for folder in list(self._folder.glob("[!.]*/")):
             _remove(folder)
 
@@ -195,7 +195,7 @@ class WarmAgent(AgentProcess):
         return -signal.SIGKILL if waiting.poll(0) else None
 
     def kill(self) -> None:
-        """End it at once, or see to it that it never comes: without a request it ends by itself."""
+        """End it at once, or cancel it before it is forked: without a request it exits by itself."""
         if self._pidfd is None:
             self._is_cancelled = True
             with contextlib.suppress(OSError):
@@ -205,7 +205,7 @@ class WarmAgent(AgentProcess):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         self._connection.close()
         while self._open_fds:
             os.close(self._open_fds.pop())
@@ -249,7 +249,7 @@ def _short_path(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether the lock could be had in time."""
+    """Whether the lock was acquired in time."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     try:
@@ -296,7 +296,7 @@ def _spawn(listener: socket.socket, *, folder: Path, env: Mapping[str, str], idl
 
 
 def _remove(folder: Path) -> None:
-    """Take a parent's folder away, at which it ends."""
+    """Remove a parent's folder, which makes the parent exit."""
     old = folder.with_name(f".{folder.name}.{os.getpid()}.{threading.get_ident()}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(old)

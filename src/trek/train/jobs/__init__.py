@@ -1,1 +1,1 @@
-"""A function run on a gang of processes: how it travels, how each process ends, what is told of a hang."""
+"""A function run on a gang of processes: how it is sent, how each process ends, and what is reported of a hang."""

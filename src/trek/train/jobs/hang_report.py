@@ -1,4 +1,4 @@
-"""Where the training thread is: what to say of a rank that hangs, or that others wait for.
+"""Where the training thread is, for reports about a rank that hangs or that others wait for.
 
 Looks from another thread, so it sees a rank that is stuck inside a collective.
 """
@@ -58,13 +58,13 @@ _error_place = ""
 
 
 def note_error(found: TracebackType | None) -> None:
-    """An exception is on its way out: this process is where that came from, whatever it closes meanwhile."""
+    """An exception is being raised: report where it came from, whatever is closed meanwhile."""
     global _error_place
     _error_place = of_traceback(found)
 
 
 class HangWatch:
-    """A thread that tells where the main thread is: when `folder` is asked, and when `hang_s` pass without a beat.
+    """A thread that reports where the main thread is: on request through `folder`, and after `hang_s` without a beat.
 
     `beat` says that all is well; a run that beats never hangs. One that hangs is told of once, until it beats again.
     """
@@ -111,5 +111,5 @@ class HangWatch:
 
 
 def ask_where(gang: Gang, *, timeout_s: float = 1.0) -> dict[int, str]:
-    """What the ranks that are still there say of where they are."""
+    """Where the ranks that are still alive are, by their own report."""
     return {rank: answer["where"] for rank, answer in gang.ask(timeout_s=timeout_s).items()}

@@ -32,7 +32,7 @@ def main(folder: MemberFolder) -> int:
 
 
 def _shown(outcome: RankOutcome) -> str:
-    """What a person should see: of a rank that lost its peers one line, since the news is who they were."""
+    """What to print: one line for a rank that lost its peers, since the cause is with them."""
     if outcome.where.startswith(WAITING):
         return f"rank {outcome.rank} failed {outcome.where}: {outcome.message.splitlines()[0]}"
     return outcome.traceback or outcome.message
@@ -47,7 +47,7 @@ def _load(folder: MemberFolder) -> Any:
 
 
 def _house(origin: Any) -> None:
-    """Put what travelled by value with `origin` into a module of its own name.
+    """Put what was pickled by value with `origin` into a module of that name.
 
     Whoever pickles one of those objects by its name, as the workers of a DataLoader do, then finds it.
     """

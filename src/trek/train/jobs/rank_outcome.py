@@ -1,4 +1,4 @@
-"""How one process of a gang ended, as it says itself: its outcome, which the gang brings to whoever watches."""
+"""The outcome of one process of a gang, written by the process and returned through the gang."""
 
 from __future__ import annotations
 
@@ -60,23 +60,23 @@ class RankOutcome:
         return self.kind == "user" and self.where.startswith(WAITING)
 
     def named_error(self) -> Exception:
-        """The error that Trek or the Trial named, anew."""
+        """The error that Trek or the Trial raised, recreated."""
         kind: type[Exception] = getattr(trek.errors, self.error, OutsideError)
         return kind(self.message)
 
     def write(self, folder: MemberFolder) -> None:
-        """Leave the outcome in the folder of this process."""
+        """Write the outcome to the folder of this process."""
         folder.write_outcome(asdict(self))
 
     @classmethod
     def read(cls, folder: MemberFolder) -> RankOutcome | None:
-        """The outcome that a process of this member left, if any did."""
+        """The outcome that a process of this member wrote, if any."""
         document = folder.read(OUTCOME)
         return None if document is None else cls(**json.loads(document))
 
 
 def read_outcomes(gang: Gang) -> list[RankOutcome]:
-    """What the processes of `gang` that ended said, the earliest first."""
+    """The outcomes of the processes of `gang` that ended, the earliest first."""
     outcomes = [RankOutcome(**document) for document in gang.outcomes().values()]
     return sorted(outcomes, key=lambda outcome: outcome.time_s)
 
