@@ -80,7 +80,7 @@ class TrainSettings(BaseModel):
     max_length: LengthField | None = None
     """How long to train; by default, until the loop itself ends."""
     validation_period: LengthField | None = None
-    """How often to validate; by default every epoch. A run always ends with a validation."""
+    """How often to validate a Trial; by default every epoch. The end is always validated. A loop validates by itself."""
     checkpoint_period: LengthField | None = None
     """How often to save; by default after every validation that is the best so far. A run always ends with a save."""
     report_period: _Count = 100
@@ -88,7 +88,7 @@ class TrainSettings(BaseModel):
     records_per_epoch: _Count | None = None
     """Number of records that count as one epoch in lengths and periods, instead of a pass over the data."""
     initial_validation: StrictBool = False
-    """Validate before the first batch."""
+    """Validate a Trial before its first batch."""
     strategy: Annotated[str, AfterValidator(STRATEGIES.check)] | None = None
     """How replicas are kept in sync; by default `ddp` for several processes and `solo` for one."""
     strategy_options: dict[str, Any] = Field(default_factory=dict)
@@ -106,7 +106,7 @@ class TrainSettings(BaseModel):
     compile: StrictBool | str = False
     """Compile models with torch.compile; a string selects the backend."""
     capture: StrictBool = False
-    """Run the training step as a CUDA graph."""
+    """Run a Trial's training step as a CUDA graph."""
     deterministic: StrictBool = False
     """Use only deterministic algorithms of torch."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
