@@ -80,7 +80,7 @@ class TrainSettings(BaseModel):
     max_length: LengthField | None = None
     """How long to train; by default, until the loop itself ends."""
     validation_period: LengthField | None = None
-    """How often to validate a Trial; by default every epoch. The end is always validated. A loop validates by itself."""
+    """How often to validate a Trial; by default every epoch. The end is always validated; a loop validates itself."""
     checkpoint_period: LengthField | None = None
     """How often to save; by default after every validation that is the best so far. A run always ends with a save."""
     report_period: _Count = 100
