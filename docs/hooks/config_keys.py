@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from trek.experiments.config_ignored import IGNORED
 from trek.experiments.config_schema import config_schema
 from trek.experiments.config_spelling import TRAINING, respell_config
 from trek.search.searcher_settings import OLD_NAMES
@@ -33,6 +34,11 @@ OLD_SPELLINGS = [
     "checkpoint_storage: {type: azure, container: models}",
     "profiling: {enabled: true, begin_on_batch: 5, end_after_batch: 9}",
     "environment: {environment_variables: [LEVEL=3]}",
+    "resources: {slots: 2}",
+    "searcher: {name: sync_halving, num_rungs: 3, target_trial_steps: 10, step_budget: 100}",
+    "searcher: {name: adaptive, max_length: {batches: 100}, budget: {batches: 1000}}",
+    "checkpoint_storage: {type: hdfs, hdfs_url: 'http://namenode:50070', hdfs_path: /runs}",
+    "log_policies: [{pattern: OOM, actions: [cancel_retries]}]",
     "log_policies: [{pattern: OOM, action: {type: cancel_retries}}]",
     "hyperparameters: {dropout: {type: const, val: 0.5}}",
 ]
@@ -73,6 +79,12 @@ def old_spellings() -> str:
     return "\n".join(["| may be written | means |", "|---|---|", *(f"| {old} | {new} |" for old, new in rows)])
 
 
+def ignored_keys() -> str:
+    """Every key of other platforms that is accepted and has no effect."""
+    rows = (f"| `{'.'.join(path)}` | {remedy} |" for path, remedy in IGNORED.items())
+    return "\n".join(["| key | instead |", "|---|---|", *rows])
+
+
 def _searchers(schema: Schema, defs: Schema) -> Iterator[str]:
     for choice in schema["properties"]["searcher"]["oneOf"]:
         inner = defs[choice["$ref"].rpartition("/")[2]]
@@ -98,7 +110,7 @@ def _rows(
     """Key, type, default and meaning of every property, those of nested sections under dotted names."""
     required = schema.get("required", [])
     for name, one in schema.get("properties", {}).items():
-        if name in skipped:
+        if name in skipped or one.get("deprecated"):
             continue
         key = f"{prefix}.{name}" if prefix else name
         inner = _section(one, defs)

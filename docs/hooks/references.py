@@ -9,12 +9,13 @@ import re
 from typing import Any
 
 from commands import command_reference
-from config_keys import config_reference, old_spellings, settings_table
+from config_keys import config_reference, ignored_keys, old_spellings, settings_table
 from public_names import python_reference
 
 GENERATED = {
     "commands": command_reference,
     "config": config_reference,
+    "ignored": ignored_keys,
     "old spellings": old_spellings,
     "python": python_reference,
     "settings": settings_table,

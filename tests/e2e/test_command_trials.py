@@ -88,6 +88,14 @@ def test_the_experiment_decides_how_far_a_program_trains(
         assert [point["batches"] for point in points] == validated
 
 
+@pytest.mark.parametrize(("program", "batches"), [("train.py", 8), ("fit.py", 40)])
+def test_without_a_length_in_the_config_the_program_decides(shell: Shell, program: str, batches: int) -> None:
+    searcher = {"name": "single", "metric": "validation_error"}
+    details = create(shell, entrypoint=["python", program], searcher=searcher)
+    trial = details["trials"][0]
+    assert (details["state"], trial["batches"], trial["progress"]) == ("completed", batches, 1.0)
+
+
 def test_a_fit_in_a_program_that_is_killed_goes_on_from_its_checkpoint(shell: Shell) -> None:
     hparams = {"deed": "die once", "global_batch_size": 32}
     details = create(shell, entrypoint="python fit.py", hyperparameters=hparams)

@@ -55,4 +55,4 @@ def test_a_command_python_and_a_flow_create_the_same_experiment(
     assert by_command["config"] == by_python["config"] == by_flow["config"]
     assert by_command["config"]["max_restarts"] == TEMPLATE["max_restarts"]
     for output in (told.stderr, shown, log):
-        assert "trek: warning: workspace has no effect." in output
+        assert "trek: warning: no effect here: workspace (use labels)." in output

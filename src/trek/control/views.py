@@ -122,7 +122,7 @@ def log_line(row: LogTable) -> models.LogLine:
 
 def unit_of(row: ExperimentRow) -> str:
     """The unit in which the experiment's trials are measured."""
-    return parsed_config(row).searcher.max_length.unit
+    return parsed_config(row).searcher.length.unit
 
 
 def _waiting(trial: TrialRow, experiment: ExperimentRow) -> str:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from trek.engines import ENGINES
 from trek.experiments.config_checks import check_config
 from trek.experiments.config_errors import Problem, translate
+from trek.experiments.config_ignored import describe_ignored
 from trek.experiments.config_merging import merge_configs
 from trek.experiments.config_spelling import respell_config, respell_training
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
@@ -39,8 +40,6 @@ class Resources(Section):
     """The experiment's share of the slots among experiments of the same priority."""
     priority: int | None = Field(default=None, ge=1, le=99)
     """Trials with smaller numbers start first; by default 50."""
-    resource_pool: str | None = None
-    """Accepted, without effect."""
 
 
 class CheckpointStorage(Section):
@@ -63,12 +62,7 @@ class CheckpointStorage(Section):
 
 
 class Optimizations(Section):
-    """Accepted for compatibility; `training` has the settings of gradients."""
-
-    average_aggregated_gradients: bool = True
-    """Accepted, without effect: gradients are always averaged by sample."""
-    gradient_compression: bool = False
-    """Accepted, without effect."""
+    """Other spellings of settings of `training`."""
 
 
 class Reproducibility(Section):
@@ -87,8 +81,6 @@ class Profiling(Section):
     """The first batch of the trace; by default 1."""
     end_after_batch: int | None = Field(default=None, ge=0)
     """The last batch of the trace; by default 10 batches are traced."""
-    sync_timings: bool | None = None
-    """Accepted, without effect."""
 
 
 class Environment(Section):
@@ -96,14 +88,6 @@ class Environment(Section):
 
     environment_variables: dict[str, str] = Field(default_factory=dict)
     """Variables of trial processes: a mapping, or a list of `NAME=VALUE`."""
-    image: Any = None
-    """Accepted, without effect."""
-    pod_spec: Any = None
-    """Accepted, without effect."""
-    ports: Any = None
-    """Accepted, without effect."""
-    force_pull_image: bool | None = None
-    """Accepted, without effect."""
 
 
 class LogPolicy(Section):
@@ -135,10 +119,6 @@ class ExperimentConfig(Section):
     """A sentence for people."""
     labels: list[str] = Field(default_factory=list)
     """Words to find it by."""
-    workspace: str | None = None
-    """Accepted, without effect."""
-    project: str | None = None
-    """Accepted, without effect."""
     data: dict[str, Any] = Field(default_factory=dict)
     """What the Trial finds in `context.get_data_config()`."""
     entrypoint: str | list[str]
@@ -160,7 +140,7 @@ class ExperimentConfig(Section):
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
     """Where checkpoints go, and how many of them stay."""
     optimizations: Optimizations = Optimizations()
-    """Accepted so that configs which have it still run."""
+    """Another place for settings of `training`."""
     reproducibility: Reproducibility = Reproducibility()
     """What random numbers start from."""
     profiling: Profiling = Profiling()
@@ -171,6 +151,8 @@ class ExperimentConfig(Section):
     """What to do when lines of a trial's log match."""
     retention_policy: RetentionPolicy = RetentionPolicy()
     """How long logs and metrics stay."""
+    without_effect: list[str] = Field(default_factory=list)
+    """Settings that have no effect here. Filled in from the keys of other platforms in the file."""
 
     @property
     def command(self) -> list[str] | None:
@@ -191,20 +173,14 @@ class ExperimentConfig(Section):
         return normal
 
     def warnings(self) -> list[str]:
-        """Settings that are accepted but have no effect."""
-        ignored = {
-            "workspace": self.workspace is not None,
-            "project": self.project is not None,
-            "resources.resource_pool": self.resources.resource_pool is not None,
-            "profiling": self.profiling.enabled,
-            "environment.image": self.environment.image is not None,
-            "environment.pod_spec": self.environment.pod_spec is not None,
-            "environment.ports": self.environment.ports is not None,
-            "optimizations.gradient_compression": self.optimizations.gradient_compression,
-            "optimizations.average_aggregated_gradients: false": not self.optimizations.average_aggregated_gradients,
-            "checkpoint_policy: none": self.checkpoint_policy == "none",
-        }
-        return [f"{key} has no effect." for key, is_set in ignored.items() if is_set]
+        """What a user may not expect of this config."""
+        ignored = [describe_ignored(name) for name in self.without_effect]
+        if self.checkpoint_policy == "none":
+            ignored.append("checkpoint_policy: none")
+        lines = [f"no effect here: {', '.join(ignored)}."] if ignored else []
+        if self.searcher.max_length is None and self.command is None:
+            lines.append("searcher.max_length is missing: each trial trains for 1 epoch.")
+        return lines
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, name: str = "config") -> Self:

@@ -124,7 +124,7 @@ def _check_training(config: ExperimentConfig) -> None:
 
 
 def _check_lengths(config: ExperimentConfig) -> None:
-    if config.searcher.max_length.unit == "records" and "global_batch_size" not in config.hyperparameters:
+    if config.searcher.length.unit == "records" and "global_batch_size" not in config.hyperparameters:
         raise Problem(
             ("searcher", "max_length"),
             "a length in records needs hyperparameters.global_batch_size. Add it, or give the length in batches.",

@@ -6,6 +6,7 @@ from typing import Any
 
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_checks import SET_ELSEWHERE
+from trek.experiments.config_ignored import IGNORED
 from trek.experiments.config_spelling import TRAINING
 from trek.train.settings import LENGTH_SCHEMA
 
@@ -23,12 +24,26 @@ def config_schema() -> dict[str, Any]:
         if LENGTH_SCHEMA in setting.get("anyOf", []):
             setting["anyOf"].insert(0, number)
     _add_other_places(schema, training)
+    _add_ignored(schema)
     schema["properties"]["entrypoint"]["description"] = "module:Class of a Trial, or a command: a line, or its words."
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Trek experiment"}
+
+
+def _add_ignored(schema: dict[str, Any]) -> None:
+    """Add the keys of other platforms that have no effect, as deprecated ones."""
+    for (*sections, key), remedy in IGNORED.items():
+        if sections != ["searcher"]:  # a block for each searcher
+            inner = schema["$defs"][_title(sections[0])] if sections else schema
+            description = f"No effect here: {remedy}." if remedy else "No effect here."
+            inner.setdefault("properties", {})[key] = {"deprecated": True, "description": description}
+
+
+def _title(section: str) -> str:
+    return section.title().replace("_", "")
 
 
 def _add_other_places(schema: dict[str, Any], training: dict[str, Any]) -> None:
     """Add the keys under which other platforms have settings of `training`."""
     for (*sections, key), name in TRAINING.items():
-        inner = schema["$defs"][sections[0].capitalize()] if sections else schema
-        inner["properties"][key] = {**training[name], "description": f"The same as training.{name}."}
+        inner = schema["$defs"][_title(sections[0])] if sections else schema
+        inner.setdefault("properties", {})[key] = {**training[name], "description": f"The same as training.{name}."}

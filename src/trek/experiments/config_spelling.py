@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from trek.experiments.config_ignored import split_ignored
 from trek.search.searcher_settings import respell
 from trek.search.space import TYPES
 
@@ -17,7 +18,9 @@ OLD_KEYS: dict[tuple[str, ...], set[str]] = {
         "batches_per_step", "strategy", "precision", "scheduling_unit", "min_validation_period",
         "min_checkpoint_period", "records_per_epoch", "perform_initial_validation",
     },
-    ("checkpoint_storage",): {"host_path", "storage_path", "container_path", "bucket", "container", "prefix"},
+    ("checkpoint_storage",): {
+        "host_path", "storage_path", "container_path", "bucket", "container", "prefix", "hdfs_url", "hdfs_path",
+    },
     ("optimizations",): {"mixed_precision", "aggregation_frequency", "clip_norm"},
 }  # fmt: skip
 TRAINING: dict[tuple[str, ...], str] = {
@@ -36,6 +39,11 @@ _ONE_NAME = re.compile(r"[\w.]*(:\w*)*")
 """Text that is meant as module:Class, valid or not."""
 _PERIODS = ("validation_period", "checkpoint_period")
 _PROFILED_BATCHES = 10
+_NO_ACTIONS = {"exclude_node", "signal"}
+"""Actions of log policies that have no effect here."""
+_DEVICES = {"cpu", "gpu", "cuda", "rocm"}
+"""Kinds of devices, for which others write environment variables apart; here all of them apply."""
+_FREE_FORM = ("data", "hyperparameters")
 _STORAGE_TYPES = {"shared_fs": "directory", "local": "directory"}
 _CLOUDS = {"s3": "s3", "gcs": "gs", "gs": "gs", "azure": "abfs"}
 """Storage types that are given by a bucket, and the scheme of their URLs."""
@@ -43,7 +51,7 @@ _CLOUDS = {"s3": "s3", "gcs": "gs", "gs": "gs", "azure": "abfs"}
 
 def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """`raw` in the current spelling."""
-    new = copy.deepcopy(dict(raw))
+    new, ignored = split_ignored(_without_nulls(raw))
     if "batches_per_step" in new and "scheduling_unit" not in new:
         new["scheduling_unit"] = new.pop("batches_per_step")
     if not new.get("name") and isinstance(new.get("description"), str) and new["description"].strip():
@@ -55,10 +63,27 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     _respell_storage(new)
     _respell_profiling(new)
     _respell_environment(new)
-    _respell_policies(new)
+    _respell_resources(new)
+    ignored += _respell_policies(new)
+    if isinstance(new.get("labels"), str):
+        new["labels"] = [new["labels"]]
+    if ignored:
+        noted = new.get("without_effect")
+        new["without_effect"] = [*(noted if isinstance(noted, list) else []), *ignored]
     if isinstance(new.get("hyperparameters"), Mapping):
         new["hyperparameters"] = _bare_constants(new["hyperparameters"])
     return new
+
+
+def _without_nulls(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` without keys that are null, which means the default; free-form parts keep theirs."""
+    return {
+        key: value
+        if key in _FREE_FORM or not isinstance(value, Mapping)
+        else {inner: one for inner, one in value.items() if one is not None}
+        for key, value in raw.items()
+        if value is not None
+    }
 
 
 def respell_training(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,6 +135,8 @@ def _respell_lengths(new: dict[str, Any]) -> None:
     training: dict[str, Any] = written if isinstance(written, dict) else {}
     unit = training.get("report_period", 100)
     batches_per_step = unit if isinstance(unit, int) and not isinstance(unit, bool) and unit > 0 else 100
+    if training.get("records_per_epoch") == 0:
+        training.pop("records_per_epoch")
     searcher = new.get("searcher")
     counts_steps = False
     if isinstance(searcher, Mapping):
@@ -117,7 +144,9 @@ def _respell_lengths(new: dict[str, Any]) -> None:
         new["searcher"] = respell(searcher, batches_per_step=batches_per_step)
     for key in _PERIODS:
         period = training.get(key)
-        if isinstance(period, int) and not isinstance(period, bool):
+        if isinstance(period, Mapping) and list(period.values()) == [0]:
+            training.pop(key)  # no period of its own
+        elif isinstance(period, int) and not isinstance(period, bool):
             if period == 0:
                 training.pop(key)
             else:
@@ -159,7 +188,12 @@ def _respell_storage(new: dict[str, Any]) -> None:
 
 
 def _respell_bucket(storage: dict[str, Any]) -> None:
-    """Rewrite `{type: s3, bucket: b, prefix: p}` to the URL s3://b/p."""
+    """Rewrite `{type: s3, bucket: b, prefix: p}` to the URL s3://b/p, and WebHDFS's address likewise."""
+    if storage.get("type") == "hdfs" and isinstance(storage.get("hdfs_url"), str):
+        host = re.sub(r"^\w+://", "", storage.pop("hdfs_url").split(";")[0]).rstrip("/")
+        storage["url"] = f"webhdfs://{host}/{str(storage.pop('hdfs_path', '')).strip('/')}"
+        storage["type"] = "url"
+        return
     scheme = _CLOUDS.get(str(storage.get("type")))
     if scheme is None:
         if "url" in storage:
@@ -184,11 +218,25 @@ def _respell_precision(new: dict[str, Any]) -> None:
                 new["precision"] = "bf16"
 
 
+def _respell_resources(new: dict[str, Any]) -> None:
+    """A trial without GPUs, which others write as 0 slots, has one process here."""
+    resources = new.get("resources")
+    if not isinstance(resources, dict):
+        return
+    if "slots" in resources and "slots_per_trial" not in resources:
+        resources["slots_per_trial"] = resources.pop("slots")
+    if resources.get("slots_per_trial") == 0:
+        resources["slots_per_trial"] = 1
+
+
 def _respell_environment(new: dict[str, Any]) -> None:
     environment = new.get("environment")
     if not isinstance(environment, dict):
         return
     variables = environment.get("environment_variables")
+    if isinstance(variables, dict) and variables and set(variables) <= _DEVICES:
+        parts = [part if isinstance(part, list) else [part] for part in variables.values()]
+        variables = [item for part in parts for item in part]
     if isinstance(variables, list) and all(isinstance(item, str) for item in variables):
         pairs = (item.partition("=") for item in variables)
         environment["environment_variables"] = {name: value for name, _, value in pairs}
@@ -198,11 +246,32 @@ def _respell_environment(new: dict[str, Any]) -> None:
         }
 
 
-def _respell_policies(new: dict[str, Any]) -> None:
+def _respell_policies(new: dict[str, Any]) -> list[str]:
+    """Rewrite `{type: action}` and lists of actions; drops policies without a known action, and returns their names."""
     policies = new.get("log_policies")
-    for policy in policies if isinstance(policies, list) else []:
-        if isinstance(policy, dict) and isinstance(policy.get("action"), Mapping):
-            policy["action"] = policy["action"].get("type")
+    if not isinstance(policies, list):
+        return []
+    kept, dropped = [], []
+    for policy in policies:
+        actions = _actions(policy)
+        if actions and "cancel_retries" not in actions and actions <= _NO_ACTIONS:
+            dropped.append(f"log_policies: {', '.join(sorted(actions))}")
+            continue
+        if actions:
+            policy.pop("actions", None)
+            policy["action"] = "cancel_retries" if "cancel_retries" in actions else min(actions)
+        kept.append(policy)
+    new["log_policies"] = kept
+    return dropped
+
+
+def _actions(policy: Any) -> set[str]:
+    """The names of a policy's actions; empty if it has none, or none that can be read."""
+    written = policy.get("actions", policy.get("action")) if isinstance(policy, dict) else None
+    several = written if isinstance(written, list) else [written]
+    names = [one.get("type") if isinstance(one, Mapping) else one for one in several]
+    readable = {name for name in names if isinstance(name, str)}
+    return readable if len(readable) == len(names) else set()
 
 
 def _bare_constants(raw: Mapping[str, Any]) -> dict[str, Any]:

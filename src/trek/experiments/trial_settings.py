@@ -22,8 +22,9 @@ def trial_settings(config: ExperimentConfig, assignment: Assignment) -> TrainSet
 def fixed_settings(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
     """The settings that the code of a trial cannot change, neither in a Trial nor in a command."""
     storage = config.checkpoint_storage
+    is_open = config.command is not None and config.searcher.max_length is None
     return {
-        "max_length": assignment.length,
+        **({} if is_open else {"max_length": assignment.length}),
         "validation_period": assignment.validation_period,
         "checkpoint_period": _checkpoint_period(config, assignment.validation_period),
         "seed": assignment.seed,

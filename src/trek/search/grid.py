@@ -19,8 +19,8 @@ class GridSettings(SearcherSettings):
     """Every point of the grid."""
 
     name: Literal["grid"]
-    max_length: LengthSetting
-    """How long a trial trains that nothing stops."""
+    max_length: LengthSetting | None = None
+    """How long a trial trains; without it, a command decides by itself, and a Trial trains for 1 epoch."""
     max_concurrent_trials: int = Field(default=16, ge=0)
     """Trials that may run at the same time; 0: no limit."""
 
@@ -39,7 +39,7 @@ class GridSearcher(PoolSearcher):
         super().__init__(
             space=space,
             seed=seed,
-            length=settings.max_length.count,
+            length=settings.length.count,
             max_concurrent=settings.max_concurrent_trials,
         )
 

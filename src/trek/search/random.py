@@ -15,8 +15,8 @@ class RandomSettings(SearcherSettings):
     """Independent draws."""
 
     name: Literal["random"]
-    max_length: LengthSetting
-    """How long a trial trains that nothing stops."""
+    max_length: LengthSetting | None = None
+    """How long a trial trains; without it, a command decides by itself, and a Trial trains for 1 epoch."""
     max_trials: int = Field(ge=1, le=1_000_000)
     """How many trials there are."""
     max_concurrent_trials: int = Field(default=16, ge=0)
@@ -32,7 +32,7 @@ class RandomSearcher(PoolSearcher):
         super().__init__(
             space=space,
             seed=seed,
-            length=settings.max_length.count,
+            length=settings.length.count,
             max_concurrent=settings.max_concurrent_trials,
         )
         self.settings = settings

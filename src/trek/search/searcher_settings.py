@@ -6,6 +6,7 @@ The settings of one searcher are defined beside it; see `Searcher.settings_type`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
@@ -75,8 +76,13 @@ class SearcherSettings(BaseModel):
     if TYPE_CHECKING:  # every searcher has it: most as a field, some derived from others
 
         @property
-        def max_length(self) -> LengthSetting:
-            """How long a trial trains that nothing stops."""
+        def max_length(self) -> LengthSetting | None:
+            """How long a trial trains that nothing stops; None if its own code decides."""
+
+    @property
+    def length(self) -> LengthSetting:
+        """What trials are measured against: `max_length`, or one epoch where the trial's own code decides."""
+        return self.max_length or LengthSetting(epochs=1)
 
 
 OLD_NAMES = {
@@ -86,7 +92,8 @@ OLD_NAMES = {
     "adaptive_simple": "adaptive_asha",
 }
 OLD_LENGTHS = ("max_steps", "max_time", "max_batches", "max_records", "max_epochs")
-OLD_KEYS = {*OLD_LENGTHS, "time_metric", "steps_per_round"}
+OLD_BUDGETS = ("budget", "step_budget")
+OLD_KEYS = {*OLD_LENGTHS, *OLD_BUDGETS, "target_trial_steps", "time_metric", "steps_per_round"}
 
 
 def respell(raw: Mapping[str, Any], *, batches_per_step: int) -> dict[str, Any]:
@@ -96,6 +103,8 @@ def respell(raw: Mapping[str, Any], *, batches_per_step: int) -> dict[str, Any]:
     if isinstance(name, str):
         new["name"] = OLD_NAMES.get(name, name)
     _respell_steps(new, "max_steps", "max_length", batches_per_step=batches_per_step)
+    _respell_steps(new, "target_trial_steps", "max_length", batches_per_step=batches_per_step)
+    _respell_steps(new, "step_budget", "budget", batches_per_step=batches_per_step)
     _respell_steps(new, "steps_per_round", "length_per_round", batches_per_step=batches_per_step)
     if "max_time" in new and "max_length" not in new:
         unit = str(new.pop("time_metric", "batches"))
@@ -103,7 +112,28 @@ def respell(raw: Mapping[str, Any], *, batches_per_step: int) -> dict[str, Any]:
     for unit in UNITS:
         if f"max_{unit}" in new and "max_length" not in new:
             new["max_length"] = {unit: new.pop(f"max_{unit}")}
+    _respell_budget(new)
     return new
+
+
+def _respell_budget(new: dict[str, Any]) -> None:
+    """Rewrite the budget of a whole search to about as many trials as it pays for."""
+    budget, length = _count(new.get("budget")), _count(new.get("max_length"))
+    rungs, divisor = new.get("num_rungs", new.get("max_rungs", 5)), new.get("divisor", 4)
+    if "max_trials" in new or not budget or not length or not isinstance(rungs, int) or rungs < 1 or rungs > 32:
+        return
+    if not isinstance(divisor, int | float) or divisor <= 1:
+        return
+    lengths = [max(int(length / divisor ** (rungs - 1 - i)), 1) for i in range(rungs)]
+    per_trial = sum((one - before) / divisor**i for i, (before, one) in enumerate(pairwise([0, *lengths])))
+    new["max_trials"] = max(round(budget / per_trial), 1)
+    del new["budget"]
+
+
+def _count(length: Any) -> int | None:
+    """The number in a length, in whatever unit; None if it cannot be read."""
+    value = next(iter(length.values()), None) if isinstance(length, Mapping) else length
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _respell_steps(new: dict[str, Any], old_key: str, new_key: str, *, batches_per_step: int) -> None:

@@ -76,7 +76,7 @@ def preview(config: Any) -> list[dict[str, Any]]:
     """How many trials end at which length when every rung keeps its share: `[{"trials", "length", "unit"}, …]`."""
     settings, space, seed = _read(config)
     searcher = make_searcher(settings, hyperparameters=space, seed=seed)
-    unit = settings.max_length.unit
+    unit = settings.length.unit
     return [
         {"trials": trials, "length": length, "unit": unit} for length, trials in sorted(searcher.expected().items())
     ]
@@ -92,7 +92,7 @@ class _Run:
         self._rungs = searcher.rung_lengths
         self._trials: dict[int, SimulatedTrial] = {}
         self._clock: list[tuple[int, int]] = []
-        self._result = Simulation(unit=settings.max_length.unit, smaller_is_better=settings.smaller_is_better)
+        self._result = Simulation(unit=settings.length.unit, smaller_is_better=settings.smaller_is_better)
 
     def finish(self) -> Simulation:
         self._apply(self._searcher.start(), now=0)

@@ -14,8 +14,8 @@ class SingleSettings(SearcherSettings):
 
     is_search = False
     name: Literal["single"]
-    max_length: LengthSetting
-    """How long a trial trains that nothing stops."""
+    max_length: LengthSetting | None = None
+    """How long a trial trains; without it, a command decides by itself, and a Trial trains for 1 epoch."""
 
 
 class SingleSearcher(PoolSearcher):
@@ -24,7 +24,7 @@ class SingleSearcher(PoolSearcher):
     settings_type: ClassVar[type[SearcherSettings]] = SingleSettings
 
     def __init__(self, settings: SingleSettings, *, space: Space, seed: int) -> None:
-        super().__init__(space=space, seed=seed, length=settings.max_length.count, max_concurrent=1)
+        super().__init__(space=space, seed=seed, length=settings.length.count, max_concurrent=1)
 
     @property
     def max_trials(self) -> int:

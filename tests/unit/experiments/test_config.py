@@ -27,6 +27,7 @@ searcher:
     smaller_is_better: true
 entrypoint: model_def:MNistTrial
 """
+_SINGLE = "    name: single\n    metric: validation_error\n    max_steps: 20"
 
 
 def parse(text: str, **kwargs: Any) -> ExperimentConfig:
@@ -81,7 +82,7 @@ def test_scientific_notation_without_a_dot_is_a_number() -> None:
         ("max_steps", "max_step", 11, "Did you mean 'max_steps'?"),
         ("name: single", "name: singel", 9, "Did you mean 'single'?"),
         ("    metric: validation_error\n", "", 8, "'searcher.metric' is missing"),
-        ("    max_steps: 20\n", "", 8, "'searcher.max_length' is missing"),
+        (_SINGLE, "    name: asha\n    metric: e", 8, "'searcher.max_length' is missing"),
         ("global_batch_size: 64", "global_batch_size: 0", 5, "at least 1"),
         ("global_batch_size: 64", "global_batch_size: many", 5, "'many'"),
         ("dropout: 0.5", "dropout: {type: double, minval: 0.2}", 4, "'hyperparameters.dropout.maxval' is missing"),
@@ -137,12 +138,6 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
 def test_rules_between_keys_are_checked(extra: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         parse(TUTORIAL + extra)
-
-
-def test_settings_without_effect_are_warned_of() -> None:
-    assert parse(TUTORIAL + "resources: {resource_pool: big}\n").warnings() == [
-        "resources.resource_pool has no effect."
-    ]
 
 
 def test_values_come_from_the_environment_where_asked() -> None:

@@ -137,7 +137,7 @@ def _stop(trial: TrialRow, *, now_s: float) -> None:
 
 
 def _length(config: ExperimentConfig, trial: TrialRow, point: MetricPoint) -> float:
-    unit = config.searcher.max_length.unit
+    unit = config.searcher.length.unit
     if unit == "epochs":
         return point.epoch
     if unit == "records":

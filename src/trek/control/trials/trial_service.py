@@ -94,7 +94,7 @@ class TrialService:
             config=with_changes(experiment.config, {"resources.slots_per_trial": len(trial.slots)}),
             hparams=trial.hparams,
             seed=trial.seed,
-            length={config.searcher.max_length.unit: trial.length},
+            length={config.searcher.length.unit: trial.length},
             validation_period=_validation_period(config, experiment),
             archive=experiment.archive,
             checkpoint_dir=folder,
@@ -155,7 +155,7 @@ def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> d
     """The config's period, but at most the Searcher's first rung, at which it needs a validation."""
     own = config.training.validation_period
     rung = next(iter(load_searcher(experiment).rung_lengths), None)
-    unit = config.searcher.max_length.unit
+    unit = config.searcher.length.unit
     if rung is None or (own is not None and own.unit == unit and own.count <= rung):
         return {own.unit: own.count} if own is not None else None
     return {unit: rung}
