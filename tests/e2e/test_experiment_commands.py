@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from importlib import metadata
 
 import pytest
 
@@ -138,8 +139,15 @@ def test_ctrl_c_while_following(shared_shell: Shell, is_left: bool) -> None:
     state = shared_shell.json("experiment", "describe", number)["state"]
     assert state in (("queued", "running") if is_left else ("killed",))
     if is_left:
-        assert f"logs -f {number}" in errors
+        assert f"trek experiment follow {number}" in errors
+        assert shared_shell.run("experiment", "wait", number, "--timeout", "0").returncode == 3
+        again = shared_shell.start("experiment", "follow", number)
+        assert again.stderr is not None
+        assert "Ctrl-C leaves it running" in again.stderr.readline()
         shared_shell.run("experiment", "kill", number)
+        assert "was killed" in again.communicate(timeout=60)[1]
+        assert again.returncode == 1
+        assert shared_shell.run("experiment", "wait", number).returncode == 1
 
 
 def test_ids_that_do_not_exist_are_named(shared_shell: Shell) -> None:
@@ -179,7 +187,9 @@ def test_checkpoints_become_versions_of_models_and_templates_fill_configs(shared
     details = json.loads(done.stdout)
     assert (details["labels"], details["config"]["max_restarts"]) == (["from-template"], 1)
     assert details["trials"][0]["length"] == {"batches": 16}
-    assert details["provenance"]["packages"]["torch"]
+    packages = details["provenance"]["packages"]
+    assert packages["torch"]
+    assert len(packages) == len({one.metadata["Name"] for one in metadata.distributions()}), "every one, not a choice"
     assert shared_shell.run("model", "create", "line").returncode == 0
     registered = shared_shell.json("model", "register", "line", details["trials"][0]["checkpoint"][:8])
     assert registered["versions"][0]["checkpoint"] == details["trials"][0]["checkpoint"]

@@ -33,6 +33,7 @@ def test_people_log_in_to_a_master_that_others_can_reach(shell: Shell, tmp_path:
         assert denied.returncode == 2
         assert "requires the role 'editor'" in denied.stderr
         assert shell.json("experiment", "list") == [], "the owner of the home needs no login"
+        assert shell.json("-m", url, "experiment", "list") == [], "nor with the master's address"
         second = shell.run("up", "--port", "0")
         assert "already running" in second.stderr
     finally:

@@ -56,28 +56,31 @@ def best(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
 @checkpoint.command()
 @click.argument("uuid")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The target folder.  [default: the uuid]")
+@json_option
 @click.pass_obj
-def download(obj: dict[str, Any], uuid: str, *, output: Path | None) -> None:
+def download(obj: dict[str, Any], uuid: str, *, output: Path | None, as_json: bool) -> None:
     """Download a checkpoint's files."""
     with connect(obj) as client:
         found = client.checkpoint(uuid)
         target = output or Path(found.uuid)
         client.download_checkpoint(found.uuid, target)
-    click.echo(f"Wrote checkpoint {found.uuid} to {target}")
+    text = f"Wrote checkpoint {found.uuid} to {target}"
+    render.show_done(text, as_json=as_json, uuid=found.uuid, path=str(target))
 
 
 @checkpoint.command()
 @click.argument("uuid")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 @click.pass_obj
-def delete(obj: dict[str, Any], uuid: str, *, yes: bool) -> None:
+def delete(obj: dict[str, Any], uuid: str, *, yes: bool, as_json: bool) -> None:
     """Delete a checkpoint's files; its record stays."""
     with connect(obj) as client:
         found = client.checkpoint(uuid)
         if not yes:
             click.confirm(f"Delete checkpoint {found.uuid} of trial {found.trial_id}?", abort=True)
         client.delete_checkpoint(found.uuid)
-    click.echo(f"Deleted checkpoint {found.uuid}.")
+    render.show_done(f"Deleted checkpoint {found.uuid}.", as_json=as_json, deleted=found.uuid)
 
 
 def _row(one: CheckpointRecord) -> dict[str, Any]:

@@ -42,14 +42,15 @@ def info(obj: dict[str, Any], *, as_json: bool) -> None:
 
 @cluster.command()
 @click.option("--kill", is_flag=True, help="End running experiments first; otherwise they resume at the next start.")
+@json_option
 @click.pass_obj
-def stop(obj: dict[str, Any], *, kill: bool) -> None:
+def stop(obj: dict[str, Any], *, kill: bool, as_json: bool) -> None:
     """Stop the control plane of this machine. Running trials save, and resume at its next start."""
     from trek.errors import OutsideError
 
     client = _running(obj)
     if client is None:
-        click.echo("No control plane is running.")
+        render.show_done("No control plane is running.", as_json=as_json, stopped=False)
         return
     import psutil
 
@@ -63,7 +64,7 @@ def stop(obj: dict[str, Any], *, kill: bool) -> None:
                     f"the control plane did not stop within {STOP_TIMEOUT_S:.0f} s. See control.log in TREK_HOME."
                 )
             time.sleep(0.05)
-    click.echo("Stopped.")
+    render.show_done("Stopped.", as_json=as_json, stopped=True)
 
 
 def _is_alive(process: Any, client: Client) -> bool:

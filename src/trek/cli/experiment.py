@@ -71,7 +71,12 @@ def create(
             on_packed=show_package,
         )
         if is_followed:
-            _follow(open_client(), created, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
+            _show_created(created, as_json=as_json)
+            hint = (
+                "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
+            )
+            click.echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
+            _follow(open_client(), created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
         else:
             _show_created(created, as_json=as_json)
             if as_json:
@@ -86,6 +91,36 @@ def schema() -> None:
     from trek.experiments.config_schema import config_schema
 
     click.echo(json.dumps(config_schema(), indent=2))
+
+
+@experiment.command()
+@click.argument("experiment_id", type=int)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="S", help="Give up after S seconds.")
+@json_option
+@click.pass_obj
+def wait(obj: dict[str, Any], experiment_id: int, *, timeout_s: float | None, as_json: bool) -> None:
+    """Wait until an experiment has ended or is paused; exits as `create` does."""
+    from trek.cli.follow import raise_for_end
+    from trek.experiments.experiment import wait_for_end
+
+    with connect(obj) as client:
+        details = wait_for_end(client, experiment_id, timeout_s=timeout_s)
+    if as_json:
+        render.show_json(details)
+    elif details.state in ("completed", "paused"):
+        click.echo(f"Experiment {experiment_id} is {details.state}.")
+    raise_for_end(details)
+
+
+@experiment.command()
+@click.argument("experiment_id", type=int)
+@json_option
+@click.pass_obj
+def follow(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
+    """Show an experiment's logs and progress until the end. Ctrl-C leaves it running."""
+    with connect(obj) as client:
+        click.echo(f"Following experiment {experiment_id} (Ctrl-C leaves it running)", err=True)
+        _follow(client, experiment_id, detach_on_interrupt=True, as_json=as_json)
 
 
 @experiment.command("list")
@@ -147,20 +182,17 @@ def _show_created(created: ExperimentDetails, *, as_json: bool) -> None:
     click.echo(f"Created experiment {created.id}", err=as_json)
 
 
-def _follow(client: Client, created: ExperimentDetails, *, detach_on_interrupt: bool, as_json: bool) -> None:
+def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as_json: bool) -> None:
     try:
         from trek.cli.follow import follow, raise_for_end, show_end
 
-        _show_created(created, as_json=as_json)
-        hint = "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
-        click.echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
-        details = follow(client, created.id, to_stderr=as_json)
+        details = follow(client, experiment_id, to_stderr=as_json)
     except KeyboardInterrupt:
         if detach_on_interrupt:
-            click.echo(f"Still running; follow it with `trek experiment logs -f {created.id}`.", err=True)
+            click.echo(f"Still running; come back with `trek experiment follow {experiment_id}`.", err=True)
         else:
-            click.echo(f"Ending experiment {created.id} …", err=True)
-            _kill(client, created.id)
+            click.echo(f"Ending experiment {experiment_id} …", err=True)
+            _kill(client, experiment_id)
         sys.exit(130)
     if as_json:
         render.show_json(details)
@@ -196,7 +228,7 @@ def _describe(client: Client, details: ExperimentDetails) -> None:
     rows = [
         {
             "trial": one.id,
-            "state": one.state,
+            "state": render.trial_state(one),
             "progress": render.percent(one.progress),
             "batches": one.batches,
             "restarts": one.restarts,

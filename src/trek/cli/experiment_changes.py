@@ -83,15 +83,16 @@ def label(obj: dict[str, Any], experiment_id: int, labels: tuple[str, ...], *, r
 @click.command()
 @click.argument("experiment_id", type=int)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 @click.pass_obj
-def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool) -> None:
+def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool, as_json: bool) -> None:
     """Delete an ended experiment with its records, logs and checkpoints."""
     with connect(obj) as client:
         name = client.experiment(experiment_id).name
         if not yes:
             click.confirm(f"Delete experiment {experiment_id} ({name}) with all its checkpoints?", abort=True)
         client.delete_experiment(experiment_id)
-    click.echo(f"Deleted experiment {experiment_id}.")
+    render.show_done(f"Deleted experiment {experiment_id}.", as_json=as_json, deleted=experiment_id)
 
 
 @click.command()
@@ -117,8 +118,9 @@ def continue_(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, 
 @click.command()
 @click.argument("experiment_id", type=int)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The target folder.  [default: experiment_ID]")
+@json_option
 @click.pass_obj
-def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) -> None:
+def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None, as_json: bool) -> None:
     """Download an experiment's model folder and its config."""
     import yaml
 
@@ -134,7 +136,8 @@ def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) ->
     config = target / "experiment.yaml"
     if not config.exists():
         config.write_text(yaml.safe_dump(details.config, sort_keys=False))
-    click.echo(f"Wrote {render.count(count, 'file')} and {config.name} to {target}")
+    text = f"Wrote {render.count(count, 'file')} and {config.name} to {target}"
+    render.show_done(text, as_json=as_json, path=str(target), files=count)
 
 
 def _fork(

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
+from trek.cli.render import json_option
 
 if TYPE_CHECKING:
     from trek.client.models import Job
@@ -33,14 +35,22 @@ def list_(obj: dict[str, Any], *, listing: Listing) -> None:
 @click.option("--priority", type=click.IntRange(1, 99), help="Smaller numbers go first.  [default: 50]")
 @click.option("--weight", type=float, help="The share of slots among experiments of the same priority.")
 @click.option("--max-slots", type=click.IntRange(min=1), help="How many slots the experiment may use at most.")
+@json_option
 @click.pass_obj
 def update(
-    obj: dict[str, Any], experiment_id: int, *, priority: int | None, weight: float | None, max_slots: int | None
+    obj: dict[str, Any],
+    experiment_id: int,
+    *,
+    priority: int | None,
+    weight: float | None,
+    max_slots: int | None,
+    as_json: bool,
 ) -> None:
     """Change how an experiment's trials are scheduled from now on."""
     with connect(obj) as client:
-        client.change_experiment(experiment_id, priority=priority, weight=weight, max_slots=max_slots)
-    click.echo(f"Updated experiment {experiment_id}.")
+        found = client.change_experiment(experiment_id, priority=priority, weight=weight, max_slots=max_slots)
+    resources = found.config["resources"]
+    render.show_done(f"Updated experiment {experiment_id}.", as_json=as_json, id=experiment_id, resources=resources)
 
 
 def _row(one: Job) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import click
 
 from trek.cli import render
 from trek.cli.where import check_names, names_in, parse_where, sort_rows
+from trek.experiments.hparams import flatten
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -40,9 +41,11 @@ class Listing:
         if self.as_json:
             render.show_json(chosen)
         elif self.as_csv:
-            click.echo(_csv([_flat(item.model_dump(mode="json")) for item in chosen]), nl=False)
+            click.echo(_csv([flatten(item.model_dump(mode="json")) for item in chosen]), nl=False)
         else:
-            render.show_table([row(item) for item in chosen], empty=empty)
+            is_filtered = found and self.where is not None
+            none = f"None of {len(found)} matches --where {self.where!r}." if is_filtered else empty
+            render.show_table([row(item) for item in chosen], empty=none)
 
     def choose(self, found: Sequence[BaseModel]) -> list[Any]:
         """The matching rows, sorted and limited."""
@@ -71,7 +74,9 @@ def listing_options(command: F) -> F:
         render.json_option,
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N."),
         click.option("--sort", metavar="KEY", help="Sort by KEY; use -KEY for descending order."),
-        click.option("--where", metavar="TEST", help="Filter, such as 'hparams.lr<0.1 and state=completed'."),
+        click.option(
+            "--where", metavar="TEST", help="Filter, such as 'hparams.lr<0.1 and (labels=beta or name~mnist)'."
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
@@ -85,13 +90,3 @@ def _csv(rows: list[dict[str, Any]]) -> str:
         writer.writeheader()
         writer.writerows(rows)
     return text.getvalue()
-
-
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trek.cli import render
 from trek.client.models import ENDED
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
     from trek.client.models import ExperimentDetails, TrialRecord
 
 MAX_ROWS = 12
+_MAX_NAME, _MIN_HPARAMS = 12, 8
 _ORDER = ("running", "queued", "paused", "completed", "errored", "killed")
 
 
@@ -30,7 +32,7 @@ def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows
     line.add_row(Text(headline(details)), bar, _percent_and_rest(details))
     if details.searcher == "single":
         return line
-    return Group(_table(details, rungs=rungs, max_rows=max_rows), line)
+    return Group(TrialTable(details, rungs, max_rows), line)
 
 
 def headline(details: ExperimentDetails) -> str:
@@ -64,25 +66,40 @@ def shown_trials(details: ExperimentDetails, *, max_rows: int) -> list[TrialReco
     return sorted(sorted(details.trials, key=rank)[:max_rows], key=lambda trial: trial.id)
 
 
-def _table(details: ExperimentDetails, *, rungs: Sequence[int], max_rows: int) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
+@dataclass(frozen=True)
+class TrialTable:
+    """The table of trials, made for the width of the console: ids and metrics are whole, hyperparameters are cut."""
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("trial", "state", "length", *(["rung"] if rungs else []), details.metric, "hyperparameters"):
-        table.add_column(Text(name), no_wrap=True, overflow="ellipsis")
-    shown = shown_trials(details, max_rows=max_rows)
-    for trial in shown:
-        table.add_row(*_cells(details, trial, rungs), style="green" if trial.id == details.best_trial else "")
-    hidden = len(details.trials) - len(shown)
-    if hidden:
-        table.add_row("…", f"{hidden} more")
-    return table
+    details: ExperimentDetails
+    rungs: Sequence[int]
+    max_rows: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = shown_trials(self.details, max_rows=self.max_rows)
+        names = ["trial", "state", "length", *(["rung"] if self.rungs else []), self.details.metric, "hyperparameters"]
+        rows = [_cells(self.details, trial, self.rungs) for trial in shown]
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name, width in zip(names, _widths(names, rows, total=options.max_width), strict=True):
+            table.add_column(Text(name), no_wrap=True, overflow="ellipsis", width=width)
+        for trial, row in zip(shown, rows, strict=True):
+            table.add_row(*map(Text, row), style="green" if trial.id == self.details.best_trial else "")
+        hidden = len(self.details.trials) - len(shown)
+        if hidden:
+            table.add_row("…", f"{hidden} more")
+        yield table
+
+
+def _widths(names: Sequence[str], rows: Sequence[Sequence[str]], *, total: int) -> list[int]:
+    """The width of each column: what its values need, at most 12 for a name, and for the last one what is left."""
+    *needed, last = [max([len(row[i]) for row in rows] + [min(len(name), _MAX_NAME)]) for i, name in enumerate(names)]
+    left = total - sum(needed) - 2 * len(needed)
+    return [*needed, max(min(last, left), _MIN_HPARAMS)]
 
 
 def _cells(details: ExperimentDetails, trial: TrialRecord, rungs: Sequence[int]) -> list[str]:
-    from rich.markup import escape
-
     unit, target = next(iter(trial.length.items()))
     reached = round(trial.progress * target)
     rung = [f"{sum(rung <= reached for rung in rungs)}/{len(rungs)}"] if rungs else []
@@ -90,11 +107,11 @@ def _cells(details: ExperimentDetails, trial: TrialRecord, rungs: Sequence[int])
     best = render.number(trial.best_metric) + mark
     return [
         str(trial.id),
-        trial.state,
+        render.trial_state(trial),
         f"{reached}/{target} {unit}",
         *rung,
         best,
-        escape(render.hparams(trial.hparams)),
+        render.hparams(trial.hparams),
     ]
 
 

@@ -85,14 +85,15 @@ def versions(obj: dict[str, Any], name: str, *, listing: Listing) -> None:
 @model.command()
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 @click.pass_obj
-def delete(obj: dict[str, Any], name: str, *, yes: bool) -> None:
+def delete(obj: dict[str, Any], name: str, *, yes: bool, as_json: bool) -> None:
     """Delete a model and its version numbers; its checkpoints stay."""
     with connect(obj) as client:
         if not yes:
             click.confirm(f"Delete the model {name} and its version numbers?", abort=True)
         client.delete_model(name)
-    click.echo(f"Deleted model {name}.")
+    render.show_done(f"Deleted model {name}.", as_json=as_json, deleted=name)
 
 
 def _show(found: RegisteredModel, *, as_json: bool, text: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,10 @@ import click
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from trek.client.models import TrialRecord
+
+MIN_WIDTH = 6
+"""Columns are not cut below this while others are wider."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -19,6 +25,11 @@ def show_json(value: BaseModel | Sequence[BaseModel]) -> None:
     """One object, or an array of objects."""
     items = [item.model_dump(mode="json") for item in value] if isinstance(value, Sequence) else None
     click.echo(json.dumps(value.model_dump(mode="json") if not isinstance(value, Sequence) else items, indent=2))
+
+
+def show_done(text: str, *, as_json: bool, **fields: Any) -> None:
+    """What a command did: a sentence, or `fields` as JSON."""
+    click.echo(json.dumps(fields) if as_json else text)
 
 
 def show_fields(value: BaseModel, *, as_json: bool) -> None:
@@ -32,15 +43,33 @@ def show_fields(value: BaseModel, *, as_json: bool) -> None:
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
-    """Aligned columns under their names; `empty` where there is nothing to show."""
+    """Aligned columns under their names; `empty` where there is nothing to show. A terminal's width is kept to."""
     if not rows:
         click.echo(empty)
         return
     names = list(rows[0])
     cells = [[_cell(row[name]) for name in names] for row in rows]
     widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(names)]
+    if sys.stdout.isatty():
+        widths = fit_widths(widths, total=shutil.get_terminal_size().columns)
     for line in [[name.upper() for name in names], *cells]:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        parts = [_cut(text, width).ljust(width) for text, width in zip(line, widths, strict=True)]
+        click.echo("  ".join(parts).rstrip())
+
+
+def fit_widths(widths: Sequence[int], *, total: int) -> list[int]:
+    """Widths of columns with two spaces between them that fit into `total`: the widest give way first, ids last."""
+    fitted = list(widths)
+    while sum(fitted) + 2 * (len(fitted) - 1) > total:
+        widest = max(range(len(fitted)), key=lambda i: (i > 0 and fitted[i] > MIN_WIDTH, fitted[i]))
+        if fitted[widest] <= 1:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def number(value: float | None) -> str:
@@ -49,8 +78,8 @@ def number(value: float | None) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction as a percentage."""
-    return f"{100 * fraction:.0f}%"
+    """A fraction as a percentage, rounded down: only what is done is 100%."""
+    return f"{int(100 * fraction + 1e-9)}%"
 
 
 def ago(time_s: float | None) -> str:
@@ -69,6 +98,11 @@ def size(num_bytes: int) -> str:
     if num_bytes < 1000:
         return f"{num_bytes} B"
     return f"{num_bytes / 1000:.1f} KB" if num_bytes < 1_000_000 else f"{num_bytes / 1_000_000:.1f} MB"
+
+
+def trial_state(trial: TrialRecord) -> str:
+    """The state of a trial; `stopped` if it ended before its full length."""
+    return "stopped" if trial.state == "completed" and trial.progress < 1 else trial.state
 
 
 def count(number: int, noun: str) -> str:

@@ -24,15 +24,16 @@ def template() -> None:
 @template.command("set")
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path))
+@json_option
 @click.pass_obj
-def set_(obj: dict[str, Any], name: str, file: Path) -> None:
+def set_(obj: dict[str, Any], name: str, file: Path, *, as_json: bool) -> None:
     """Set the template NAME to the YAML in FILE; use it with `experiment create --template NAME`."""
     from trek.experiments.yaml_source import read_yaml
 
     source = read_yaml(file)
     with connect(obj) as client:
         client.set_template(name, source.data)
-    click.echo(f"Set template {name}.")
+    render.show_done(f"Set template {name}.", as_json=as_json, name=name)
 
 
 @template.command("list")
@@ -66,12 +67,13 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
 
 @template.command()
 @click.argument("name")
+@json_option
 @click.pass_obj
-def delete(obj: dict[str, Any], name: str) -> None:
+def delete(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     """Delete a template; experiments created from it keep their configs."""
     with connect(obj) as client:
         client.delete_template(name)
-    click.echo(f"Deleted template {name}.")
+    render.show_done(f"Deleted template {name}.", as_json=as_json, deleted=name)
 
 
 def _row(one: Template) -> dict[str, Any]:

@@ -48,12 +48,13 @@ def list_(obj: dict[str, Any], *, listing: Listing) -> None:
 
 @token.command()
 @click.argument("token_id", type=int)
+@json_option
 @click.pass_obj
-def revoke(obj: dict[str, Any], token_id: int) -> None:
+def revoke(obj: dict[str, Any], token_id: int, *, as_json: bool) -> None:
     """Revoke a token."""
     with connect(obj) as client:
         client.revoke_token(token_id)
-    click.echo(f"Revoked token {token_id}.")
+    render.show_done(f"Revoked token {token_id}.", as_json=as_json, revoked=token_id)
 
 
 def _row(one: Token) -> dict[str, Any]:

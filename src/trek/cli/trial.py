@@ -104,7 +104,7 @@ trial.add_command(logs_command("trial"))
 def _row(one: TrialRecord) -> dict[str, Any]:
     return {
         "id": one.id,
-        "state": one.state,
+        "state": render.trial_state(one),
         "progress": render.percent(one.progress),
         "batches": one.batches,
         "slots": one.slots,

@@ -25,8 +25,9 @@ def user() -> None:
 @user.command()
 @click.argument("name")
 @click.option("--password", prompt=True, hide_input=True, help="The password; prompted for if omitted.")
+@json_option
 @click.pass_obj
-def login(obj: dict[str, Any], name: str, *, password: str) -> None:
+def login(obj: dict[str, Any], name: str, *, password: str, as_json: bool) -> None:
     """Log in as NAME; the login is saved for this master."""
     from trek.client.logins import save_token
     from trek.world import trek_home
@@ -34,19 +35,20 @@ def login(obj: dict[str, Any], name: str, *, password: str) -> None:
     with connect(obj) as client:
         token = client.login(name, password)
         save_token(client.url, token.token, home=trek_home())
-    click.echo(f"Logged in as {name} at {client.url}.")
+    render.show_done(f"Logged in as {name} at {client.url}.", as_json=as_json, name=name, url=client.url)
 
 
 @user.command()
+@json_option
 @click.pass_obj
-def logout(obj: dict[str, Any]) -> None:
+def logout(obj: dict[str, Any], *, as_json: bool) -> None:
     """Delete the saved login for this master."""
     from trek.client.logins import save_token
     from trek.world import trek_home
 
     with connect(obj) as client:
         save_token(client.url, None, home=trek_home())
-    click.echo("Logged out.")
+    render.show_done("Logged out.", as_json=as_json, url=client.url)
 
 
 @user.command()
@@ -78,12 +80,13 @@ def list_(obj: dict[str, Any], *, listing: Listing) -> None:
 @click.option(
     "--password", prompt=True, hide_input=True, confirmation_prompt=True, help="The password; prompted for if omitted."
 )
+@json_option
 @click.pass_obj
-def create(obj: dict[str, Any], name: str, *, role: Any, password: str) -> None:
+def create(obj: dict[str, Any], name: str, *, role: Any, password: str, as_json: bool) -> None:
     """Add a user. Viewers read, editors create experiments and change their own, admins may do anything."""
     with connect(obj) as client:
         client.create_user(name, password=password, role=role)
-    click.echo(f"Created user {name} ({role}).")
+    render.show_done(f"Created user {name} ({role}).", as_json=as_json, name=name, role=role)
 
 
 @user.command()
@@ -91,13 +94,17 @@ def create(obj: dict[str, Any], name: str, *, role: Any, password: str) -> None:
 @click.option("--role", type=roles, help="What the user is allowed to do.")
 @click.option("--active/--inactive", "is_active", default=None, help="Whether the user may log in.")
 @click.option("--password", is_flag=True, help="Prompt for a new password; this revokes all tokens of the user.")
+@json_option
 @click.pass_obj
-def change(obj: dict[str, Any], name: str, *, role: str | None, is_active: bool | None, password: bool) -> None:
+def change(
+    obj: dict[str, Any], name: str, *, role: str | None, is_active: bool | None, password: bool, as_json: bool
+) -> None:
     """Change a user's role or password, or whether the user may log in."""
     new = click.prompt("New password", hide_input=True, confirmation_prompt=True) if password else None
     with connect(obj) as client:
         found = client.change_user(name, role=role, is_active=is_active, password=new)
-    click.echo(f"{found.name} is {found.role}{'' if found.is_active else ' and cannot log in'}.")
+    text = f"{found.name} is {found.role}{'' if found.is_active else ' and cannot log in'}."
+    render.show_done(text, as_json=as_json, **found.model_dump(mode="json"))
 
 
 def _row(one: User) -> dict[str, Any]:

@@ -3,8 +3,8 @@
     hparams.lr < 0.1 and (state = completed or not best_metric > 3)
 
 Names are keys of the row, with dots for nested ones. `metric` is the best value of the searcher's metric; `hparams` of
-an experiment are those of its best trial. `~` matches part of a text. A row without the key does not match and sorts
-last; a name that no row has is an error.
+an experiment are those of its best trial. `~` matches part of a text; `labels=beta` matches rows that have that label.
+A row without the key does not match and sorts last; a name that no row has is an error.
 """
 
 from __future__ import annotations
@@ -143,16 +143,23 @@ def _value(token: str) -> Any:
         return token
 
 
+def _equals(value: Any, wanted: Any) -> bool:
+    """Whether they are equal; a list, such as labels, equals each of its items."""
+    if isinstance(value, list | tuple):
+        return any(_equals(item, wanted) for item in value)
+    return bool(value == wanted) or str(value) == str(wanted)
+
+
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, list | tuple):
-        return wanted in value
+        return any(_contains(item, wanted) for item in value)
     return str(wanted).lower() in str(value).lower()
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda value, wanted: bool(value == wanted) or str(value) == str(wanted),
-    "==": lambda value, wanted: bool(value == wanted) or str(value) == str(wanted),
-    "!=": lambda value, wanted: bool(value != wanted) and str(value) != str(wanted),
+    "=": _equals,
+    "==": _equals,
+    "!=": lambda value, wanted: not _equals(value, wanted),
     "<": lambda value, wanted: bool(value < wanted),
     "<=": lambda value, wanted: bool(value <= wanted),
     ">": lambda value, wanted: bool(value > wanted),

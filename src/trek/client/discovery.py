@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from trek.client.client import Address
-from trek.client.embedded import ensure_running
+from trek.client.embedded import ensure_running, read_address
 from trek.client.logins import saved_token
 from trek.errors import InputError
 from trek.world import trek_home
+from trek.world.addresses import is_loopback
 
 Relocate = Callable[[], Address | None]
 
@@ -21,9 +24,22 @@ def find_control_plane(
     url = master or environ.get("TREK_MASTER")
     if url:
         url = master_url(url)
-        return Address(url, environ.get("TREK_TOKEN") or saved_token(url, home=trek_home(environ))), None
+        home = trek_home(environ)
+        token = environ.get("TREK_TOKEN") or saved_token(url, home=home) or _own_token(url, home=home)
+        return Address(url, token), None
     home = trek_home(environ)
     return ensure_running(home), lambda: ensure_running(home)
+
+
+def _own_token(url: str, *, home: Path) -> str:
+    """The token of the control plane of `home` if `url` is its address; else empty."""
+    own = read_address(home / "control.json")
+    if own is None:
+        return ""
+    wanted, listening = urlsplit(url), urlsplit(own.url)
+    hosts = (wanted.hostname or "", listening.hostname or "")
+    is_same_host = hosts[0] == hosts[1] or all(is_loopback(host) for host in hosts)
+    return own.token if is_same_host and wanted.port == listening.port else ""
 
 
 def master_url(text: str) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from trek.client.client import Client
-from trek.client.models import ENDED, ExperimentDetails, LogLine, TrialRecord
+from trek.client.models import ENDED, ExperimentDetails, LogLine, MetricPoint, TrialRecord
 from trek.errors import InputError, NotFound, OutsideError, TrainingError
 from trek.experiments.creation import create_experiment
+from trek.experiments.hparams import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,12 +83,7 @@ class Experiment:
 
     def wait(self, *, timeout_s: float | None = None) -> Self:
         """Return when it has completed or is paused; raise the error it ended with otherwise."""
-        deadline = time.monotonic() + timeout_s if timeout_s is not None else None
-        while (details := self.details).state not in (*ENDED, "paused"):
-            if deadline is not None and time.monotonic() > deadline:
-                raise OutsideError(f"experiment {self.id} is still {details.state} after {timeout_s:g} s.")
-            time.sleep(POLL_S)
-        raise_for_end(details)
+        raise_for_end(wait_for_end(self._client, self.id, timeout_s=timeout_s))
         return self
 
     def kill(self) -> None:
@@ -127,23 +123,38 @@ class Experiment:
         return Checkpoint(uuid, client=self._client)
 
     def to_pandas(self, *, group: str | None = None) -> pd.DataFrame:
-        """Every reported row of every trial: trial, group, batches, epoch, metrics, and hyperparameters as hparams.*"""
+        """Every reported row of every trial: trial, group, batches, epoch, time_s, metrics, hyperparameters.
+
+        Nested hyperparameters have dotted names: `hparams.optimizer.lr`. A metric with the name of another column, such
+        as `batches`, is in `metrics.batches`.
+        """
         import pandas as pd
 
         rows = [
-            {
-                "trial": trial.id,
-                "group": point.group,
-                "batches": point.batches,
-                "epoch": point.epoch,
-                "time_s": point.time_s,
-                **point.metrics,
-                **{f"hparams.{name}": value for name, value in trial.hparams.items()},
-            }
+            _table_row(trial, point)
             for trial in self.trials
             for point in self._client.trial_metrics(trial.id, group=group)
         ]
-        return pd.DataFrame(rows, columns=None if rows else ["trial", "group", "batches", "epoch", "time_s"])
+        return pd.DataFrame(rows, columns=None if rows else _FIXED_COLUMNS)
+
+
+_FIXED_COLUMNS = ["trial", "group", "batches", "epoch", "time_s"]
+
+
+def _table_row(trial: TrialRecord, point: MetricPoint) -> dict[str, Any]:
+    fixed = dict(zip(_FIXED_COLUMNS, (trial.id, point.group, point.batches, point.epoch, point.time_s), strict=True))
+    metrics = {f"metrics.{name}" if name in fixed else name: value for name, value in point.metrics.items()}
+    return {**fixed, **metrics, **flatten(trial.hparams, prefix="hparams.")}
+
+
+def wait_for_end(client: Client, experiment_id: int, *, timeout_s: float | None) -> ExperimentDetails:
+    """The experiment's details once it has ended or is paused; OutsideError if that takes longer than `timeout_s`."""
+    deadline = time.monotonic() + timeout_s if timeout_s is not None else None
+    while (details := client.experiment(experiment_id)).state not in (*ENDED, "paused"):
+        if deadline is not None and time.monotonic() > deadline:
+            raise OutsideError(f"experiment {experiment_id} is still {details.state} after {timeout_s:g} s.")
+        time.sleep(POLL_S)
+    return details
 
 
 def raise_for_end(details: ExperimentDetails) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 VARIABLE = "TREK_HPARAMS"
@@ -22,3 +23,14 @@ def hparams(**defaults: Any) -> dict[str, Any]:
 
     report_uncaught_errors()
     return {**defaults, **json.loads(text)}
+
+
+def flatten(values: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
+    """Nested values under dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, prefix=f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

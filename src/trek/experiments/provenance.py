@@ -12,7 +12,6 @@ from typing import Any
 from trek._version import __version__
 
 MAX_DIFF = 200_000
-_PACKAGES = ("torch", "numpy", "pyarrow", "pandas", "torchvision", "transformers", "lightning", "scikit-learn")
 
 
 def provenance(folder: Path) -> dict[str, Any]:
@@ -23,16 +22,15 @@ def provenance(folder: Path) -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.node(),
         "cpus": os.cpu_count(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "packages": _packages(),
         "git": _git(folder),
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def _packages() -> dict[str, str]:
+    """Every installed package and its version."""
+    found = {one.metadata["Name"]: one.version for one in metadata.distributions()}
+    return {name: found[name] for name in sorted(filter(None, found), key=str.lower)}
 
 
 def _git(folder: Path) -> dict[str, Any] | None:

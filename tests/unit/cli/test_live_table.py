@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from trek.cli import render
 from trek.cli.follow import follow
 from trek.cli.live_table import headline, live_view, shown_trials, time_left
 from trek.client.models import ExperimentDetails, LogLine, TrialRecord
@@ -73,6 +74,29 @@ def test_the_view_has_trials_rungs_the_best_and_the_rest_of_the_time() -> None:
     assert "experiment 7 running, 1 running, 1 ended, best error 0.125" in lines[-1]
     assert "25%" in lines[-1]
     assert "left" in lines[-1]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_ids_lengths_and_metrics_are_whole_in_any_usual_width(width: int) -> None:
+    """With a long name and many hyperparameters, the metric and the trial's id used to be cut."""
+    long = {"hparams": {f"a_rather_long_name_{i}": 0.123456789 for i in range(9)}, "best_metric": 0.123456}
+    search = details(*(trial(number).model_copy(update=long) for number in (10_017, 10_018)), best_trial=10_017)
+    search = search.model_copy(update={"metric": "validation_accuracy_of_the_whole_set"})
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(live_view(search, rungs=[4, 16, 64]))
+    lines = console.export_text().splitlines()
+    assert lines[1].split()[:7] == ["10017", "running", "0/64", "batches", "0/3", "0.123456", "best"]
+    assert all(len(line) <= width for line in lines)
+
+
+def test_a_trial_that_was_stopped_is_not_shown_as_complete() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(live_view(details(trial(1, state="completed", progress=0.25), trial(2)), rungs=[4, 16, 64]))
+    assert console.export_text().splitlines()[1].split()[:5] == ["1", "stopped", "16/64", "batches", "2/3"]
+
+
+def test_what_is_nearly_done_is_not_100_percent() -> None:
+    assert [render.percent(share) for share in (0.0, 0.29, 0.999, 1.0)] == ["0%", "29%", "99%", "100%"]
 
 
 def test_time_left_is_what_the_share_so_far_took() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
 from trek.client.client import Address, Client
-from trek.client.discovery import master_url
+from trek.client.discovery import find_control_plane, master_url
 from trek.client.models import LogLine
 from trek.errors import ConfigError, InputError, MasterUnreachable, NotFound, OutsideError, StorageError, TrekError
 
@@ -17,6 +18,24 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 def client(handler: Handler, *, moved: Address | None = None) -> Client:
     return Client(Address("http://master", "t0ken"), transport=httpx.MockTransport(handler), relocate=lambda: moved)
+
+
+@pytest.mark.parametrize(
+    ("named", "token"),
+    [
+        ("http://127.0.0.1:8080", "own"),
+        ("localhost:8080", "own"),
+        ("http://localhost:8080/trek/", "own"),
+        ("http://127.0.0.1:8081", ""),
+        ("http://10.0.0.1:8080", ""),
+        ("http://example.org:8080", ""),
+    ],
+)
+def test_the_own_master_needs_no_login_however_it_is_named(tmp_path: Path, named: str, token: str) -> None:
+    """`-m URL` to the master of one's own home used to be refused with "log in"; nobody else may get its token."""
+    (tmp_path / "control.json").write_text('{"url": "http://127.0.0.1:8080", "token": "own"}')
+    address, _ = find_control_plane(named, environ={"TREK_HOME": str(tmp_path)})
+    assert address.token == token
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,13 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, 
     if next_ == "restart":
         _delay_restart(trial, ending, max_restarts=parsed_config(experiment).max_restarts, now_s=now_s)
         trial.restarts += 1
+    if ending.kind == "done":
+        trial.progress = 1.0
     _move(session, experiment, trial, next_, now_s=now_s)
     if trial.state in ENDED:
         trial.ended_s = now_s
     if trial.state == "completed":
         trial.error = trial.traceback = trial.failure = ""
-        trial.progress = 1.0
     if next_ == "errored":
         end_failing_search(session, experiment, now_s=now_s)
     settle(session, experiment, now_s=now_s)
@@ -171,7 +172,6 @@ def _move(session: Session, experiment: ExperimentRow, trial: TrialRow, next_: N
             advance(session, experiment, lambda searcher: searcher.failed(trial.key), now_s=now_s)
     elif next_ == "reached":
         trial.move("paused")  # until the Searcher extends or closes it
-        trial.progress = 1.0
         searcher = advance(session, experiment, lambda searcher: searcher.reached(trial.key), now_s=now_s)
         if trial.state == "paused" and trial.key in searcher.trials.ended:
             trial.move("completed")
