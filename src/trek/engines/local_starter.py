@@ -25,6 +25,7 @@ from trek.engines.warm.rules import why_not_warm
 from trek.engines.warm.warm_agent import WarmParents
 from trek.errors import InputError, OutsideError
 from trek.world.addresses import is_loopback
+from trek.world.environments import LAUNCHER_NAMES
 from trek.world.world import World
 
 MEMBERS = "members.json"
@@ -131,7 +132,8 @@ class LocalStarter:
         return str(folder)
 
     def _environment(self, assigned: AssignedRank, *, is_here: bool) -> dict[str, str]:
-        inherited = self._environ if is_here else portable_environment(self._environ)
+        around = self._environ if is_here else portable_environment(self._environ)
+        inherited = {name: value for name, value in around.items() if name not in LAUNCHER_NAMES}
         env = {**inherited, "PYTHONUNBUFFERED": "1", **self._visible_gpus(), **self._spec.env}
         env |= {**self._roles[assigned.role].env, **role_environment(assigned, addresses=self._addresses)}
         if assigned.role == WORKER:

@@ -1,14 +1,15 @@
 """Reading a World from the variables that launchers set: Trek's own, torchrun's, Open MPI's, MPICH's, Slurm's.
 
-Pure: takes a mapping, opens no socket and asks no machine. Invalid values are refused, never guessed:
-a process with a wrong rank would hang its whole gang.
+The innermost launcher wins: a process that Trek starts finds no variables of the launchers around Trek, so those of
+another launcher were set by one that runs inside. Pure: takes a mapping, opens no socket and asks no machine. Invalid
+values are refused, never guessed: a process with a wrong rank would hang its whole gang.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trek.errors import InputError
@@ -30,10 +31,14 @@ class _Spelling:
     local_rank: str
     local_size: str
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.rank, self.size, self.local_rank, self.local_size)
 
-_SPELLINGS = (
-    _Spelling("trek", "TREK_RANK", "TREK_WORLD_SIZE", "TREK_LOCAL_RANK", "TREK_LOCAL_WORLD_SIZE"),
-    _Spelling("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+
+_TREK = _Spelling("trek", "TREK_RANK", "TREK_WORLD_SIZE", "TREK_LOCAL_RANK", "TREK_LOCAL_WORLD_SIZE")
+_TORCHRUN = _Spelling("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_MPI = (
     _Spelling(
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",
@@ -43,20 +48,48 @@ _SPELLINGS = (
     ),
     _Spelling("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
+LAUNCHER_NAMES = frozenset({"SLURM_PROCID", *(name for spelling in _MPI for name in spelling.names)})
+"""The variables of other launchers that make a process one of several; torchrun's are Trek's too."""
 
 
-def read_world(environ: Mapping[str, str]) -> World:
-    """The World that `environ` describes; a World of one if no launcher set its variables."""
-    is_step = _is_slurm_step(environ)
-    for spelling in _SPELLINGS:
+def read_world(environ: Mapping[str, str], *, find_mpich_job: Callable[[], str | None] = lambda: None) -> World:
+    """The World that `environ` describes; a World of one if no launcher set its variables.
+
+    `find_mpich_job` names the job of MPICH, whose variables do not, in the same way in all its processes of a machine.
+    """
+    inner = _without_treks(environ)
+    is_step = _is_slurm_step(inner)
+    for spelling in (_TORCHRUN, *_MPI):
         # srun speaks MPICH's protocol too, but then leaves the local rank to its own variables.
-        is_srun = spelling.launcher == "MPICH" and is_step and not environ.get(spelling.local_rank)
-        if not is_srun and (environ.get(spelling.rank) or environ.get(spelling.size)):
-            return _read_spelling(environ, spelling)
-    return _read_slurm(environ) if is_step else World(device_name=_device_name(environ))
+        is_mpich = spelling.launcher == "MPICH"
+        is_srun = is_mpich and is_step and not inner.get(spelling.local_rank)
+        if not is_srun and (inner.get(spelling.rank) or inner.get(spelling.size)):
+            return _read_spelling(inner, spelling, find_job=find_mpich_job if is_mpich else lambda: None)
+    if is_step:
+        return _read_slurm(inner)
+    if environ.get(_TREK.rank) or environ.get(_TREK.size):
+        return _read_spelling(environ, _TREK)
+    return World(device_name=_device_name(environ))
 
 
-def _read_spelling(environ: Mapping[str, str], names: _Spelling) -> World:
+def _without_treks(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` without those of torchrun's variables that Trek set, and that no launcher inside has changed."""
+    inner = dict(environ)
+    if not environ.get(_TREK.rank):
+        return inner
+    is_same_rank = all(inner.get(name) == inner.get(f"TREK_{name}") for name in (_TORCHRUN.rank, _TORCHRUN.size))
+    meeting = f"{inner.get('MASTER_ADDR')}:{inner.get('MASTER_PORT')}"
+    is_same_meeting = meeting == inner.get("TREK_MEETING", meeting)
+    if is_same_rank and (is_same_meeting or LAUNCHER_NAMES & inner.keys()):
+        inner = {name: value for name, value in inner.items() if name not in _TORCHRUN.names}
+    if is_same_meeting:
+        inner = {name: value for name, value in inner.items() if name not in ("MASTER_ADDR", "MASTER_PORT")}
+    return inner
+
+
+def _read_spelling(
+    environ: Mapping[str, str], names: _Spelling, *, find_job: Callable[[], str | None] = lambda: None
+) -> World:
     rank = _need_number(environ, names.rank, together_with=names.size)
     size = _need_number(environ, names.size, together_with=names.rank)
     _check_rank(names.rank, rank, size_name=names.size, size=size)
@@ -78,7 +111,7 @@ def _read_spelling(environ: Mapping[str, str], names: _Spelling) -> World:
         local_rank=local_rank,
         local_size=local_size,
         master_addr=environ.get("MASTER_ADDR") or "127.0.0.1",
-        master_port=_port(environ, job=environ.get("PMIX_NAMESPACE")),
+        master_port=_port(environ, job=environ.get("PMIX_NAMESPACE") or (find_job() if local_size == size else None)),
         device_name=_device_name(environ),
     )
 

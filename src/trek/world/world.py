@@ -40,8 +40,9 @@ class World:
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> World:
         """Read torchrun's, Open MPI's, MPICH's, Slurm's or Trek's variables; solo when there are none."""
         from trek.world.environments import read_world
+        from trek.world.mpich import find_job
 
-        return read_world(environ)
+        return read_world(environ, find_mpich_job=find_job)
 
     @property
     def is_leader(self) -> bool:
@@ -78,4 +79,5 @@ class World:
             "TREK_WORLD_SIZE": str(self.size),
             "TREK_LOCAL_RANK": str(self.local_rank),
             "TREK_LOCAL_WORLD_SIZE": str(self.local_size),
+            "TREK_MEETING": f"{self.master_addr}:{self.master_port}",
         }

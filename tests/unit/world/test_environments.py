@@ -51,9 +51,27 @@ def test_torchrun_is_read() -> None:
     assert read_world(TORCHRUN) == expected
 
 
-def test_treks_own_variables_win_over_torchruns() -> None:
-    own = World(rank=0, size=2, local_rank=0, local_size=2, master_port=5).environment()
-    assert read_world({**own, "RANK": "1"}).rank == 0
+ONE = World(master_port=5).environment()
+"""What Trek sets for a command that runs as one process."""
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, OPEN_MPI, MPICH, SLURM], ids=["torchrun", "Open MPI", "MPICH", "Slurm"])
+def test_a_launcher_inside_trek_wins(launcher: dict[str, str]) -> None:
+    """Every rank of mpirun in a step of a flow used to read Trek's rank 0 of 1, and trained alone."""
+    assert read_world({**ONE, **launcher}) == read_world(launcher)
+
+
+def test_a_launcher_inside_trek_wins_also_with_treks_own_numbers() -> None:
+    two = World(rank=1, size=2, local_rank=1, local_size=2, master_port=5).environment()
+    inner = {**two, "MASTER_PORT": "6", "MASTER_ADDR": "127.0.0.1"}
+    assert read_world(inner).master_port == 6, "torchrun in each of two processes of Trek"
+    assert read_world({**ONE, **OPEN_MPI, "MASTER_ADDR": "node0"}).size == 2, "mpirun -x MASTER_ADDR=node0"
+
+
+def test_mpich_meets_at_a_port_of_the_job() -> None:
+    ports = {read_world(MPICH, find_mpich_job=lambda job=job: job).master_port for job in ("a", "b")}
+    assert len(ports) == 2, "two jobs on one machine used to share port 29500"
+    assert read_world({**MPICH, "MASTER_PORT": "7"}, find_mpich_job=lambda: "a").master_port == 7
 
 
 def test_open_mpi_on_one_machine_needs_no_address_and_agrees_on_a_port() -> None:

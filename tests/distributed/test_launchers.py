@@ -1,0 +1,102 @@
+"""Other launchers, alone and inside of Trek: every process finds its place, and the processes of a job train together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from trek.world.environments import LAUNCHER_NAMES
+
+MPI = {"Open MPI": "mpirun.openmpi", "MPICH": "mpiexec.hydra"}
+SCRIPT = """
+import sys, torch, trek
+with trek.Traveler(show_progress=False) as tr:
+    model = tr.add_model(torch.nn.Linear(1, 1, bias=False))
+    optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    rows = torch.arange(4.0).view(4, 1) * float(sys.argv[1])
+    for _ in tr.epochs(1):
+        for (x,) in tr.train(tr.add_loader(torch.utils.data.TensorDataset(rows), batch_size=2)):
+            torch.nn.init.zeros_(model.weight)
+            tr.backward(model(x).mean())
+            tr.step(optimizer)
+    print(f"rank {tr.world.rank} of {tr.world.size}: {model.weight.item():g}", flush=True)
+"""
+TOGETHER = ["rank 0 of 2: -1.5", "rank 1 of 2: -1.5"]
+"""The mean of all rows, which no process has alone."""
+
+
+def program(launcher: str, name: str) -> list[str]:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{launcher} is not installed")
+    return [found, *(["--oversubscribe"] if launcher == "Open MPI" else []), "-n", "2", sys.executable]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if name not in LAUNCHER_NAMES}
+    return {
+        **clean,
+        "TREK_HOME": str(tmp_path / "home"),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr + done.stdout
+    return sorted(
+        line[line.index("rank ") :] for line in done.stdout.splitlines() if "rank " in line and " of " in line
+    )
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def run(command: list[str], env: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.parametrize("launcher", MPI)
+def test_mpi_alone(launcher: str, script: Path, tmp_path: Path) -> None:
+    command = [*program(launcher, MPI[launcher]), str(script), "1"]
+    assert lines(run(command, environment(tmp_path), tmp_path)) == TOGETHER
+
+
+@pytest.mark.parametrize("launcher", [*MPI, "torchrun"])
+def test_a_launcher_in_a_step_of_a_flow(launcher: str, script: Path, tmp_path: Path) -> None:
+    """Each rank used to read the step's own rank 0 of 1, and trained alone with exit code 0."""
+    words = (
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        if launcher == "torchrun"
+        else program(launcher, MPI[launcher])
+    )
+    flow = tmp_path / "flow.py"
+    flow.write_text(f"import trek\nflow = trek.Flow('inner')\nflow.command('train', {[*words, str(script), '1']!r})\n")
+    done = run([sys.executable, "-m", "trek", "flow", "run", str(flow)], environment(tmp_path), tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    log = run([sys.executable, "-m", "trek", "flow", "logs", "inner", "train"], environment(tmp_path), tmp_path)
+    assert lines(log) == TOGETHER
+
+
+def test_two_jobs_of_mpich_on_one_machine_do_not_mix(script: Path, tmp_path: Path) -> None:
+    """Both used to meet at port 29500."""
+    words = program("MPICH", MPI["MPICH"])
+    jobs = [
+        subprocess.Popen(
+            [*words, str(script), factor], env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        for factor in ("1", "10")
+    ]
+    found = [sorted(job.communicate(timeout=240)[0].splitlines()) for job in jobs]
+    assert found == [TOGETHER, ["rank 0 of 2: -15", "rank 1 of 2: -15"]]
