@@ -112,7 +112,11 @@ class Searcher(ABC):
         """The first actions."""
 
     def report(self, key: int, *, length: float, metric: float) -> list[Action]:
-        """A validation of trial `key` after `length`; smaller metrics are better here, the caller changes the sign."""
+        """A validation of trial `key` after `length`.
+
+        The caller passes the metric through `comparable`: smaller is better, and infinity, the worst, stands for every
+        metric that is not finite.
+        """
         return []
 
     @abstractmethod
