@@ -144,6 +144,10 @@ class Searcher(ABC):
         """Lengths at which decisions are taken, the shortest first; empty where only the end counts."""
         return []
 
+    def lengths_of(self, key: int) -> list[int]:
+        """Lengths at which trial `key` has to be validated, the shortest first; its end is always validated."""
+        return self.rung_lengths
+
     def snapshot(self) -> Snapshot:
         """Everything that decides the next actions, as plain JSON."""
         return {"trials": self.trials.snapshot(), **self._snapshot()}

@@ -139,6 +139,9 @@ def _stop(trial: TrialRow, *, now_s: float) -> None:
 
 def _length(config: ExperimentConfig, trial: TrialRow, point: MetricPoint) -> float:
     unit = config.searcher.max_length.unit
+    epoch_records = config.training.records_per_epoch
+    if unit == "epochs" and epoch_records and "global_batch_size" in trial.hparams:
+        return point.batches / math.ceil(epoch_records / int(trial.hparams["global_batch_size"]))
     if unit == "epochs":
         return point.epoch
     if unit == "records":
