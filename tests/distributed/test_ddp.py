@@ -126,7 +126,7 @@ def test_a_stopped_run_resumes_to_the_bit_on_two_processes() -> None:
     hparams = {"data": "mapped", "dropout": 0.3, "rows": 130}
     whole = fit(workers=2, hparams=hparams, name="whole")
     stopped = fit(workers=2, hparams={**hparams, "stop_at": 10}, name="part")
-    assert stopped.stop_reason == "user"
+    assert stopped.stop_reason == "preempted"
     assert stopped.checkpoint is not None
     assert stopped.checkpoint.batches == 16  # ranks agree on a stop every 16 batches
     resumed = fit(workers=2, hparams=hparams, name="part", resume="latest")

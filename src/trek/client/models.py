@@ -155,7 +155,8 @@ class Assignment(Model):
     hparams: dict[str, Any]
     seed: int
     length: dict[str, int]
-    validation_period: dict[str, int] | None = None
+    validation_lengths: list[dict[str, int]] = []
+    """Lengths at which the searcher needs a validation."""
     archive: str
     checkpoint_dir: str
     resume: str | None = None

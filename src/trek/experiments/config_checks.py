@@ -63,6 +63,8 @@ def _check_space(config: ExperimentConfig) -> None:
             parse_parameter(leaf)
         except ValidationError as error:
             raise parameter_problem(error, path) from None
+        except ConfigError as error:
+            raise Problem(("hyperparameters", *path, "type"), f"hyperparameters.{'.'.join(path)}: {error}") from None
     try:
         space = Space(config.hyperparameters)
         SEARCHERS.load(config.searcher.name).check_space(space)

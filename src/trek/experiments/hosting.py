@@ -55,12 +55,14 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
 def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, loggers: list[Logger]) -> TrialHost:
     """The settings fixed by the experiment and those set in its config; all others are left to the program.
 
-    An explicit loop does not validate through the Trainer, so by default it saves a checkpoint every epoch.
+    An explicit loop validates by itself, so by default it saves a checkpoint every epoch; with the checkpoint policy
+    `all`, every validation period.
     """
     settings = {name: getattr(config.training, name) for name in config.training.model_fields_set}
     settings |= fixed_settings(config, assignment)
     if settings["checkpoint_period"] is None:
-        settings["checkpoint_period"] = Length(1, "epochs")
+        validated = config.training.validation_period if config.checkpoint_policy == "all" else None
+        settings["checkpoint_period"] = validated or Length(1, "epochs")
     return TrialHost(
         settings=settings,
         folder=folder,

@@ -25,7 +25,7 @@ GATHER_S = 0.02
 """How long to wait for more rows, to send them in one report."""
 DRAIN_S = 3.0
 MAX_PAUSE_S = 2.0
-DECISION_S = 2.0
+DECISION_S = 10.0
 """How long a trial of a search waits after a validation for the decision whether it continues."""
 
 

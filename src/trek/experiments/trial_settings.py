@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ from trek.client.models import Assignment
 from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
 from trek.train.checkpointing.stores import open_storage
-from trek.train.length import Length
 from trek.train.settings import TrainSettings
 
 
@@ -25,8 +23,9 @@ def fixed_settings(config: ExperimentConfig, assignment: Assignment) -> dict[str
     is_open = config.command is not None and config.searcher.max_length is None
     return {
         **({} if is_open else {"max_length": assignment.length}),
-        "validation_period": assignment.validation_period,
-        "checkpoint_period": _checkpoint_period(config, assignment.validation_period),
+        "validation_lengths": (*config.training.validation_lengths, *assignment.validation_lengths),
+        "save_every_validation": config.checkpoint_policy == "all" or config.training.save_every_validation,
+        "checkpoint_period": config.training.checkpoint_period,
         "seed": assignment.seed,
         "metric": config.searcher.metric,
         "smaller_is_better": config.searcher.smaller_is_better,
@@ -43,14 +42,3 @@ def resume_point(assignment: Assignment) -> Path | Literal["latest"]:
     if assignment.resume is None or storage.names():
         return "latest"
     return fetch_checkpoint(assignment.resume)
-
-
-def _checkpoint_period(
-    config: ExperimentConfig, validation_period: Mapping[str, int] | None
-) -> Length | Mapping[str, int] | None:
-    """The period in the config; with the policy `all`, the validation period."""
-    if config.training.checkpoint_period is not None:
-        return config.training.checkpoint_period
-    if config.checkpoint_policy == "all":
-        return validation_period or Length(1, "epochs")
-    return None

@@ -98,6 +98,9 @@ class BracketSearcher(Searcher):
     def rung_lengths(self) -> list[int]:
         return sorted({rung.length for bracket in self.brackets for rung in bracket.rungs})
 
+    def lengths_of(self, key: int) -> list[int]:
+        return sorted({rung.length for rung in self._bracket(key).rungs})
+
     def _bracket(self, key: int) -> Bracket:
         return self.brackets[self._bracket_of[key]]
 

@@ -112,7 +112,11 @@ class Searcher(ABC):
         """The first actions."""
 
     def report(self, key: int, *, length: float, metric: float) -> list[Action]:
-        """A validation of trial `key` after `length`; smaller metrics are better here, the caller changes the sign."""
+        """A validation of trial `key` after `length`.
+
+        The caller passes the metric through `comparable`: smaller is better, and infinity, the worst, stands for every
+        metric that is not finite.
+        """
         return []
 
     @abstractmethod
@@ -139,6 +143,10 @@ class Searcher(ABC):
     def rung_lengths(self) -> list[int]:
         """Lengths at which decisions are taken, the shortest first; empty where only the end counts."""
         return []
+
+    def lengths_of(self, key: int) -> list[int]:
+        """Lengths at which trial `key` has to be validated, the shortest first; its end is always validated."""
+        return self.rung_lengths
 
     def snapshot(self) -> Snapshot:
         """Everything that decides the next actions, as plain JSON."""

@@ -133,7 +133,12 @@ class StoppingBracket(Bracket):
 
 
 class PromotionBracket(Bracket):
-    """Trials wait at a rung, and the best of those that wait continue, one for every `divisor` that arrived."""
+    """Trials wait at a rung until they are promoted, by the rule of Determined.
+
+    Of n trials at a rung, the best n / `divisor` may continue. A trial that arrives among these is promoted at once,
+    even if as many were promoted before; otherwise an arrival that raises their number promotes the trial that is now
+    the last of them.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -159,35 +164,49 @@ class PromotionBracket(Bracket):
     def reached(self, key: int) -> list[Verdict]:
         if key not in self.next_rung or key in self.waiting:
             return []
-        rung = self.rungs[self.next_rung[key]]
-        rung.insert(key, self.metrics.pop(key, math.inf))
-        if rung is self.rungs[-1]:
-            self._close(key)
-        else:
+        is_top = self.next_rung[key] == len(self.rungs) - 1
+        if not is_top:
             self.waiting.add(key)
-        return self._promote()
+        verdicts = self._arrive(key, self.metrics.pop(key, math.inf))
+        if is_top:
+            self._close(key)
+        return verdicts or self._finish_up()
 
     def failed(self, key: int) -> list[Verdict]:
-        super().failed(key)
-        self.waiting.discard(key)
-        return self._promote()
+        if key not in self.next_rung:
+            return []
+        verdicts: list[Verdict] = []
+        if key in self.waiting:
+            self.waiting.remove(key)
+        else:
+            verdicts = self._arrive(key, math.inf)
+        self._close(key)
+        return verdicts or self._finish_up()
 
     def rejected(self, key: int) -> None:
         super().rejected(key)
         self.waiting.discard(key)
 
-    def _promote(self) -> list[Verdict]:
-        verdicts: list[Verdict] = []
-        for index in range(len(self.rungs) - 2, -1, -1):
-            allowed = int(len(self.rungs[index].keys) / self.divisor)
-            while self.num_promoted[index] < allowed and (key := self._best_waiting(index)) is not None:
-                verdicts.append(self._lift(key, index))
-        if not verdicts and self._num_busy == 0 and self.num_made == self.max_trials:
-            verdicts = self._finish_up()
-        return verdicts
+    def _arrive(self, key: int, metric: float) -> list[Verdict]:
+        """Rank a trial at the rung it reached; returns the promotion that follows, if any."""
+        index = self.next_rung[key]
+        rung = self.rungs[index]
+        share_before = int(len(rung.keys) / self.divisor)
+        place = rung.insert(key, metric, after_equals=True)
+        share = int(len(rung.keys) / self.divisor)
+        if place < share:
+            chosen = key
+        elif share > share_before:
+            chosen = rung.keys[share_before]
+        else:
+            return []
+        can_continue = chosen in self.waiting and self.next_rung[chosen] == index
+        return [self._lift(chosen, index)] if can_continue else []
 
     def _finish_up(self) -> list[Verdict]:
-        """Nothing runs and nothing will be made: every rung promotes at least one, then those that wait end."""
+        """Once nothing runs and nothing will be made: every rung promotes at least one, then those that wait end."""
+        if self._num_busy or self.num_made < self.max_trials:
+            return []
         for index in range(len(self.rungs) - 1):
             key = self._best_waiting(index)
             if self.num_promoted[index] == 0 and key is not None:

@@ -1,4 +1,4 @@
-"""Metrics of trials as plain JSON: pairs of key and metric, with None for a metric that is infinite."""
+"""Metrics of trials as searchers compare them, and as plain JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from typing import Any
 Pairs = list[list[Any]]
 
 
+def comparable(metric: float | None, *, smaller_is_better: bool) -> float:
+    """The metric as searchers compare it, smaller being better; NaN, either infinity and None are the worst."""
+    if metric is None or not math.isfinite(metric):
+        return math.inf
+    return metric if smaller_is_better else -metric
+
+
 def to_pairs(metrics: Mapping[int, float]) -> Pairs:
-    """Metrics by key, as JSON can hold them."""
+    """Metrics by key as pairs that JSON can hold, with None for a metric that is infinite."""
     return [[key, None if metric == math.inf else metric] for key, metric in metrics.items()]
 
 

@@ -110,6 +110,9 @@ class PbtSearcher(Searcher):
         length = self.settings.length_per_round.count
         return [length * end for end in range(1, self.settings.num_rounds + 1)]
 
+    def lengths_of(self, key: int) -> list[int]:
+        return [self._length]
+
     @property
     def _num_replaced(self) -> int:
         return int(self.settings.replace_function.truncate_fraction * self.settings.population_size)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Any
 
 
@@ -46,9 +47,13 @@ class Rung:
     metrics: list[float] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
 
-    def insert(self, key: int, metric: float) -> int:
-        """Put a metric in its place, before equals; returns the place."""
-        place = bisect_left(self.metrics, metric)
+    def insert(self, key: int, metric: float, *, after_equals: bool = False) -> int:
+        """Put a metric in its place, by default before equals; returns the place.
+
+        The worst metric (infinity) always goes last: a trial without a finite metric never displaces another.
+        """
+        find = bisect_right if after_equals or isinf(metric) else bisect_left
+        place = find(self.metrics, metric)
         self.metrics.insert(place, metric)
         self.keys.insert(place, key)
         return place

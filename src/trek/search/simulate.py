@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from trek.errors import ConfigError, InvalidHP
 from trek.search.base import Action, Create, Extend, Searcher, Stop
+from trek.search.metric_pairs import comparable
 from trek.search.searcher_registry import make_searcher, read_settings
 from trek.search.searcher_settings import SearcherSettings, respell
 
@@ -50,9 +51,9 @@ class Simulation:
 
     @property
     def best(self) -> SimulatedTrial | None:
-        """The trial with the best last metric."""
+        """The trial with the best last metric that is finite."""
         sign = 1 if self.smaller_is_better else -1
-        judged = [trial for trial in self.trials if trial.metric is not None and not math.isnan(trial.metric)]
+        judged = [trial for trial in self.trials if trial.metric is not None and math.isfinite(trial.metric)]
         return min(judged, key=lambda trial: (sign * (trial.metric or 0.0), trial.key), default=None)
 
     @property
@@ -88,7 +89,6 @@ class _Run:
     def __init__(self, searcher: Searcher, settings: Any, metric_fn: MetricFunction) -> None:
         self._searcher = searcher
         self._metric_fn = metric_fn
-        self._sign = 1 if settings.smaller_is_better else -1
         self._rungs = searcher.rung_lengths
         self._trials: dict[int, SimulatedTrial] = {}
         self._clock: list[tuple[int, int]] = []
@@ -113,7 +113,7 @@ class _Run:
             self._apply(self._searcher.rejected(trial.key), now=now)
             return
         trial.metric = metric
-        judged = math.inf if math.isnan(metric) else self._sign * metric
+        judged = comparable(metric, smaller_is_better=self._result.smaller_is_better)
         self._apply(self._searcher.report(trial.key, length=trial.length, metric=judged), now=now)
         if trial.state != "running":
             return

@@ -1,10 +1,16 @@
 """The hyperparameter space: what may vary, sampling it, and laying a grid over it.
 
 Knows nothing of searchers. A space is a nested mapping whose leaves are constants or parameters with a `type`.
+
+A mapping with a `type` that is not known is a nested constant, such as `{type: adam, lr: 0.1}`, unless it is meant as a
+parameter; then it is an error. It is meant as one if it has `minval`, `maxval` or `vals`, or if it has only keys of
+parameters and its type resembles a known one, such as `{type: integer}`. `{type: const, val: {…}}` makes any mapping a
+constant.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +23,13 @@ from trek.errors import ConfigError
 
 Path = tuple[str, ...]
 TYPES = ("const", "int", "double", "log", "categorical")
+_OTHER_NAMES = {
+    "integer": "int", "randint": "int", "float": "double", "uniform": "double", "real": "double",
+    "loguniform": "log", "log_uniform": "log", "choice": "categorical", "enum": "categorical", "constant": "const",
+}  # fmt: skip
+"""What other tools call these types."""
+_RANGE_KEYS = {"minval", "maxval", "vals"}
+_PARAMETER_KEYS = {"type", "val", "count", "base", "when", *_RANGE_KEYS}
 
 
 class Parameter(BaseModel):
@@ -69,8 +82,8 @@ class _Ranged(Parameter):
             raise ConfigError("a grid search needs a count for every int, double and log parameter")
         if self.count == 1:
             return [(self.minval + self.maxval) / 2]
-        width = (self.maxval - self.minval) / (self.count - 1)
-        return [*(self.minval + width * i for i in range(self.count - 1)), self.maxval]
+        width, gaps = self.maxval - self.minval, self.count - 1
+        return [*(self.minval + i * width / gaps for i in range(gaps)), self.maxval]
 
 
 class Int(_Ranged):
@@ -88,7 +101,7 @@ class Int(_Ranged):
     def grid(self) -> list[int]:
         if self.count is None and self.maxval - self.minval < 100:
             return list(range(self.minval, self.maxval + 1))
-        return sorted({round(value) for value in self._steps()})
+        return sorted({_round_half_away(value) for value in self._steps()})
 
 
 class Double(_Ranged):
@@ -148,27 +161,68 @@ AnyParameter = Annotated[Const | Int | Double | Log | Categorical, Field(discrim
 _ADAPTER: TypeAdapter[Const | Int | Double | Log | Categorical] = TypeAdapter(AnyParameter)
 
 
+def _round_half_away(value: float) -> int:
+    """The nearest whole number, halves away from zero, as Determined rounds; Python rounds halves to even."""
+    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+
+
 def leaves(raw: Mapping[str, Any], at: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every leaf of a space as written, with its path: everything but plain nested mappings."""
     for key, value in raw.items():
-        if isinstance(value, Mapping) and value.get("type") not in TYPES:
+        if isinstance(value, Mapping) and not _is_parameter(value):
             yield from leaves(value, (*at, str(key)))
         else:
             yield (*at, str(key)), value
 
 
 def parse_parameter(raw: Any) -> Parameter:
-    """A parameter from one leaf; a bare value is a constant. Raises pydantic's ValidationError."""
+    """A parameter from one leaf; a bare value is a constant.
+
+    Raises pydantic's ValidationError, or ConfigError for a type that is not known.
+    """
     if isinstance(raw, Mapping):
+        if raw.get("type") not in TYPES:
+            raise ConfigError(_unknown_type(raw))
         return _ADAPTER.validate_python(dict(raw))
     return Const(val=raw)
+
+
+def _is_parameter(raw: Mapping[str, Any]) -> bool:
+    """Whether a mapping is meant as a parameter; see the module."""
+    kind = raw.get("type")
+    if kind is None or isinstance(kind, Mapping):
+        return False
+    if kind in TYPES or _RANGE_KEYS & set(raw):
+        return True
+    return set(raw) <= _PARAMETER_KEYS and _nearest_type(kind) is not None
+
+
+def _nearest_type(kind: Any) -> str | None:
+    name = str(kind).lower()
+    near = difflib.get_close_matches(name, TYPES, n=1, cutoff=0.6)
+    return _OTHER_NAMES.get(name) or next(iter(near), None)
+
+
+def _unknown_type(raw: Mapping[str, Any]) -> str:
+    kind = raw["type"]
+    near = _nearest_type(kind)
+    remedy = f"Did you mean {near!r}?" if near else ""
+    return " ".join(
+        part
+        for part in (
+            f"{kind!r} is not a type of hyperparameter.",
+            remedy,
+            f"Known types: {', '.join(TYPES)}. For a constant mapping, write {{type: const, val: {{…}}}}.",
+        )
+        if part
+    )
 
 
 class Space:
     """A parsed space. Sampling goes through the leaves in the order they are written."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.parameters: dict[Path, Parameter] = {path: parse_parameter(leaf) for path, leaf in leaves(raw)}
+        self.parameters: dict[Path, Parameter] = {path: _parse_at(path, leaf) for path, leaf in leaves(raw)}
         self._check_conditions()
 
     @property
@@ -246,6 +300,13 @@ class Space:
                         f"hyperparameters.{'.'.join(path)} is conditional on {dotted!r}, which is not written before "
                         "it. Name an earlier hyperparameter, with dots for nested ones."
                     )
+
+
+def _parse_at(path: Path, leaf: Any) -> Parameter:
+    try:
+        return parse_parameter(leaf)
+    except ConfigError as error:
+        raise ConfigError(f"hyperparameters.{'.'.join(path)}: {error}") from None
 
 
 _ABSENT = object()

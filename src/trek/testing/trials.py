@@ -51,7 +51,7 @@ class PointsTrial(Trial):
     """A small network on points.
 
     Hyperparameters, all optional but the batch size: `global_batch_size`, `lr`, `momentum`, `dropout`, `rows`,
-    `double`, `data` ("tensors", "mapped", "stream"), `num_workers`, `stop_at` (ask for a stop in that batch, from 1).
+    `double`, `data` ("tensors", "mapped", "stream"), `num_workers`, `stop_at` (preempt it in that batch, from 1).
     """
 
     def _get(self, name: str, default: Any) -> Any:
@@ -88,7 +88,7 @@ class PointsTrial(Trial):
     def train_batch(self, batch: Any, model: nn.Module, batch_idx: int) -> dict[str, Any]:
         """Cross entropy."""
         if self._get("stop_at", None) == batch_idx + 1:
-            self.context.set_stop_requested()
+            self.context.traveler.stop.request("preempted")
         points, labels = batch
         return {"loss": F.cross_entropy(model(points), labels)}
 

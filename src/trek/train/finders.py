@@ -162,7 +162,7 @@ class _Limit(Logger):
     def log_metrics(self, row: MetricRow) -> None:
         """Count one batch."""
         if row.group == "training" and row.batches >= self._num_batches:
-            self.stop.request("user")
+            self.stop.request("killed")  # ends at once, without a last validation
 
 
 class _Sweep(Logger):
@@ -193,7 +193,7 @@ class _Sweep(Logger):
         if math.isfinite(self.last_loss):
             self._record(self.last_loss)
         if self._is_over():
-            self._traveler.stop.request("user")
+            self._traveler.stop.request("killed")  # ends at once, without a last validation
         self._rate *= self._factor
         self._set()
 

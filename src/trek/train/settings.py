@@ -81,8 +81,12 @@ class TrainSettings(BaseModel):
     """How long to train; by default, until the loop itself ends."""
     validation_period: LengthField | None = None
     """How often to validate a Trial; by default every epoch. The end is always validated; a loop validates itself."""
+    validation_lengths: tuple[LengthField, ...] = ()
+    """Lengths at which to validate a Trial as well; without a period, it is validated only at these and at the end."""
     checkpoint_period: LengthField | None = None
     """How often to save; by default after every validation that is the best so far. A run always ends with a save."""
+    save_every_validation: StrictBool = False
+    """Save a Trial after every validation, not only after one that is the best so far."""
     report_period: _Count = 100
     """Number of batches between reports of training metrics."""
     records_per_epoch: _Count | None = None

@@ -152,14 +152,14 @@ class Trainer:
         )
 
     def _validate_and_keep_best(self) -> None:
-        """Validate, unless this was already done at this position; save a new best."""
+        """Validate, unless this was already done at this position; save a new best, or every one if set so."""
         if self._validated_at == self.traveler.position.batches:
             return
         score = self.traveler.goal.score(self.validate())
-        if score is None or (self._best_score is not None and score >= self._best_score):
-            return
-        self._best_score = score
-        if self.traveler.archive.is_open:
+        is_best = score is not None and (self._best_score is None or score < self._best_score)
+        if is_best:
+            self._best_score = score
+        if (is_best or self.traveler.settings.save_every_validation) and self.traveler.archive.is_open:
             self.traveler.save()
 
     # -- validation

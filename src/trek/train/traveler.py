@@ -49,7 +49,7 @@ from trek.train.loop.precision import open_precision
 from trek.train.loop.profiling import Profiler
 from trek.train.loop.progress import open_bar, print_above_bars
 from trek.train.loop.schedule import Schedule
-from trek.train.loop.stopping import Stopped, StopRequest
+from trek.train.loop.stopping import FINAL_REASONS, Reason, Stopped, StopRequest
 from trek.train.metrics.goal import Goal
 from trek.train.metrics.journal import Journal
 from trek.train.metrics.metric_sums import Reduction
@@ -218,8 +218,8 @@ class Traveler:
         if self._profiler:
             self._profiler.advance(self.position.batches)
         self.journal.begin_training()
-        if self._is_savable and self.strategy.any(self.stop.is_set):  # requested between two epochs
-            self._stop()
+        if self._is_savable and (reason := self._agreed_stop()):  # requested between two epochs
+            self._stop(reason)
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         next_check = self._next_check()
         with self._bar(self._epoch_label(), loader.num_batches, start=position.epoch_batch) as bar:
@@ -396,35 +396,54 @@ class Traveler:
     def _check(self) -> None:
         """Between two batches: report, validate, save, and stop if any rank was asked to, in that order.
 
-        Actions due at the end of an epoch or of the run are left to the code that ends it.
+        Actions due at the end of an epoch or of the run are left to the code that ends it. Ranks agree on a stop at
+        fixed batches, and after every validation, since that may have decided that the run ends here.
         """
         position, agenda = self.position, self.agenda
         if self._profiler:
             self._profiler.advance(position.batches)
         if agenda.reports.is_due(position):
             self.report()
+        agrees = not self.world.is_distributed or position.batches % _BATCHES_BETWEEN_AGREEMENTS == 0
+        reason = self._agreed_stop() if agrees and self._is_savable else ""
+        if reason in FINAL_REASONS:
+            self._stop(reason)
         if position.epoch_batch != agenda.epoch_batches and not agenda.is_over(position):
-            self._run_due_actions()
-        if not self._is_savable or (self.world.is_distributed and position.batches % _BATCHES_BETWEEN_AGREEMENTS):
-            return
-        if self.strategy.any(self.stop.is_set):
-            self._stop()
+            has_validated = self._run_due_actions()
+            if has_validated and self._is_savable:
+                reason = self._agreed_stop()
+        if reason:
+            self._stop(reason)
 
-    def _run_due_actions(self) -> None:
-        if self.on_validation is not None and self.agenda.validations.is_due(self.position):
+    def _run_due_actions(self) -> bool:
+        """Validate and save, if due; returns whether a validation was due."""
+        has_validated = self.on_validation is not None and self.agenda.validations.is_due(self.position)
+        if has_validated:
+            assert self.on_validation is not None
             self.report()
             self.on_validation()
         is_due = self.agenda.checkpoints.is_due(self.position) or self._is_save_pending
         if is_due and self.saved_at != self.position.batches:
             self.save()
+        return has_validated
 
     @property
     def _is_savable(self) -> bool:
         return self.position.group_batches == 0 or self.strategy.saves_held_gradients
 
-    def _stop(self) -> None:
-        """Save, wait until the checkpoint is stored, and leave the loop with the reason for the stop."""
-        self.stop.request(next(reason for reason in self.strategy.gather(self.stop.reason) if reason))
+    def _agreed_stop(self) -> Reason:
+        """Why the run should stop; empty if no rank was asked to. Called on all ranks together, the same for all."""
+        if not self.strategy.any(self.stop.is_set):
+            return ""
+        reason: Reason = next(reason for reason in self.strategy.gather(self.stop.reason) if reason)
+        self.stop.request(reason)
+        return reason
+
+    def _stop(self, reason: Reason) -> None:
+        """Save, wait until the checkpoint is stored, and leave the loop; a run that ended itself is validated first."""
+        if reason in FINAL_REASONS:
+            self._finish()
+            raise Stopped(self.stop.reason)
         if self.archive.is_open:
             if self.saved_at != self.position.batches:
                 self.save()
@@ -468,7 +487,7 @@ class Traveler:
             self._run_due_actions()
 
     def _finish(self) -> None:
-        """End a run with a known length: a last report, validation and checkpoint, unless just made."""
+        """End a run: a last report, validation and checkpoint, unless just made."""
         self.report()
         if self.on_validation is not None:
             self.on_validation()

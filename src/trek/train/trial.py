@@ -101,7 +101,7 @@ class TrialContext:
         return self.traveler.stop.is_set
 
     def set_stop_requested(self, stop_requested: bool = True) -> None:
-        """Ask the trial to stop after this batch."""
+        """End the trial after this batch, with a last validation and checkpoint as at its full length."""
         if stop_requested:
             self.traveler.stop.request("user")
 

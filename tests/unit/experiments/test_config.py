@@ -188,3 +188,17 @@ def test_nonsense_in_any_key_is_a_config_error_or_a_config(changes: dict[str, An
     except ConfigError:
         return
     assert ExperimentConfig.parse(config.normal_form()) == config
+
+
+def test_a_misspelled_type_of_a_hyperparameter_names_its_line() -> None:
+    # `type: integer` became a constant mapping, the same for every trial.
+    text = """
+entrypoint: model_def:T
+hyperparameters:
+  width: {type: integer, minval: 8, maxval: 64}
+searcher: {name: random, metric: m, max_trials: 4, max_length: {batches: 8}}
+"""
+    with pytest.raises(
+        ConfigError, match=r"^config:4: hyperparameters\.width: 'integer' is not a type .* mean 'int'\?"
+    ):
+        ExperimentConfig.parse_text(text)

@@ -11,7 +11,7 @@ from trek.errors import InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.trial_process import TrialProcess
 from trek.experiments.trial_settings import trial_settings
-from trek.train.length import batches, epochs
+from trek.train.length import batches
 
 RAW: dict[str, Any] = {
     "entrypoint": "a:B",
@@ -19,7 +19,7 @@ RAW: dict[str, Any] = {
 }
 
 
-def settings(validation_period: dict[str, int] | None = None, **changes: Any) -> Any:
+def settings(*validation_lengths: dict[str, int], **changes: Any) -> Any:
     config = ExperimentConfig.parse({**RAW, **changes})
     assignment = Assignment(
         trial_id=1,
@@ -29,7 +29,7 @@ def settings(validation_period: dict[str, int] | None = None, **changes: Any) ->
         hparams={},
         seed=7,
         length={"batches": 200},
-        validation_period=validation_period,
+        validation_lengths=list(validation_lengths),
         archive="",
         checkpoint_dir="",
         name="x",
@@ -40,23 +40,23 @@ def settings(validation_period: dict[str, int] | None = None, **changes: Any) ->
 def test_the_config_becomes_settings() -> None:
     made = settings(
         {"batches": 50},
+        min_validation_period={"batches": 75},
         resources={"slots_per_trial": 2},
         optimizations={"aggregation_frequency": 4, "clip_norm": 1.5, "mixed_precision": "O1"},
         checkpoint_storage={"save_trial_best": 3, "save_trial_latest": 2},
         scheduling_unit=25,
     )
-    assert (made.max_length, made.validation_period, made.checkpoint_period) == (batches(200), batches(50), None)
+    assert (made.max_length, made.checkpoint_period) == (batches(200), None)
+    assert (made.validation_lengths, made.validation_period) == ((batches(50),), batches(75))
     assert (made.precision, made.accumulate, made.clip_norm) == ("bf16", 4, 1.5)
     assert (made.metric, made.smaller_is_better, made.seed) == ("error", False, 7)
     assert (made.keep_best, made.keep_last, made.report_period) == (3, 2, 25)
 
 
-def test_the_policy_all_saves_as_often_as_it_validates() -> None:
-    assert settings({"batches": 50}, checkpoint_policy="all").checkpoint_period == batches(50)
-    assert settings(checkpoint_policy="all").checkpoint_period == epochs(1)
-    assert settings(min_checkpoint_period=10, checkpoint_policy="all").checkpoint_period == batches(1000), (
-        "in steps of 100"
-    )
+def test_the_policy_all_saves_every_validation() -> None:
+    assert settings(checkpoint_policy="all").save_every_validation
+    assert not settings().save_every_validation
+    assert settings(min_checkpoint_period=10).checkpoint_period == batches(1000), "in steps of 100"
 
 
 def test_a_process_that_trek_did_not_start_is_told_so() -> None:

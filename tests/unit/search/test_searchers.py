@@ -139,7 +139,7 @@ def test_the_grid_is_every_point_once() -> None:
     assert points == [(a, b) for a in (1, 2, 3) for b in (0.0, 0.5, 1.0)]
 
 
-@pytest.mark.parametrize("name", ["asha_promote", "adaptive_promote", "hyperband", "pbt", "random", "grid"])
+@pytest.mark.parametrize("name", ["hyperband", "pbt", "random", "grid"])
 def test_searchers_that_wait_keep_exactly_the_share(name: str) -> None:
     rows = {row["length"]: row["trials"] for row in preview(CONFIGS[name])}
     assert simulate(CONFIGS[name], lambda h, n: hash(str(h)) % 1000).lengths == rows
@@ -340,3 +340,32 @@ def test_a_searcher_that_breaks_the_contract_fails_the_suite(test: str) -> None:
 
     with pytest.raises(AssertionError):
         getattr(Suite(), test)()
+
+
+# -- metrics that are not finite
+
+
+BAD_METRICS = [math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("bad", BAD_METRICS)
+@pytest.mark.parametrize("smaller_is_better", [True, False])
+def test_a_search_without_finite_metrics_stops_early(bad: float, smaller_is_better: bool) -> None:
+    # Every trial was ranked before its equals, so none was ever stopped.
+    made = config(name="asha", max_trials=16, max_length=64, num_rungs=3, smaller_is_better=smaller_is_better)
+    assert simulate(made, lambda hparams, length: bad).lengths == {4: 15, 64: 1}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("smaller_is_better", [True, False])
+def test_infinities_count_as_not_a_number_does(name: str, smaller_is_better: bool) -> None:
+    # An infinity of the right sign counted as the best.
+    made = {**CONFIGS[name], "searcher": {**CONFIGS[name]["searcher"], "smaller_is_better": smaller_is_better}}
+
+    def outcome(bad: float) -> tuple[Any, ...]:
+        calls = iter(range(10**6))
+        done = simulate(made, lambda hparams, length: bad if (call := next(calls)) % 3 == 1 else float(call % 17))
+        best = done.best
+        return [trial.length for trial in done.trials], best and (best.key, best.metric)
+
+    assert outcome(math.nan) == outcome(math.inf) == outcome(-math.inf)

@@ -95,3 +95,68 @@ def test_a_changed_copy_stays_in_the_space(seed: int, factor: float) -> None:
     assert 1 <= point["model"]["layers"]["depth"] <= 3
     assert isinstance(point["model"]["layers"]["depth"], int)
     assert ("momentum" in point) == (point["optimizer"] == "sgd")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "count", "expected"),
+    [
+        ((2, 7), 3, [2, 5, 7]),
+        ((0, 3), 10, [0, 1, 2, 3]),
+        ((0, 3), 1, [2]),
+        ((-7, -2), 3, [-7, -5, -2]),
+        ((5, 5), 4, [5]),
+    ],
+)
+def test_a_grid_of_whole_numbers_rounds_halves_away_from_zero(
+    bounds: tuple[int, int], count: int, expected: list[int]
+) -> None:
+    # 2 … 7 in 3 steps gave 2, 4, 7: halves were rounded to even numbers.
+    low, high = bounds
+    grid = Space({"a": {"type": "int", "minval": low, "maxval": high, "count": count}}).grid()
+    assert [point["a"] for point in grid] == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "nearest"),
+    [
+        ({"type": "integer", "minval": 1, "maxval": 2}, "int"),
+        ({"type": "integer"}, "int"),
+        ({"type": "Int", "minval": 1, "maxval": 2}, "int"),
+        ({"type": "loguniform", "minval": -4, "maxval": -1}, "log"),
+        ({"type": "float", "minval": 0, "maxval": 1}, "double"),
+        ({"type": "choice", "vals": [1, 2]}, "categorical"),
+        ({"type": "categorial", "vals": [1, 2]}, "categorical"),
+        ({"type": "constant", "val": 3}, "const"),
+    ],
+)
+def test_a_misspelled_type_is_refused_with_the_nearest_one(raw: dict[str, Any], nearest: str) -> None:
+    # It became a constant mapping, the same for every trial.
+    with pytest.raises(
+        ConfigError, match=rf"hyperparameters\.a\.b: .*Did you mean '{nearest}'\? Known types: const, int"
+    ):
+        Space({"a": {"b": raw}})
+
+
+@pytest.mark.parametrize("kind", ["beta", 3, ["int"]])
+def test_any_unknown_type_of_a_range_is_refused(kind: Any) -> None:
+    with pytest.raises(ConfigError, match="is not a type of hyperparameter"):
+        Space({"a": {"type": kind, "minval": 0, "maxval": 1}})
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"type": "adam", "lr": 0.1},
+        {"type": "constant", "lr": 0.1},
+        {"type": "step", "count": 3, "base": 0.5},
+        {"type": {"type": "const", "val": "adam"}, "lr": 0.1},
+        {"kind": "integer"},
+    ],
+)
+def test_a_mapping_with_a_type_of_its_own_stays_a_constant(raw: dict[str, Any]) -> None:
+    assert draw({"a": raw})["a"].keys() == raw.keys()
+
+
+def test_const_makes_any_mapping_a_constant() -> None:
+    raw = {"type": "integer", "minval": 1}
+    assert draw({"a": {"type": "const", "val": raw}}) == {"a": raw}

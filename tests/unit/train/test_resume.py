@@ -63,7 +63,7 @@ def test_a_run_that_stopped_at_any_batch_goes_on_as_if_it_never_had(
     options: dict[str, Any] = {"accumulate": accumulate, "precision": precision}
     whole = fit(name=f"whole-{name}", hparams={"data": data}, **options)
     stopped = fit(name=name, hparams={"data": data, "stop_at": stop_at}, **options)
-    assert stopped.stop_reason == "user"
+    assert stopped.stop_reason == "preempted"
     assert stopped.checkpoint is not None
     assert stopped.checkpoint.batches == stop_at
     assert_same_run(fit(name=name, resume="latest", hparams={"data": data}, **options), whole)

@@ -20,6 +20,8 @@ from trek.train.trial_host import TrialHost
 VALUES: dict[str, Any] = {
     "max_length": {"batches": 3},
     "validation_period": {"batches": 4},
+    "validation_lengths": [{"batches": 3}],
+    "save_every_validation": True,
     "checkpoint_period": {"epochs": 2},
     "report_period": 7,
     "records_per_epoch": 50,

@@ -49,7 +49,7 @@ class Adversaries(trek.Trial):
 
     def train_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         if batch_idx + 1 == self.context.get_hparams().get("stop_at"):
-            self.context.set_stop_requested()
+            self.context.traveler.stop.request("preempted")
         (real,) = batch
         made = self.generator(torch.randn(len(real), 3))
         judged = F.softplus(self.judge(made.detach())).mean() + F.softplus(-self.judge(real)).mean()

@@ -13,6 +13,7 @@ from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.experiments.config import ExperimentConfig
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
+from trek.search.metric_pairs import comparable
 from trek.search.searcher_registry import make_searcher
 
 Event = Callable[[Searcher], list[Action]]
@@ -58,7 +59,7 @@ def report_validation(
         if experiment.best_metric is None or sign * value < sign * experiment.best_metric:
             experiment.best_metric, experiment.best_trial = value, trial.id
     length = _length(config, trial, point)
-    metric = sign * value if value is not None and is_finite else math.inf
+    metric = comparable(value, smaller_is_better=config.searcher.smaller_is_better)
     advance(session, experiment, lambda searcher: searcher.report(trial.key, length=length, metric=metric), now_s=now_s)
 
 
@@ -138,6 +139,9 @@ def _stop(trial: TrialRow, *, now_s: float) -> None:
 
 def _length(config: ExperimentConfig, trial: TrialRow, point: MetricPoint) -> float:
     unit = config.searcher.length.unit
+    epoch_records = config.training.records_per_epoch
+    if unit == "epochs" and epoch_records and "global_batch_size" in trial.hparams:
+        return point.batches / math.ceil(epoch_records / int(trial.hparams["global_batch_size"]))
     if unit == "epochs":
         return point.epoch
     if unit == "records":

@@ -95,7 +95,7 @@ class TrialService:
             hparams=trial.hparams,
             seed=trial.seed,
             length={config.searcher.length.unit: trial.length},
-            validation_period=_validation_period(config, experiment),
+            validation_lengths=_validation_lengths(config, experiment, trial),
             archive=experiment.archive,
             checkpoint_dir=folder,
             resume=trial.start_checkpoint,
@@ -151,11 +151,8 @@ def _series(session: Session, trial_id: int, group: str, *, max_points: int | No
     ).all()
 
 
-def _validation_period(config: ExperimentConfig, experiment: ExperimentRow) -> dict[str, int] | None:
-    """The config's period, but at most the Searcher's first rung, at which it needs a validation."""
-    own = config.training.validation_period
-    rung = next(iter(load_searcher(experiment).rung_lengths), None)
+def _validation_lengths(config: ExperimentConfig, experiment: ExperimentRow, trial: TrialRow) -> list[dict[str, int]]:
+    """The rungs of the trial up to the length that it trains to next."""
     unit = config.searcher.length.unit
-    if rung is None or (own is not None and own.unit == unit and own.count <= rung):
-        return {own.unit: own.count} if own is not None else None
-    return {unit: rung}
+    lengths = load_searcher(experiment).lengths_of(trial.key)
+    return [{unit: length} for length in lengths if length <= trial.length]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trek.data.loaders import Loader
 from trek.train.length import Length
 from trek.train.loop.position import Position
-from trek.train.loop.schedule import Schedule
+from trek.train.loop.schedule import Occasions, Schedule
 from trek.train.settings import TrainSettings
 
 
@@ -20,7 +20,7 @@ class Agenda:
 
     length: Schedule
     reports: Schedule
-    validations: Schedule
+    validations: Occasions
     checkpoints: Schedule
     epoch_batches: int | None = None
     """Number of batches in an epoch, if known."""
@@ -38,7 +38,9 @@ class Agenda:
         return cls(
             length=schedule(length or settings.max_length),
             reports=Schedule(batches=settings.report_period),
-            validations=schedule(settings.validation_period or Length(1, "epochs")),
+            validations=Occasions(
+                schedule(_validation_period(settings)), tuple(map(schedule, settings.validation_lengths))
+            ),
             checkpoints=schedule(settings.checkpoint_period),
             epoch_batches=loader.num_batches if loader is not None else None,
         )
@@ -55,5 +57,14 @@ class Agenda:
 
     def next_batch(self, position: Position) -> float:
         """The number of batches after which something is due next in the middle of an epoch."""
-        schedules = (self.reports, self.validations, self.checkpoints)
-        return min(schedule.next_batch(position) for schedule in schedules)
+        return min(
+            self.reports.next_batch(position),
+            self.validations.next_batch(position),
+            self.checkpoints.next_batch(position),
+        )
+
+
+def _validation_period(settings: TrainSettings) -> Length | None:
+    if settings.validation_period is None and not settings.validation_lengths:
+        return Length(1, "epochs")
+    return settings.validation_period

@@ -1,4 +1,4 @@
-"""Schedule: at which positions something is due. Pure arithmetic with lengths and the size of the data."""
+"""Schedule and Occasions: at which positions something is due. Pure arithmetic with lengths and the data's size."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ class Schedule:
         """The number of batches after which it is due next in the middle of an epoch; infinity for never."""
         return math.inf if self.batches is None else (position.batches // self.batches + 1) * self.batches
 
+    def is_exact(self, position: Position) -> bool:
+        """Whether `position` is exactly the end of a run of this length."""
+        if self.batches is not None:
+            return position.batches == self.batches
+        return self.epochs is not None and position.epoch_batch == 0 and position.epoch == self.epochs
+
     def is_reached(self, position: Position) -> bool:
         """Whether a run of this length is over."""
         if self.batches is not None:
@@ -59,3 +65,20 @@ class Schedule:
             return min(1.0, position.batches / self.batches)
         partial = position.epoch_batch / epoch_batches if epoch_batches else 0.0
         return min(1.0, (position.epoch + partial) / (self.epochs or 1))
+
+
+@dataclass(frozen=True)
+class Occasions:
+    """Due after every period, and once at each of some lengths."""
+
+    period: Schedule
+    lengths: tuple[Schedule, ...] = ()
+
+    def is_due(self, position: Position) -> bool:
+        """Whether it is due at `position`."""
+        return self.period.is_due(position) or any(length.is_exact(position) for length in self.lengths)
+
+    def next_batch(self, position: Position) -> float:
+        """The number of batches after which it is due next in the middle of an epoch; infinity for never."""
+        ahead = (one.batches for one in self.lengths if one.batches is not None and one.batches > position.batches)
+        return min(self.period.next_batch(position), *ahead, math.inf)

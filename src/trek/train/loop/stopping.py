@@ -11,6 +11,9 @@ from typing import Literal
 
 Reason = Literal["", "user", "signal", "preempted", "killed", "searcher", "early_stopping"]
 
+FINAL_REASONS: tuple[Reason, ...] = ("user", "early_stopping")
+"""The code of the run decided to end it: it ends as at its full length, with a validation and a checkpoint."""
+
 
 class StopRequest:
     """A flag with a reason; the first reason is kept. Safe to set from any thread and from a signal handler."""

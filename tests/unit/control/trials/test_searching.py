@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from trek.client.models import MetricPoint, Report
 
 MakePlane = Callable[..., Any]
@@ -82,12 +84,27 @@ def test_a_report_that_a_rung_finds_wanting_stops_the_trial(make_plane: MakePlan
     plane.run_to_end(number)
 
 
-def test_rungs_are_validated_though_the_config_asks_for_less(make_plane: MakePlane) -> None:
+@pytest.mark.parametrize(
+    ("searcher", "expected"),
+    [
+        ({"name": "adaptive_asha", "max_trials": 16, "max_length": 937}, [58, 234, 937]),
+        ({"name": "adaptive_asha", "max_trials": 16, "max_length": 937, "bracket_rungs": [2]}, [234, 937]),
+        ({"name": "asha", "max_trials": 1, "max_length": 1000}, [3, 15, 62, 250, 1000]),
+        ({"name": "asha", "max_trials": 1, "max_length": 1000, "promote": True}, [3]),
+        ({"name": "hyperband", "max_length": 27}, [1]),
+        ({"name": "pbt", "population_size": 2, "num_rounds": 3, "length_per_round": 5}, [5]),
+        ({"name": "single", "max_length": 100}, []),
+    ],
+)
+def test_a_trial_is_validated_at_its_rungs_only(
+    make_plane: MakePlane, searcher: dict[str, Any], expected: list[int]
+) -> None:
+    # It was validated at every multiple of the first rung, so that later rungs were overrun: 234 of 937 at 290.
     plane = make_plane("time.sleep(600)")
-    searcher = {"name": "asha", "metric": "error", "max_trials": 1, "max_length": 100, "num_rungs": 2}
-    number = plane.create(searcher=searcher, hyperparameters=SPACE, min_validation_period={"batches": 50})
+    number = plane.create(searcher={"metric": "error", **searcher}, hyperparameters=SPACE)
     plane.run_until(lambda: plane.supervisor.running)
-    assert plane.services.trials.assignment(1, run=1).validation_period == {"batches": 25}
+    told = plane.services.trials.assignment(1, run=1).validation_lengths
+    assert told == [{"batches": length} for length in expected]
     plane.services.experiments.kill(number)
     plane.run_to_end(number)
 

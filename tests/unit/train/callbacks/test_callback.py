@@ -182,7 +182,7 @@ def test_a_run_that_gets_no_better_stops_at_once_and_says_why() -> None:
 
 def test_early_stopping_remembers_over_a_resume() -> None:
     stopped = fit(Scripted, max_length=trek.epochs(9), hparams={"stop_at": 7})
-    assert stopped.stop_reason == "user"
+    assert stopped.stop_reason == "preempted"
     assert len(fit(Scripted, max_length=trek.epochs(9), resume="latest").epochs) == 4
 
 
