@@ -32,11 +32,19 @@ class Auth:
         self._own_token = own_token.encode()
 
     def identify(self, request: Request) -> Identity:
-        """Who sent the request; NotLoggedIn without a valid token."""
-        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        """Who sent the request, as the door found out."""
+        identity: Identity = request.state.identity
+        return identity
+
+    def recognise(self, token: str) -> Identity | None:
+        """Whom a token belongs to, if that is known without a query."""
         if hmac.compare_digest(token.encode(), self._own_token):
-            return Identity(_own_name(), "admin")
-        identity = self._services.accounts.identify(token) if token else None
+            return Identity(_own_name(), "admin", is_home_owner=True)
+        return self._services.accounts.recognise(token)
+
+    def find(self, token: str) -> Identity:
+        """Whom a token belongs to; NotLoggedIn if it is not valid."""
+        identity = self.recognise(token) or (self._services.accounts.identify(token) if token else None)
         if identity is None:
             raise NotLoggedIn("the token is missing, invalid or expired. Use `trek user login`, or set TREK_TOKEN.")
         return identity

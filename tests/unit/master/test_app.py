@@ -13,44 +13,18 @@ from fastapi import FastAPI
 
 from trek.client import models
 from trek.client.flow_models import FlowRunDetails
-from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, ModelRow, TemplateRow, TrialRow
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import pack
-from trek.master.app import make_app
 from trek.master.prefix import UnderPrefix
-from trek.testing.trial_runner import IdleRunner
-from trek.world.clock import SystemClock
 
 pytestmark = pytest.mark.anyio
 CONFIG = ExperimentConfig.parse(
     {"entrypoint": "a:B", "searcher": {"name": "single", "metric": "m", "max_length": 1}}
 ).normal_form()
 TOKEN = {"authorization": "Bearer t0ken"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def services(store: Store, tmp_path: Path) -> Services:
-    return Services.over(store, layout=Layout(tmp_path), runner=IdleRunner(), clock=SystemClock())
-
-
-@pytest.fixture
-def app(services: Services) -> FastAPI:
-    return make_app(services, token="t0ken", stop=lambda kill: None)
 
 
 async def ask(app: FastAPI | UnderPrefix, method: str, path: str, **kwargs: object) -> httpx.Response:
