@@ -17,6 +17,7 @@ from trek.master.auth import Auth
 from trek.master.door import Door
 from trek.master.error_answers import show_bad_request, show_error, show_http_error
 from trek.master.etags import EntityTags
+from trek.master.login_limits import LoginLimits
 from trek.master.routes import (
     accounts,
     archives,
@@ -30,6 +31,7 @@ from trek.master.routes import (
     registry,
     trials,
 )
+from trek.world.clock import Clock, SystemClock
 
 _DOCUMENTED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Unchanged: the client's copy (If-None-Match) is current."},
@@ -52,8 +54,10 @@ def make_app(
     stop: Callable[[bool], None],
     is_stopping: Callable[[], bool] = lambda: False,
     on_request: Callable[[], None] = lambda: None,
+    clock: Clock | None = None,
 ) -> FastAPI:
     """The application. `stop(kill)` ends the control plane; `on_request` is called for every request."""
+    clock = clock or SystemClock()
     auth = Auth(services, own_token=token)
     app = FastAPI(title="Trek", version=__version__, docs_url="/docs", redoc_url=None, responses=_DOCUMENTED)
     app.add_exception_handler(errors.TrekError, show_error)
@@ -73,7 +77,7 @@ def make_app(
         archives.make_router(services, auth),
         logs.make_router(services, auth),
         registry.make_router(services, auth),
-        accounts.make_router(services, auth),
+        accounts.make_router(services, auth, limits=LoginLimits(clock=clock)),
         cluster.make_router(services, auth, stop=stop),
         flows.make_router(services, auth),
         events.make_router(services, auth, is_stopping=is_stopping),

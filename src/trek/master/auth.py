@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 
@@ -49,45 +49,48 @@ class Auth:
             raise NotLoggedIn("the token is missing, invalid or expired. Use `trek user login`, or set TREK_TOKEN.")
         return identity
 
-    def at_least(self, role: Role) -> Callable[[Request], Identity]:
-        """A dependency: a user with this role or a higher one."""
+    def at_least(self, role: Role) -> Callable[[Request], Awaitable[Identity]]:
+        """A dependency: a user with this role or a higher one. It needs no query, and so no thread."""
 
-        def check(request: Request) -> Identity:
-            identity = self.identify(request)
-            if identity.role is None or _RANK[identity.role] < _RANK[role]:
-                raise NotAllowed(f"this requires the role {role!r}; {identity.name} has {identity.role or 'none'!r}.")
-            return identity
+        async def check(request: Request) -> Identity:
+            return self._require(request, role)
 
         return check
 
     def owner_of_experiment(self, request: Request, experiment_id: int) -> Identity:
         """A dependency: the experiment's owner, or an admin."""
-        identity = self.at_least("editor")(request)
+        identity = self._require(request, "editor")
         owner = self._services.experiments.owner(experiment_id)
         check_owner(identity, owner, what=f"experiment {experiment_id}")
         return identity
 
     def owner_of_trial(self, request: Request, trial_id: int) -> Identity:
         """A dependency: the owner of the trial's experiment, or an admin."""
-        self.at_least("editor")(request)
+        self._require(request, "editor")
         return self.owner_of_experiment(request, self._services.trials.get(trial_id).experiment_id)
 
     def owner_of_checkpoint(self, request: Request, uuid: str) -> Identity:
         """A dependency: the owner of the checkpoint's experiment, or an admin."""
-        self.at_least("editor")(request)
+        self._require(request, "editor")
         return self.owner_of_experiment(request, self._services.checkpoints.get(uuid).experiment_id)
 
-    def trial_itself(self, request: Request, trial_id: int) -> Identity:
+    async def trial_itself(self, request: Request, trial_id: int) -> Identity:
         """A dependency: a process of this trial, or an admin."""
         identity = self.identify(request)
         if identity.trial_id != trial_id and identity.role != "admin":
             raise NotAllowed(f"only the processes of trial {trial_id} may do this.")
         return identity
 
-    def trial_or_viewer(self, request: Request) -> Identity:
+    async def trial_or_viewer(self, request: Request) -> Identity:
         """A dependency: any user, or any trial's process."""
         identity = self.identify(request)
-        return identity if identity.trial_id is not None else self.at_least("viewer")(request)
+        return identity if identity.trial_id is not None else self._require(request, "viewer")
+
+    def _require(self, request: Request, role: Role) -> Identity:
+        identity = self.identify(request)
+        if identity.role is None or _RANK[identity.role] < _RANK[role]:
+            raise NotAllowed(f"this requires the role {role!r}; {identity.name} has {identity.role or 'none'!r}.")
+        return identity
 
 
 def check_owner(identity: Identity, owner: str, *, what: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
+from starlette.types import ASGIApp
 
 from trek._version import __version__
 from trek.client.models import ENDED
@@ -50,6 +51,8 @@ class MasterSettings:
     """The name of the Engine that trials run on."""
     patience_s: float = 0.0
     """How long to wait for a control plane of the same home that is shutting down."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose X-Forwarded-For is believed; by default none is, loopback neither."""
 
 
 class ControlPlane:
@@ -112,10 +115,10 @@ class ControlPlane:
             stop=self.stop,
             is_stopping=self._is_stopping.is_set,
             on_request=self._notice,
+            clock=self._clock,
         )
         served = UnderPrefix(app, prefix=self._settings.prefix)
-        config = uvicorn.Config(served, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
-        server = _Server(config)
+        server = _Server(self._server_config(served))
         is_background = self._settings.idle_s is not None
         address = {"url": self._url, "token": self._token, "is_background": is_background}
         with _address_file(self._layout.address_file, address):
@@ -128,6 +131,18 @@ class ControlPlane:
             finally:
                 self.stop()
                 watcher.join()
+
+    def _server_config(self, app: ASGIApp) -> uvicorn.Config:
+        proxies = self._settings.trusted_proxies
+        return uvicorn.Config(
+            app,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=5,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
+        )
 
     def _watch(self, services: Services, supervisor: Supervisor, server: uvicorn.Server) -> None:
         """Wait until told to stop or idle for too long; then end the trials while they can still report."""

@@ -130,7 +130,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
 
 
 BODIES: dict[str, dict[str, object]] = {
-    "/users/{name}": {"password": "battery staple"},
+    "/users/{name}": {"password": "correct horse", "old_password": "correct horse"},
     "/templates": {"name": "vic", "config": {}},
     "/trials/{trial_id}/scale": {"slots": 1},
     "/models/{name}/versions": {"checkpoint": "none"},
