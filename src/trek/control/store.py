@@ -33,6 +33,8 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.num_writes = 0
+        """How many transactions were committed; two equal readings mean that nothing changed between them."""
         self._write_lock = threading.RLock()
         self._engine = _open(url)
         try:
@@ -53,8 +55,10 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """A transaction that is committed at the end of the block, or rolled back if the block raises."""
-        with self._write_lock, self._session(begin="IMMEDIATE") as session, session.begin():
-            yield session
+        with self._write_lock:
+            with self._session(begin="IMMEDIATE") as session, session.begin():
+                yield session
+            self.num_writes += 1
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -11,6 +11,7 @@ import hmac
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
 from trek.client.models import Role
 from trek.control.accounts import Identity
@@ -35,6 +36,15 @@ class Auth:
         """Who sent the request, as the door found out."""
         identity: Identity = request.state.identity
         return identity
+
+    async def is_current(self, request: Request) -> bool:
+        """Whether the sender of a request that is still being answered has the same rights as when it came."""
+        token = request.state.token
+        try:
+            now = self.recognise(token) or await run_in_threadpool(self.find, token)
+        except NotLoggedIn:
+            return False
+        return now == self.identify(request)
 
     def recognise(self, token: str) -> Identity | None:
         """Whom a token belongs to, if that is known without a query."""

@@ -35,6 +35,11 @@ class ExperimentService:
         self._runner = runner
         self._clock = clock
 
+    @property
+    def version(self) -> int:
+        """Changes whenever anything about any experiment may have changed; needs no query."""
+        return self._store.num_writes
+
     def create(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""
         if not self._archives.has(request.archive):
