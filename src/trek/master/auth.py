@@ -1,7 +1,7 @@
 """Who may do what: identities from tokens, and the permission that every route requires.
 
-Viewers read. Editors create, and change what they own. Admins may do anything. A trial's process may read its own
-assignment and archives, and report for its own trial.
+Viewers read, except the code of experiments. Editors create, and change what they own. Admins may do anything. A
+trial's process may read its own assignment and archives, and report for its own trial.
 """
 
 from __future__ import annotations
@@ -91,10 +91,14 @@ class Auth:
             raise NotAllowed(f"only the processes of trial {trial_id} may do this.")
         return identity
 
-    async def trial_or_viewer(self, request: Request) -> Identity:
-        """A dependency: any user, or any trial's process."""
-        identity = self.identify(request)
-        return identity if identity.trial_id is not None else self._require(request, "viewer")
+    def trial_or(self, role: Role) -> Callable[[Request], Awaitable[Identity]]:
+        """A dependency: a user with this role or a higher one, or any trial's process."""
+
+        async def check(request: Request) -> Identity:
+            identity = self.identify(request)
+            return identity if identity.trial_id is not None else self._require(request, role)
+
+        return check
 
     def _require(self, request: Request, role: Role) -> Identity:
         identity = self.identify(request)

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from trek import errors
 from trek.client import models
+from trek.experiments.masking import redacted
 from trek.master.auth import NotLoggedIn
 
 _STATUS: dict[type[errors.TrekError], int] = {
@@ -33,7 +34,7 @@ def error_answer(error: errors.TrekError) -> JSONResponse:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    body = models.ErrorBody(kind=kind, message=str(error)).model_dump()
+    body = models.ErrorBody(kind=kind, message=redacted(str(error), frozenset())).model_dump()
     return JSONResponse(body, status_code=status, headers=headers)
 
 

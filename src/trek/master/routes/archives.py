@@ -10,9 +10,9 @@ from trek.master.auth import Auth
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Editors upload archives; users and trials download them."""
+    """Editors upload and download archives, whose files may hold anything; trials download them."""
     router = APIRouter(prefix="/archives/{sha256}", tags=["archives"])
-    reader, editor = [Depends(auth.trial_or_viewer)], [Depends(auth.at_least("editor"))]
+    reader, editor = [Depends(auth.trial_or("viewer"))], [Depends(auth.at_least("editor"))]
 
     @router.put("", status_code=204, dependencies=editor)
     async def put_archive(sha256: str, request: Request) -> None:
@@ -23,7 +23,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     def has_archive(sha256: str) -> bool:
         return services.archives.has(sha256)
 
-    @router.get("", response_class=Response, dependencies=reader)
+    @router.get("", response_class=Response, dependencies=[Depends(auth.trial_or("editor"))])
     def get_archive(sha256: str) -> Response:
         return Response(services.archives.get(sha256), media_type="application/gzip")
 
