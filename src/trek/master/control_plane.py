@@ -16,7 +16,6 @@ from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
-from starlette.types import ASGIApp
 
 from trek._version import __version__
 from trek.client.models import ENDED
@@ -27,6 +26,8 @@ from trek.control.trials.supervisor import Supervisor
 from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
+from trek.master.connection_guard import MAX_IDLE
+from trek.master.http_server import HttpServer, allow_many_files, server_config
 from trek.master.prefix import UnderPrefix
 from trek.world.addresses import is_loopback
 from trek.world.clock import Clock, SystemClock
@@ -79,6 +80,7 @@ class ControlPlane:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()
+        self._max_files = allow_many_files()
         with (
             _own(self._settings.home, patience_s=self._settings.patience_s),
             contextlib.closing(self._open_store()) as store,
@@ -118,7 +120,8 @@ class ControlPlane:
             clock=self._clock,
         )
         served = UnderPrefix(app, prefix=self._settings.prefix)
-        server = _Server(self._server_config(served))
+        config = server_config(served, trusted_proxies=self._settings.trusted_proxies)
+        server = HttpServer(config, clock=self._clock, max_idle=min(MAX_IDLE, self._max_files // 3))
         is_background = self._settings.idle_s is not None
         address = {"url": self._url, "token": self._token, "is_background": is_background}
         with _address_file(self._layout.address_file, address):
@@ -131,18 +134,6 @@ class ControlPlane:
             finally:
                 self.stop()
                 watcher.join()
-
-    def _server_config(self, app: ASGIApp) -> uvicorn.Config:
-        proxies = self._settings.trusted_proxies
-        return uvicorn.Config(
-            app,
-            log_level="warning",
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=5,
-            proxy_headers=bool(proxies),
-            forwarded_allow_ips=list(proxies),
-        )
 
     def _watch(self, services: Services, supervisor: Supervisor, server: uvicorn.Server) -> None:
         """Wait until told to stop or idle for too long; then end the trials while they can still report."""
@@ -190,15 +181,6 @@ def _collect_less_garbage() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the control plane, which ends the trials before it stops listening."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
 @contextlib.contextmanager
 def _own(home: Path, *, patience_s: float) -> Iterator[None]:
     try:
@@ -222,7 +204,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(128)
+        listener.listen(1024)
     except OSError as error:
         listener.close()
         if error.errno in (98, 48):

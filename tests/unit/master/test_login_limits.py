@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,7 +19,7 @@ from trek.control.services import Services
 from trek.errors import TooManyRequests
 from trek.master import password_work
 from trek.master.app import make_app
-from trek.master.control_plane import ControlPlane, MasterSettings
+from trek.master.http_server import server_config
 from trek.master.login_limits import (
     MAX_OVERALL,
     MAX_PER_ADDRESS,
@@ -123,12 +122,11 @@ async def test_too_many_is_429_with_the_time_to_wait(ask: Asker, clock: FakeCloc
 
 
 @pytest.mark.anyio
-async def test_no_proxy_is_trusted_unless_it_is_named(app: FastAPI, tmp_path: Path) -> None:
+async def test_no_proxy_is_trusted_unless_it_is_named(app: FastAPI) -> None:
     """X-Forwarded-For used to be believed from loopback, so that every attempt had an address of its own."""
     seen = {}
     for proxies in ((), ("127.0.0.0/8",)):
-        settings = MasterSettings(home=tmp_path / "home", trusted_proxies=proxies)
-        config = ControlPlane(settings)._server_config(app)
+        config = server_config(app, trusted_proxies=proxies)
         config.load()
         statuses = []
         transport = httpx.ASGITransport(config.loaded_app, client=("127.0.0.1", 1))  # type: ignore[arg-type]
