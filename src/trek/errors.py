@@ -7,6 +7,7 @@
     │   ├── NotFound                  2   nothing with that id or name exists
     │   ├── PortInUse                 2   another program listens on the port
     │   └── NotAllowed                2   a login is missing, wrong, or may not do this
+    │       └── TooManyRequests       2   too many attempts; may be repeated after a while
     ├── TrainingError                 1   the user's own code failed; carries its traceback
     │   └── RankFailed                1   a process of a gang died or raised
     └── OutsideError                  3   something outside Trek failed
@@ -51,6 +52,14 @@ class PortInUse(InputError):
 
 class NotAllowed(InputError):
     """The login is missing, wrong, or may not do this."""
+
+
+class TooManyRequests(NotAllowed):
+    """There were too many attempts; `retry_after_s` says when another one may succeed."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class TrainingError(TrekError):

@@ -54,7 +54,7 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     """Show a template."""
     import yaml
 
-    from trek.control.masking import masked
+    from trek.experiments.masking import masked
 
     with connect(obj) as client:
         template = client.template(name)

@@ -23,7 +23,23 @@ TAKE_OVER_S = 60.0
     "--slots", type=click.IntRange(min=1), help="How many processes may train at once.  [default: one per core or GPU]"
 )
 @click.option("--engine", default="local", show_default=True, help="The engine that trials run on.")
-def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | None, engine: str) -> None:
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="The address or network of a proxy whose X-Forwarded-For is believed; may be repeated.  [default: none]",
+)
+def up(
+    *,
+    host: str,
+    port: int,
+    database: str | None,
+    prefix: str,
+    slots: int | None,
+    engine: str,
+    trusted_proxies: tuple[str, ...],
+) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
     Listening on an address that other machines can reach requires users; see `trek user create`.
@@ -34,6 +50,7 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
     from trek.world import trek_home
 
     ENGINES.check(engine)
+    _check_networks(trusted_proxies)
     home, path = trek_home(), prefix.rstrip("/")
 
     def announce(url: str) -> None:
@@ -52,5 +69,20 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
         slots=slots,
         engine=engine,
         patience_s=patience_s,
+        trusted_proxies=trusted_proxies,
     )
     ControlPlane(settings, on_ready=announce).serve()
+
+
+def _check_networks(values: tuple[str, ...]) -> None:
+    import ipaddress
+
+    from trek.errors import InputError
+
+    for value in values:
+        try:
+            ipaddress.ip_network(value, strict=False)
+        except ValueError:
+            raise InputError(
+                f"invalid --trusted-proxy {value!r}: expected an address or a network, such as 10.0.0.5 or 10.0.0.0/8."
+            ) from None

@@ -100,11 +100,20 @@ def change(
     obj: dict[str, Any], name: str, *, role: str | None, is_active: bool | None, password: bool, as_json: bool
 ) -> None:
     """Change a user's role or password, or whether the user may log in."""
-    new = click.prompt("New password", hide_input=True, confirmation_prompt=True) if password else None
     with connect(obj) as client:
-        found = client.change_user(name, role=role, is_active=is_active, password=new)
+        passwords = _ask_passwords(is_own=client.whoami().name == name) if password else {}
+        found = client.change_user(name, role=role, is_active=is_active, **passwords)
     text = f"{found.name} is {found.role}{'' if found.is_active else ' and cannot log in'}."
     render.show_done(text, as_json=as_json, **found.model_dump(mode="json"))
+
+
+def _ask_passwords(*, is_own: bool) -> dict[str, str]:
+    """The new password, and the current one of whoever changes their own."""
+    asked = {}
+    if is_own:
+        asked["old_password"] = click.prompt("Current password", hide_input=True, default="", show_default=False)
+    asked["password"] = click.prompt("New password", hide_input=True, confirmation_prompt=True)
+    return asked
 
 
 def _row(one: User) -> dict[str, Any]:

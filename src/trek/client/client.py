@@ -280,7 +280,7 @@ class Client(FlowCalls):
         return self._one(models.User, "POST", "/users", body=body)
 
     def change_user(self, name: str, **changes: Any) -> models.User:
-        """Set password, role or is_active."""
+        """Set password (one's own with old_password), role or is_active."""
         return self._one(models.User, "PATCH", f"/users/{name}", body=_checked(models.ChangeUser, **changes))
 
     def tokens(self) -> list[models.Token]:

@@ -293,6 +293,8 @@ class ChangeUser(Model):
     """Changes to a user; fields that are None are left unchanged."""
 
     password: str | None = Field(default=None, min_length=8, max_length=1000)
+    old_password: str | None = Field(default=None, max_length=1000)
+    """Required to change one's own password."""
     role: Role | None = None
     is_active: bool | None = None
 

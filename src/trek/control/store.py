@@ -23,6 +23,7 @@ from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 from sqlalchemy.orm import Session
 
 from trek.errors import InputError, StorageError
+from trek.experiments.masking import masked_text, redacted, secret_values
 
 BUSY_TIMEOUT_S = 30
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -33,6 +34,8 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.num_writes = 0
+        """How many transactions were committed; two equal readings mean that nothing changed between them."""
         self._write_lock = threading.RLock()
         self._engine = _open(url)
         try:
@@ -53,8 +56,10 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """A transaction that is committed at the end of the block, or rolled back if the block raises."""
-        with self._write_lock, self._session(begin="IMMEDIATE") as session, session.begin():
-            yield session
+        with self._write_lock:
+            with self._session(begin="IMMEDIATE") as session, session.begin():
+                yield session
+            self.num_writes += 1
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -92,7 +97,7 @@ def _open(url: str) -> Engine:
             json_deserializer=_from_json,
         )
     except Exception as error:
-        raise InputError(f"the database URL {_masked(url)!r} cannot be used: {error}.") from error
+        raise InputError(f"the database URL {masked_text(url)!r} cannot be used: {error}.") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -147,10 +152,5 @@ def _migrate(engine: Engine, *, to: str = "head") -> None:
 
 def _storage_error(url: str, error: Exception) -> StorageError:
     cause = getattr(error, "orig", None) or error
-    return StorageError(f"the database {_masked(url)!r} cannot be used: {cause}. Check its folder, disk and address.")
-
-
-def _masked(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    return f"{scheme}{separator}{credentials.partition(':')[0]}:***@{host}" if at else url
+    why = redacted(str(cause), secret_values(url))
+    return StorageError(f"the database {masked_text(url)!r} cannot be used: {why}. Check its folder, disk and address.")

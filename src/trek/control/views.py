@@ -8,12 +8,12 @@ from typing import Any, cast
 from sqlalchemy import Row
 
 from trek.client import models
-from trek.control.experiments.parsed_config import parsed_config
+from trek.control.experiments.parsed_config import known_secrets, parsed_config
 from trek.control.logs.levels import name_of
-from trek.control.masking import masked
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.control.trials.runs import slots_of
 from trek.control.trials.scheduler import DEFAULT_PRIORITY
+from trek.experiments.masking import masked, masked_text, redacted, redacted_values
 
 
 def experiment(row: ExperimentRow, *, num_trials: int, best_hparams: Mapping[str, Any]) -> models.ExperimentRecord:
@@ -31,7 +31,7 @@ def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.Exp
         best_hparams=masked(next((one.hparams for one in trials if one.id == row.best_trial), {})),
         config=masked(row.config),
         archive=row.archive,
-        provenance=row.provenance,
+        provenance=_provenance(row),
         trials=[trial(one, row, unit=unit) for one in trials],
         warnings=row.warnings,
     )
@@ -56,8 +56,8 @@ def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.Tria
         latest_metrics=row.latest_metrics,
         checkpoint=row.checkpoint,
         waiting=_waiting(row, experiment),
-        error=row.error,
-        traceback=row.traceback,
+        error=shown_text(row.error, experiment),
+        traceback=shown_text(row.traceback, experiment),
         failure=cast(models.Failure, row.failure),
         created_s=row.created_s,
         started_s=row.started_s,
@@ -99,7 +99,7 @@ def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.Checkpoint
         trial_id=row.trial_id,
         experiment_id=experiment_id,
         batches=row.batches,
-        path=row.path,
+        path=masked_text(row.path),
         num_bytes=row.num_bytes,
         metrics=row.metrics,
         time_s=row.time_s,
@@ -107,8 +107,8 @@ def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.Checkpoint
     )
 
 
-def log_line(row: LogTable) -> models.LogLine:
-    """One line."""
+def log_line(row: LogTable, *, secrets: frozenset[str]) -> models.LogLine:
+    """One line, without the secrets of its experiment."""
     return models.LogLine(
         id=row.id,
         trial_id=row.trial_id,
@@ -116,13 +116,24 @@ def log_line(row: LogTable) -> models.LogLine:
         run=row.run,
         time_s=row.time_s,
         level=cast(models.Level, name_of(row.level)),
-        text=row.text,
+        text=redacted(row.text, secrets),
     )
 
 
 def unit_of(row: ExperimentRow) -> str:
     """The unit in which the experiment's trials are measured."""
     return parsed_config(row).searcher.length.unit
+
+
+def shown_text(text: str, experiment: ExperimentRow) -> str:
+    """What a trial wrote, without the secrets of its experiment."""
+    return redacted(text, known_secrets(experiment)) if text else ""
+
+
+def _provenance(row: ExperimentRow) -> dict[str, Any]:
+    """Without secrets in the changes that were not committed. Packages may be called anything."""
+    packages = {"packages": row.provenance["packages"]} if "packages" in row.provenance else {}
+    return {**redacted_values(masked(row.provenance), known_secrets(row)), **packages}
 
 
 def _waiting(trial: TrialRow, experiment: ExperimentRow) -> str:
@@ -137,7 +148,7 @@ def _experiment_fields(row: ExperimentRow) -> dict[str, object]:
     return {
         "id": row.id,
         "name": row.name,
-        "description": row.description,
+        "description": masked_text(row.description),
         "state": row.state,
         "progress": row.progress,
         "metric": searcher["metric"],
@@ -150,7 +161,7 @@ def _experiment_fields(row: ExperimentRow) -> dict[str, object]:
         "owner": row.owner,
         "is_archived": row.is_archived,
         "parent": row.parent,
-        "error": row.error,
+        "error": shown_text(row.error, row),
         "failure": row.failure,
         "created_s": row.created_s,
         "started_s": row.started_s,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from trek.errors import ConfigError
 from trek.experiments.config_spelling import OLD_KEYS, written_path
+from trek.experiments.masking import masked_at, redacted, secret_values
 from trek.experiments.yaml_source import YamlSource
 from trek.search.searcher_registry import SEARCHERS, settings_types
 from trek.search.searcher_settings import OLD_KEYS as OLD_SEARCHER_KEYS
@@ -40,7 +41,8 @@ class Problem(Exception):
 
     def as_error(self, source: YamlSource) -> ConfigError:
         """The error that is shown to the user."""
-        return ConfigError(f"{source.at(written_path(self.path, source.lines))}: {self}")
+        shown = redacted(str(self), secret_values(source.data))
+        return ConfigError(f"{source.at(written_path(self.path, source.lines))}: {shown}")
 
 
 def translate(error: ValidationError, *, source: YamlSource, root: type[BaseModel], at: Loc = ()) -> ConfigError:
@@ -57,7 +59,7 @@ def translate(error: ValidationError, *, source: YamlSource, root: type[BaseMode
         path = (*path, "name")
     more = f" ({len(others)} more {'problem' if len(others) == 1 else 'problems'} found.)" if others else ""
     sentence = _sentence(first, path, root=root, searcher=_searcher_settings(source))
-    return ConfigError(f"{source.at(path)}: {sentence}{more}")
+    return ConfigError(f"{source.at(path)}: {redacted(sentence, secret_values(source.data))}{more}")
 
 
 def parameter_problem(error: ValidationError, path: Sequence[str]) -> Problem:
@@ -96,7 +98,7 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher
         return message
     if kind in ("dataclass_type", "dict_type", "model_type"):
         message = "must be a mapping of keys to values"
-    return f"{dotted!r} is {_short(problem['input'])}: {message}."
+    return f"{dotted!r} is {_short(masked_at(path, problem['input']))}: {message}."
 
 
 def _suggest(word: str, known: Sequence[str]) -> str:

@@ -1,16 +1,17 @@
 """Who may do what: identities from tokens, and the permission that every route requires.
 
-Viewers read. Editors create, and change what they own. Admins may do anything. A trial's process may read its own
-assignment and archives, and report for its own trial.
+Viewers read, except the code of experiments. Editors create, and change what they own. Admins may do anything. A
+trial's process may read its own assignment and archives, and report for its own trial.
 """
 
 from __future__ import annotations
 
 import getpass
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
 from trek.client.models import Role
 from trek.control.accounts import Identity
@@ -32,54 +33,78 @@ class Auth:
         self._own_token = own_token.encode()
 
     def identify(self, request: Request) -> Identity:
-        """Who sent the request; NotLoggedIn without a valid token."""
-        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        """Who sent the request, as the door found out."""
+        identity: Identity = request.state.identity
+        return identity
+
+    async def is_current(self, request: Request) -> bool:
+        """Whether the sender of a request that is still being answered has the same rights as when it came."""
+        token = request.state.token
+        try:
+            now = self.recognise(token) or await run_in_threadpool(self.find, token)
+        except NotLoggedIn:
+            return False
+        return now == self.identify(request)
+
+    def recognise(self, token: str) -> Identity | None:
+        """Whom a token belongs to, if that is known without a query."""
         if hmac.compare_digest(token.encode(), self._own_token):
-            return Identity(_own_name(), "admin")
-        identity = self._services.accounts.identify(token) if token else None
+            return Identity(_own_name(), "admin", is_home_owner=True)
+        return self._services.accounts.recognise(token)
+
+    def find(self, token: str) -> Identity:
+        """Whom a token belongs to; NotLoggedIn if it is not valid."""
+        identity = self.recognise(token) or (self._services.accounts.identify(token) if token else None)
         if identity is None:
             raise NotLoggedIn("the token is missing, invalid or expired. Use `trek user login`, or set TREK_TOKEN.")
         return identity
 
-    def at_least(self, role: Role) -> Callable[[Request], Identity]:
-        """A dependency: a user with this role or a higher one."""
+    def at_least(self, role: Role) -> Callable[[Request], Awaitable[Identity]]:
+        """A dependency: a user with this role or a higher one. It needs no query, and so no thread."""
 
-        def check(request: Request) -> Identity:
-            identity = self.identify(request)
-            if identity.role is None or _RANK[identity.role] < _RANK[role]:
-                raise NotAllowed(f"this requires the role {role!r}; {identity.name} has {identity.role or 'none'!r}.")
-            return identity
+        async def check(request: Request) -> Identity:
+            return self._require(request, role)
 
         return check
 
     def owner_of_experiment(self, request: Request, experiment_id: int) -> Identity:
         """A dependency: the experiment's owner, or an admin."""
-        identity = self.at_least("editor")(request)
+        identity = self._require(request, "editor")
         owner = self._services.experiments.owner(experiment_id)
         check_owner(identity, owner, what=f"experiment {experiment_id}")
         return identity
 
     def owner_of_trial(self, request: Request, trial_id: int) -> Identity:
         """A dependency: the owner of the trial's experiment, or an admin."""
-        self.at_least("editor")(request)
+        self._require(request, "editor")
         return self.owner_of_experiment(request, self._services.trials.get(trial_id).experiment_id)
 
     def owner_of_checkpoint(self, request: Request, uuid: str) -> Identity:
         """A dependency: the owner of the checkpoint's experiment, or an admin."""
-        self.at_least("editor")(request)
+        self._require(request, "editor")
         return self.owner_of_experiment(request, self._services.checkpoints.get(uuid).experiment_id)
 
-    def trial_itself(self, request: Request, trial_id: int) -> Identity:
+    async def trial_itself(self, request: Request, trial_id: int) -> Identity:
         """A dependency: a process of this trial, or an admin."""
         identity = self.identify(request)
         if identity.trial_id != trial_id and identity.role != "admin":
             raise NotAllowed(f"only the processes of trial {trial_id} may do this.")
         return identity
 
-    def trial_or_viewer(self, request: Request) -> Identity:
-        """A dependency: any user, or any trial's process."""
+    def trial_or(self, role: Role) -> Callable[[Request], Awaitable[Identity]]:
+        """A dependency: a user with this role or a higher one, or any trial's process."""
+
+        async def check(request: Request) -> Identity:
+            identity = self.identify(request)
+            return identity if identity.trial_id is not None else self._require(request, role)
+
+        return check
+
+    def _require(self, request: Request, role: Role) -> Identity:
         identity = self.identify(request)
-        return identity if identity.trial_id is not None else self.at_least("viewer")(request)
+        if identity.role is None or _RANK[identity.role] < _RANK[role]:
+            raise NotAllowed(f"this requires the role {role!r}; {identity.name} has {identity.role or 'none'!r}.")
+        return identity
 
 
 def check_owner(identity: Identity, owner: str, *, what: str) -> None:

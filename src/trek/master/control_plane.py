@@ -26,6 +26,8 @@ from trek.control.trials.supervisor import Supervisor
 from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError
 from trek.master.app import make_app
+from trek.master.connection_guard import MAX_IDLE
+from trek.master.http_server import HttpServer, allow_many_files, server_config
 from trek.master.prefix import UnderPrefix
 from trek.world.addresses import is_loopback
 from trek.world.clock import Clock, SystemClock
@@ -50,6 +52,8 @@ class MasterSettings:
     """The name of the Engine that trials run on."""
     patience_s: float = 0.0
     """How long to wait for a control plane of the same home that is shutting down."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose X-Forwarded-For is believed; by default none is, loopback neither."""
 
 
 class ControlPlane:
@@ -76,6 +80,7 @@ class ControlPlane:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()
+        self._max_files = allow_many_files()
         with (
             _own(self._settings.home, patience_s=self._settings.patience_s),
             contextlib.closing(self._open_store()) as store,
@@ -112,10 +117,11 @@ class ControlPlane:
             stop=self.stop,
             is_stopping=self._is_stopping.is_set,
             on_request=self._notice,
+            clock=self._clock,
         )
         served = UnderPrefix(app, prefix=self._settings.prefix)
-        config = uvicorn.Config(served, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
-        server = _Server(config)
+        config = server_config(served, trusted_proxies=self._settings.trusted_proxies)
+        server = HttpServer(config, clock=self._clock, max_idle=min(MAX_IDLE, self._max_files // 3))
         is_background = self._settings.idle_s is not None
         address = {"url": self._url, "token": self._token, "is_background": is_background}
         with _address_file(self._layout.address_file, address):
@@ -175,15 +181,6 @@ def _collect_less_garbage() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the control plane, which ends the trials before it stops listening."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
 @contextlib.contextmanager
 def _own(home: Path, *, patience_s: float) -> Iterator[None]:
     try:
@@ -207,7 +204,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(128)
+        listener.listen(1024)
     except OSError as error:
         listener.close()
         if error.errno in (98, 48):

@@ -70,7 +70,8 @@ class CheckpointService:
     @contextmanager
     def folder(self, uuid: str) -> Iterator[Path]:
         """A local folder with a checkpoint's files: the stored ones, or a copy that is removed when the block ends."""
-        found = self.get(uuid)
+        with self._store.reading() as session:
+            found = find_checkpoint(session, uuid)
         gone = NotFound(f"the files of checkpoint {found.uuid} were deleted.")
         if found.is_deleted:
             raise gone

@@ -22,6 +22,7 @@ from trek.control.trials.trial_runner import TrialRunner
 from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
+from trek.experiments.masking import check_unmasked, masked
 from trek.world.clock import Clock
 
 
@@ -35,22 +36,36 @@ class ExperimentService:
         self._runner = runner
         self._clock = clock
 
+    @property
+    def version(self) -> int:
+        """Changes whenever anything about any experiment may have changed; needs no query."""
+        return self._store.num_writes
+
     def create(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""
         if not self._archives.has(request.archive):
             raise InputError(f"the archive {request.archive!r} was not uploaded. Upload it before the experiment.")
+        check_unmasked(request.config)
         config = ExperimentConfig.parse(request.config)
         return self._create(config, archive=request.archive, owner=owner, provenance=request.provenance)
 
-    def fork(self, experiment_id: int, request: models.ForkExperiment, *, owner: str = "") -> models.ExperimentDetails:
-        """A new experiment with the code and the changed config of another, from the start or its best checkpoint."""
+    def fork(
+        self, experiment_id: int, request: models.ForkExperiment, *, owner: str = "", is_admin: bool = False
+    ) -> models.ExperimentDetails:
+        """A new experiment with the code and the changed config of another, from the start or its best checkpoint.
+
+        Secrets go to the experiment's owner and admins alone; others give their own, since they may run any code.
+        """
         with self._store.reading() as session:
             row = find_experiment(session, experiment_id)
             best = best_checkpoint(session, row) if request.is_continued else None
         if request.is_continued and best is None:
             raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
+        base = row.config if is_admin or owner == row.owner else masked(row.config)
+        config = with_changes(base, request.changes)
+        check_unmasked(config)
         return self._create(
-            ExperimentConfig.parse(with_changes(row.config, request.changes)),
+            ExperimentConfig.parse(config),
             archive=row.archive,
             owner=owner,
             provenance=row.provenance,

@@ -1,4 +1,4 @@
-"""The config of a stored experiment, parsed once for all who need it."""
+"""The config of a stored experiment, parsed once for all who need it, and the secrets in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic_core import from_json, to_json
 
 from trek.control.tables import ExperimentRow
 from trek.experiments.config import ExperimentConfig
+from trek.experiments.masking import secret_values
 
 MAX_CACHED = 256
 
@@ -18,6 +19,16 @@ def parsed_config(row: ExperimentRow) -> ExperimentConfig:
     The cache is keyed by the text of the config: a row whose config was changed is parsed again.
     """
     return _parse(to_json(row.config))
+
+
+def known_secrets(row: ExperimentRow) -> frozenset[str]:
+    """The secret values of the row's config, which are masked in whatever its trials write."""
+    return _secrets(to_json(row.config))
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _secrets(text: bytes) -> frozenset[str]:
+    return secret_values(from_json(text))
 
 
 @lru_cache(maxsize=MAX_CACHED)

@@ -8,9 +8,9 @@ from sqlalchemy import select
 
 from trek.client import models
 from trek.control.lookup import find_template
-from trek.control.masking import masked
 from trek.control.store import Store
 from trek.control.tables import TemplateRow
+from trek.experiments.masking import check_unmasked, masked
 from trek.world.clock import Clock
 
 
@@ -23,6 +23,7 @@ class Templates:
 
     def set(self, name: str, config: dict[str, Any], *, owner: str) -> models.Template:
         """Add or replace a template."""
+        check_unmasked(config)
         with self._store.writing() as session:
             session.merge(TemplateRow(name=name, config=config, owner=owner, created_s=self._clock.now_s()))
         return self.get(name)
@@ -33,7 +34,7 @@ class Templates:
             return [_template(row) for row in session.scalars(select(TemplateRow).order_by(TemplateRow.name))]
 
     def get(self, name: str, *, is_masked: bool = True) -> models.Template:
-        """One template; unmasked for those who create experiments from it."""
+        """One template; unmasked for its owner, who creates experiments from it."""
         with self._store.reading() as session:
             return _template(find_template(session, name), is_masked=is_masked)
 

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowStep, FlowSummary
 from trek.control.flows.flow_tables import FlowRunRow, FlowStepRow
-from trek.control.masking import masked
 from trek.control.store import Store
 from trek.errors import InputError, NotFound
+from trek.experiments.masking import masked, redacted, secret_values
 from trek.flow import records
 from trek.flow.inspect import open_store, read_log
 from trek.world.clock import Clock
 
 SILENCE_S = 60.0
 """A run that has not reported for this long has lost its process or its connection."""
+Run = TypeVar("Run", FlowRun, FlowRunDetails)
 _STEP_FIELDS = ("name", "state", "attempt", "seconds", "reason", "error")
 
 
@@ -74,30 +75,30 @@ class FlowService:
         owner = self.owner(flow, run)
         own = records.own_run(flow, run, home=self._home)
         if own is not None:
-            return own.model_copy(update={"owner": owner or "", "params": masked(own.params)})
+            return _shown(own.model_copy(update={"owner": owner or ""}))
         if owner is None:
             raise NotFound(f"flow {flow!r} has no run {run!r}. See `trek flow list {flow}`.")
         return self._sent_run(flow, run)
 
     def log(self, flow: str, run: str, *, step: str) -> str:
         """What a step of a run of this home wrote. Of a run elsewhere only the steps are recorded here."""
-        found = self.run(flow, run)
+        found, own = self.run(flow, run), records.own_run(flow, run, home=self._home)
         if step not in [one.name for one in found.steps]:
             raise NotFound(f"run {run!r} of flow {flow!r} has no step {step!r}. See `trek flow status {flow}`.")
-        if records.own_run(flow, run, home=self._home) is None:
+        if own is None:
             raise NotFound(
                 f"the logs of run {run!r} of flow {flow!r} are on the machine that ran it. See `trek flow logs` there."
             )
         with closing(open_store(flow, home=self._home)) as store:
-            return read_log(store, store.find_run(run), step)
+            return redacted(read_log(store, store.find_run(run), step), secret_values(own.params))
 
     def _runs(self, flow: str) -> list[FlowRun]:
         with self._store.reading() as session:
             rows = session.scalars(select(FlowRunRow).where(FlowRunRow.flow == flow)).all()
-        runs = {row.id: FlowRun.model_validate(_describe(row, now_s=self._clock.now_s())) for row in rows}
+        runs = {row.id: _shown(FlowRun.model_validate(_describe(row, now_s=self._clock.now_s()))) for row in rows}
         for own in records.own_runs(flow, home=self._home):
             owner = runs[own.id].owner if own.id in runs else ""
-            runs[own.id] = own.model_copy(update={"owner": owner, "params": masked(own.params)})
+            runs[own.id] = _shown(own.model_copy(update={"owner": owner}))
         return sorted(runs.values(), key=lambda one: (one.started_s, one.id), reverse=True)
 
     def _sent_run(self, flow: str, run: str) -> FlowRunDetails:
@@ -105,7 +106,21 @@ class FlowService:
             row = session.get_one(FlowRunRow, (flow, run))
             steps = [FlowStep(**values) for values in _step_values(session, flow, run)]
         described = _describe(row, now_s=self._clock.now_s())
-        return FlowRunDetails.model_validate({**described, "graph": row.graph, "steps": steps})
+        return _shown(FlowRunDetails.model_validate({**described, "graph": row.graph, "steps": steps}))
+
+
+def _shown(run: Run) -> Run:
+    """A run without its secrets, wherever they occur in it."""
+    secrets = secret_values(run.params)
+    changes: dict[str, Any] = {"params": masked(run.params), "error": redacted(run.error, secrets)}
+    if isinstance(run, FlowRunDetails):
+        changes["steps"] = [_shown_step(step, secrets) for step in run.steps]
+    return run.model_copy(update=changes)
+
+
+def _shown_step(step: FlowStep, secrets: frozenset[str]) -> FlowStep:
+    texts = {name: getattr(step, name) for name in ("reason", "error")}
+    return step.model_copy(update={name: redacted(text, secrets) for name, text in texts.items() if text})
 
 
 def _summary(name: str, runs: list[FlowRun]) -> FlowSummary:
@@ -136,7 +151,7 @@ def _describe(row: FlowRunRow, *, now_s: float) -> dict[str, Any]:
     return {
         **{name: getattr(row, name) for name in names},
         "state": "interrupted" if is_lost else row.state,
-        "params": masked(row.params),
+        "params": row.params,
     }
 
 

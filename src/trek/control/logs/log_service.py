@@ -6,6 +6,7 @@ from sqlalchemy import select
 
 from trek.client import models
 from trek.control import views
+from trek.control.experiments.parsed_config import known_secrets
 from trek.control.logs.query import ANY_LINE, LogSearch
 from trek.control.lookup import find_experiment, find_trial
 from trek.control.store import Store
@@ -29,17 +30,18 @@ class LogService:
         search: LogSearch = ANY_LINE,
     ) -> list[models.LogLine]:
         """Lines with ids above `after` that match `search`, the oldest first; with `tail`, only the last `tail`."""
+        owner = experiment_id
         with self._store.reading() as session:
             query = select(LogTable).where(LogTable.id > after, *search.conditions())
             if trial_id is not None:
-                find_trial(session, trial_id)
+                owner = find_trial(session, trial_id).experiment_id
                 query = query.where(LogTable.trial_id == trial_id)
             if experiment_id is not None:
-                find_experiment(session, experiment_id)
                 owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)
                 query = query.where(LogTable.trial_id.in_(owned))
+            secrets = known_secrets(find_experiment(session, owner)) if owner is not None else frozenset()
             if tail is not None:
                 rows = session.scalars(query.order_by(LogTable.id.desc()).limit(tail)).all()[::-1]
             else:
                 rows = session.scalars(query.order_by(LogTable.id).limit(limit)).all()
-        return [views.log_line(row) for row in rows]
+        return [views.log_line(row, secrets=secrets) for row in rows]

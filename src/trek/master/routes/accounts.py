@@ -5,20 +5,26 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 
 from trek.client import models
+from trek.control.accounts import Identity
 from trek.control.services import Services
 from trek.errors import NotAllowed
 from trek.master.auth import Auth
+from trek.master.login_limits import LoginLimits
+from trek.master.password_work import PasswordWork
 
 
-def make_router(services: Services, auth: Auth) -> APIRouter:
+def make_router(services: Services, auth: Auth, *, limits: LoginLimits) -> APIRouter:
     """Admins manage users; all users log in, and manage their own tokens and password."""
-    accounts = services.accounts
+    accounts, passwords = services.accounts, PasswordWork()
     router = APIRouter(tags=["accounts"])
     admin, viewer = [Depends(auth.at_least("admin"))], [Depends(auth.at_least("viewer"))]
 
     @router.post("/login")
-    def login(body: models.Login, request: Request) -> models.Token:
-        return accounts.login(body, origin=request.client.host if request.client is not None else "")
+    async def login(body: models.Login, request: Request) -> models.Token:
+        attempt = limits.begin(body.name, address=_address(request))
+        token = await passwords.run(accounts.login, body)
+        limits.succeeded(attempt)
+        return token
 
     @router.get("/whoami", dependencies=viewer)
     def whoami(request: Request) -> models.User:
@@ -31,16 +37,19 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return accounts.users()
 
     @router.post("/users", status_code=201, dependencies=admin)
-    def create_user(body: models.CreateUser) -> models.User:
-        return accounts.create_user(body)
+    async def create_user(body: models.CreateUser) -> models.User:
+        return await passwords.run(accounts.create_user, body)
 
     @router.patch("/users/{name}", dependencies=viewer)
-    def change_user(name: str, body: models.ChangeUser, request: Request) -> models.User:
+    async def change_user(name: str, body: models.ChangeUser, request: Request) -> models.User:
+        """An admin may set the passwords of others; one's own is changed with the old one."""
         identity = auth.identify(request)
-        is_own_password = identity.name == name and body.role is None and body.is_active is None
-        if identity.role != "admin" and not is_own_password:
-            raise NotAllowed("only an admin may change other users or any role.")
-        return accounts.change_user(name, body)
+        _check_change(identity, name, body)
+        if needs_old_password(identity, name, body):
+            attempt = limits.begin(name, address=_address(request))
+            await passwords.run(accounts.check_password, name, body.old_password or "")
+            limits.succeeded(attempt)
+        return await passwords.run(accounts.change_user, name, body)
 
     @router.get("/tokens", dependencies=viewer)
     def list_tokens(request: Request) -> list[models.Token]:
@@ -55,3 +64,20 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         accounts.revoke_token(auth.identify(request).name, token_id)
 
     return router
+
+
+def needs_old_password(identity: Identity, name: str, change: models.ChangeUser) -> bool:
+    """Whether a change is one of the own password. The home's owner, who may reset any, is not a user. Pure."""
+    return change.password is not None and identity.name == name and not identity.is_home_owner
+
+
+def _check_change(identity: Identity, name: str, change: models.ChangeUser) -> None:
+    is_own_password = identity.name == name and change.role is None and change.is_active is None
+    if identity.role != "admin" and not is_own_password:
+        raise NotAllowed("only an admin may change other users or any role.")
+    if needs_old_password(identity, name, change) and change.old_password is None:
+        raise NotAllowed("your own password is changed with the old one. Add old_password.")
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
@@ -12,58 +11,64 @@ from starlette.concurrency import run_in_threadpool
 from trek.client.models import ENDED
 from trek.control.services import Services
 from trek.master.auth import Auth
+from trek.master.event_topics import EventTopics, Look
 
-POLL_S = 0.5
-KEEP_ALIVE_S = 15.0
+CHECK_S = 1.0
+"""How often a stream makes sure that it may go on."""
+KEEP_ALIVE_CHECKS = 15
+
+IsOpen = Callable[[], Awaitable[bool]]
 
 
-def make_router(services: Services, auth: Auth, *, is_stopping: Callable[[], bool]) -> APIRouter:
-    """Viewers listen."""
+def make_router(
+    services: Services, auth: Auth, *, is_stopping: Callable[[], bool], topics: EventTopics | None = None
+) -> APIRouter:
+    """Viewers listen, until their token or role ends."""
     router = APIRouter(tags=["events"], dependencies=[Depends(auth.at_least("viewer"))])
+    experiments = services.experiments
+    topics = topics or EventTopics(version=lambda: experiments.version)
+
+    def stream(request: Request, key: Hashable, look: Look, *, name: str) -> StreamingResponse:
+        async def is_open() -> bool:
+            return not is_stopping() and await auth.is_current(request)
+
+        topics.check_room()
+        return StreamingResponse(
+            _events(topics, key, look, name=name, is_open=is_open),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
 
     @router.get("/experiments/{experiment_id}/events", response_class=StreamingResponse)
     async def follow_experiment(experiment_id: int, request: Request) -> StreamingResponse:
         def look() -> tuple[str, bool]:
-            details = services.experiments.get(experiment_id)
+            details = experiments.get(experiment_id)
             return details.model_dump_json(), details.state in ENDED
 
-        await run_in_threadpool(look)  # before the answer begins: an unknown id is a 404
-        return _stream(request, look, name="experiment", is_stopping=is_stopping)
+        await run_in_threadpool(experiments.owner, experiment_id)  # before the answer begins: an unknown id is a 404
+        return stream(request, experiment_id, look, name="experiment")
 
     @router.get("/events", response_class=StreamingResponse)
     async def follow_all(request: Request) -> StreamingResponse:
         def look() -> tuple[str, bool]:
-            found = services.experiments.all(limit=100)
-            return "[" + ",".join(one.model_dump_json() for one in found) + "]", False
+            return "[" + ",".join(one.model_dump_json() for one in experiments.all(limit=100)) + "]", False
 
-        return _stream(request, look, name="experiments", is_stopping=is_stopping)
+        return stream(request, "all", look, name="experiments")
 
     return router
 
 
-def _stream(
-    request: Request, look: Callable[[], tuple[str, bool]], *, name: str, is_stopping: Callable[[], bool]
-) -> StreamingResponse:
-    return StreamingResponse(
-        _events(request, look, name=name, is_stopping=is_stopping),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-    )
-
-
-async def _events(
-    request: Request, look: Callable[[], tuple[str, bool]], *, name: str, is_stopping: Callable[[], bool]
-) -> AsyncIterator[str]:
-    sent, silent_s = "", 0.0
-    while not is_stopping() and not await request.is_disconnected():
-        text, is_last = await run_in_threadpool(look)
-        if text != sent:
-            sent, silent_s = text, 0.0
-            yield f"event: {name}\ndata: {text}\n\n"
-        if is_last:
-            return
-        await asyncio.sleep(POLL_S)
-        silent_s += POLL_S
-        if silent_s >= KEEP_ALIVE_S:
-            silent_s = 0.0
-            yield ": keep-alive\n\n"
+async def _events(topics: EventTopics, key: Hashable, look: Look, *, name: str, is_open: IsOpen) -> AsyncIterator[str]:
+    seen, num_silent = 0, 0
+    async with topics.listen(key, look) as topic:
+        while await is_open():
+            if topic.number != seen:
+                seen, num_silent = topic.number, 0
+                yield f"event: {name}\ndata: {topic.text}\n\n"
+            elif topic.is_ended:
+                return
+            elif num_silent >= KEEP_ALIVE_CHECKS:
+                num_silent = 0
+                yield ": keep-alive\n\n"
+            await topic.wait(seen=seen, timeout_s=CHECK_S)
+            num_silent += 1

@@ -50,7 +50,9 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.post("/{experiment_id}/fork", status_code=201, dependencies=editor)
     def fork_experiment(experiment_id: int, body: models.ForkExperiment, request: Request) -> models.ExperimentDetails:
-        return experiments.fork(experiment_id, body, owner=auth.identify(request).name)
+        """Of another user's experiment, masked values must be among the changes."""
+        identity = auth.identify(request)
+        return experiments.fork(experiment_id, body, owner=identity.name, is_admin=identity.role == "admin")
 
     @router.post("/{experiment_id}/kill", dependencies=owner)
     def kill_experiment(experiment_id: int) -> models.ExperimentDetails:

@@ -46,8 +46,9 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.get("/templates/{name}", dependencies=viewer)
     def get_template(name: str, request: Request) -> models.Template:
-        """Its secrets are shown only to users who may create experiments from it."""
-        return services.templates.get(name, is_masked=auth.identify(request).role == "viewer")
+        """Its secrets are shown only to its owner and admins."""
+        identity, owner = auth.identify(request), services.templates.get(name).owner
+        return services.templates.get(name, is_masked=identity.role != "admin" and identity.name != owner)
 
     @router.post("/templates", status_code=201, dependencies=editor)
     def set_template(body: models.Template, request: Request) -> models.Template:
