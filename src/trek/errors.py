@@ -7,6 +7,7 @@
     │   ├── NotFound                  2   nothing with that id or name exists
     │   ├── PortInUse                 2   another program listens on the port
     │   └── NotAllowed                2   a login is missing, wrong, or may not do this
+    │       └── RunEnded              2   the token of a trial's run that has ended or was replaced
     ├── TrainingError                 1   the user's own code failed; carries its traceback
     │   └── RankFailed                1   a process of a gang died or raised
     └── OutsideError                  3   something outside Trek failed
@@ -51,6 +52,10 @@ class PortInUse(InputError):
 
 class NotAllowed(InputError):
     """The login is missing, wrong, or may not do this."""
+
+
+class RunEnded(NotAllowed):
+    """The run of a trial that sent the request has ended, was replaced by another one, or was deleted."""
 
 
 class TrainingError(TrekError):

@@ -1,7 +1,7 @@
 """Who may do what: identities from tokens, and the permission that every route requires.
 
-Viewers read. Editors create, and change what they own. Admins may do anything. A trial's process may read its own
-assignment and archives, and report for its own trial.
+Viewers read. Editors create, and change what they own. Admins may do anything. A trial's process may read the
+assignment and the archive of its own run and report for it, as long as that run is the trial's current one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Auth:
         identity = self._services.accounts.identify(token) if token else None
         if identity is None:
             raise NotLoggedIn("the token is missing, invalid or expired. Use `trek user login`, or set TREK_TOKEN.")
+        if identity.trial_id is not None:
+            self._services.trials.check_current(identity.trial_id, run=identity.run)
         return identity
 
     def at_least(self, role: Role) -> Callable[[Request], Identity]:
@@ -76,10 +78,14 @@ class Auth:
             raise NotAllowed(f"only the processes of trial {trial_id} may do this.")
         return identity
 
-    def trial_or_viewer(self, request: Request) -> Identity:
-        """A dependency: any user, or any trial's process."""
+    def reader_of_archive(self, request: Request, sha256: str) -> Identity:
+        """A dependency: any user, or a process of a trial whose experiment has this archive."""
         identity = self.identify(request)
-        return identity if identity.trial_id is not None else self.at_least("viewer")(request)
+        if identity.trial_id is None:
+            return self.at_least("viewer")(request)
+        if self._services.trials.archive(identity.trial_id) != sha256:
+            raise NotAllowed(f"{identity.name} may only read the archive of its own experiment.")
+        return identity
 
 
 def check_owner(identity: Identity, owner: str, *, what: str) -> None:

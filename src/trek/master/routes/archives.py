@@ -12,9 +12,9 @@ from trek.master.auth import Auth
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Editors upload archives; users and trials download them."""
+    """Editors upload archives; users download them, and trials their own one."""
     router = APIRouter(prefix="/archives/{sha256}", tags=["archives"])
-    reader, editor = [Depends(auth.trial_or_viewer)], [Depends(auth.at_least("editor"))]
+    reader, editor = [Depends(auth.reader_of_archive)], [Depends(auth.at_least("editor"))]
 
     @router.put("", status_code=204, dependencies=editor)
     async def put_archive(sha256: str, request: Request) -> None:
