@@ -7,7 +7,8 @@
     │   ├── NotFound                  2   nothing with that id or name exists
     │   ├── PortInUse                 2   another program listens on the port
     │   └── NotAllowed                2   a login is missing, wrong, or may not do this
-    │       └── TooManyRequests       2   too many attempts; may be repeated after a while
+    │       ├── TooManyRequests       2   too many attempts; may be repeated after a while
+    │       └── RunEnded              2   the token of a trial's run that has ended or was replaced
     ├── TrainingError                 1   the user's own code failed; carries its traceback
     │   └── RankFailed                1   a process of a gang died or raised
     └── OutsideError                  3   something outside Trek failed
@@ -60,6 +61,10 @@ class TooManyRequests(NotAllowed):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class RunEnded(NotAllowed):
+    """The run of a trial that sent the request has ended, was replaced by another one, or was deleted."""
 
 
 class TrainingError(TrekError):

@@ -1,7 +1,8 @@
 """Accounts: users, passwords, tokens, and whom a token belongs to. What each may do is decided by the master.
 
 Passwords are stored as Argon2 hashes, tokens as SHA-256 of 256 random bits. The processes of a trial have a signed
-token that is bound to one run: it needs no row, survives a restart of the control plane, and expires with the run.
+token that names one run: it needs no row and survives a restart of the control plane. Whether that run is still the
+trial's current one is checked for every request; see `trek.master.auth`.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ class LocalStarter:
         self._elsewhere = [host for host in used if not is_this_machine(host)] if self._hosts else []
         self._master_addr = self._reachable(used[0])
         self._master_port = _free_port()
+        self._secret = secrets.token_hex(32)
         self._addresses: dict[str, list[str]] = {}
         for role, count in self._counts.items():
             self._extend_addresses(role, count)
@@ -153,6 +154,7 @@ class LocalStarter:
             local_size=assigned.local_size,
             master_addr=self._master_addr,
             master_port=self._master_port,
+            secret=self._secret,
         )
 
     def _reachable(self, host: str) -> str:

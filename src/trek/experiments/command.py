@@ -17,7 +17,7 @@ from typing import Any
 
 from trek.client.client import Client
 from trek.client.models import Report
-from trek.errors import EntrypointError, TrekError
+from trek.errors import EntrypointError, RunEnded, TrekError
 from trek.experiments.hparams import VARIABLE as HPARAMS
 from trek.experiments.trial_process import TrialProcess
 from trek.train.jobs.rank_outcome import RankOutcome
@@ -72,6 +72,9 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
 def _poll_stop(client: Client, place: TrialProcess, stop: StopRequest) -> None:
     try:
         reply = client.report(place.trial_id, Report(run=place.run))
+    except RunEnded:
+        stop.request("killed")
+        return
     except TrekError:
         return  # unreachable: asked again later
     if reply.stop:

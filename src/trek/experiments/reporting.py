@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
-from trek.errors import MasterUnreachable, TrekError
+from trek.errors import MasterUnreachable, RunEnded, TrekError
 from trek.experiments.spool import Spool
 from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
 from trek.train.loop.stopping import StopRequest
@@ -176,6 +176,10 @@ class ControlPlaneLogger(Logger):
                     self._changed.notify_all()
                     self._changed.wait(min(pause_s, max(self._deadline - time.monotonic(), 0.01)))
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
+            except RunEnded:
+                self._stop.request("killed")
+                self._has_lost = True
+                return
             except TrekError as error:
                 print(
                     f"trek: warning: the control plane refused a report, which stays in the spool: {error}", flush=True

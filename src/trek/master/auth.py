@@ -1,7 +1,8 @@
 """Who may do what: identities from tokens, and the permission that every route requires.
 
 Viewers read, except the code of experiments. Editors create, and change what they own. Admins may do anything. A
-trial's process may read its own assignment and archives, and report for its own trial.
+trial's process may read the assignment and the archive of its own run and report for it, as long as that run is the
+trial's current one.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Auth:
         identity = self.recognise(token) or (self._services.accounts.identify(token) if token else None)
         if identity is None:
             raise NotLoggedIn("the token is missing, invalid or expired. Use `trek user login`, or set TREK_TOKEN.")
+        if identity.trial_id is not None:
+            self._services.trials.check_current(identity.trial_id, run=identity.run)
         return identity
 
     def at_least(self, role: Role) -> Callable[[Request], Awaitable[Identity]]:
@@ -91,12 +94,16 @@ class Auth:
             raise NotAllowed(f"only the processes of trial {trial_id} may do this.")
         return identity
 
-    def trial_or(self, role: Role) -> Callable[[Request], Awaitable[Identity]]:
-        """A dependency: a user with this role or a higher one, or any trial's process."""
+    def reader_of_archive(self, role: Role) -> Callable[[Request, str], Identity]:
+        """A dependency: a user with this role or a higher one, or a process of a trial that has this archive."""
 
-        async def check(request: Request) -> Identity:
+        def check(request: Request, sha256: str) -> Identity:
             identity = self.identify(request)
-            return identity if identity.trial_id is not None else self._require(request, role)
+            if identity.trial_id is None:
+                return self._require(request, role)
+            if self._services.trials.archive(identity.trial_id) != sha256:
+                raise NotAllowed(f"{identity.name} may only read the archive of its own experiment.")
+            return identity
 
         return check
 

@@ -1,12 +1,12 @@
 """A Strategy that uses a torch process group: joining, leaving, and the collectives.
 
-Knows nothing about models; `ddp` and `fsdp` add how gradients are synced.
+Values travel as plain data (`plain_data`), never as pickles. How ranks find each other, and how they keep others out,
+is in `meeting`. Knows nothing about models; `ddp` and `fsdp` add how gradients are synced.
 """
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -14,16 +14,15 @@ import torch.distributed as dist
 
 from trek.errors import ConfigError
 from trek.strategies.base import ReduceOp, Strategy
+from trek.strategies.meeting import joined_group
+from trek.strategies.plain_data import from_bytes, to_bytes
 from trek.world import World
 
-# gloo's threads release a tensor to Python shortly after its collective has returned. A program that exits in between
-# aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.
-_RELEASE_S = 0.05
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
 class CollectiveStrategy(Strategy):
-    """Joins the process group of its World; destroys the group only if it created it."""
+    """Joins the process group of its World; leaves it to others if it exists already."""
 
     def __init__(self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0) -> None:
         super().__init__(world)
@@ -36,21 +35,14 @@ class CollectiveStrategy(Strategy):
         if timeout_s <= 0:
             raise ConfigError(f"timeout_s must be greater than 0, got {timeout_s}.")
         self.timeout_s = timeout_s
-        self._owns_group = False
+        self._group = ExitStack()
 
     def setup(self) -> None:
         """Join the group, and check that it has the size of the World."""
         if not dist.is_initialized():
             if self.world.device.type == "cuda":
                 torch.cuda.set_device(self.world.device)
-            dist.init_process_group(
-                self.backend,
-                init_method=f"tcp://{self.world.master_addr}:{self.world.master_port}",
-                rank=self.world.rank,
-                world_size=self.world.size,
-                timeout=timedelta(seconds=self.timeout_s),
-            )
-            self._owns_group = True
+            self._group.enter_context(joined_group(self.world, backend=self.backend, timeout_s=self.timeout_s))
         if dist.get_world_size() != self.world.size:
             raise ConfigError(
                 f"expected a process group of {self.world.size} processes, got one of {dist.get_world_size()}. "
@@ -58,11 +50,8 @@ class CollectiveStrategy(Strategy):
             )
 
     def teardown(self) -> None:
-        """Leave the group."""
-        if self._owns_group and dist.is_initialized():
-            dist.destroy_process_group()
-            time.sleep(_RELEASE_S)
-        self._owns_group = False
+        """Leave the group, if it was created here."""
+        self._group.close()
 
     def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
         """All-reduce of a copy."""
@@ -71,16 +60,28 @@ class CollectiveStrategy(Strategy):
         return result.to(tensor.device)
 
     def gather(self, value: Any) -> list[Any]:
-        """All-gather of a picklable value."""
-        values: list[Any] = [None] * self.world.size
-        dist.all_gather_object(values, value)
-        return values
+        """All-gather of a plain value: see `plain_data`."""
+        own = self._message(value)
+        lengths = [torch.zeros(1, dtype=torch.int64, device=self.world.device) for _ in range(self.world.size)]
+        dist.all_gather(lengths, torch.tensor([own.numel()], device=self.world.device))
+        counts = [int(length.item()) for length in lengths]
+        padded = torch.nn.functional.pad(own, (0, max(counts) - own.numel()))
+        messages = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(messages, padded)
+        return [_value(message[:count]) for message, count in zip(messages, counts, strict=True)]
 
     def broadcast(self, value: Any) -> Any:
-        """The leader's value."""
-        values = [value]
-        dist.broadcast_object_list(values, src=0)
-        return values[0]
+        """The leader's plain value: see `plain_data`."""
+        own = self._message(value) if self.world.is_leader else None
+        length = torch.tensor([own.numel() if own is not None else 0], device=self.world.device)
+        dist.broadcast(length, src=0)
+        count = int(length.item())
+        message = own if own is not None else torch.empty(count, dtype=torch.uint8, device=self.world.device)
+        dist.broadcast(message, src=0)
+        return _value(message)
+
+    def _message(self, value: Any) -> torch.Tensor:
+        return torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8).to(self.world.device)
 
     def any(self, flag: bool) -> bool:
         """One small all-reduce."""
@@ -91,3 +92,7 @@ class CollectiveStrategy(Strategy):
     def barrier(self) -> None:
         """Wait for every rank."""
         dist.barrier()
+
+
+def _value(message: torch.Tensor) -> Any:
+    return from_bytes(message.cpu().numpy().tobytes())

@@ -113,6 +113,7 @@ def _read_spelling(
         master_addr=environ.get("MASTER_ADDR") or "127.0.0.1",
         master_port=_port(environ, job=environ.get("PMIX_NAMESPACE") or (find_job() if local_size == size else None)),
         device_name=_device_name(environ),
+        secret=environ.get("TREK_JOB_SECRET", ""),
     )
 
 
@@ -145,6 +146,7 @@ def _read_slurm(environ: Mapping[str, str]) -> World:
         master_addr=environ.get("MASTER_ADDR") or _first_slurm_host(environ),
         master_port=_port(environ, job=job),
         device_name=_device_name(environ),
+        secret=environ.get("TREK_JOB_SECRET", ""),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trek.errors import InputError
 
 if TYPE_CHECKING:
     import torch
+
+
+MIN_SECRET_CHARS = 16
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class World:
     master_addr: str = "127.0.0.1"
     master_port: int = 0
     device_name: str = "auto"
+    secret: str = field(default="", repr=False)
+    """Known to the processes of this job alone: they prove it to each other before they exchange anything else."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -34,6 +39,11 @@ class World:
             raise InputError(
                 f"local rank {self.local_rank} of {self.local_size} does not fit in a world of {self.size}. "
                 "Check LOCAL_RANK and LOCAL_WORLD_SIZE."
+            )
+        if 0 < len(self.secret) < MIN_SECRET_CHARS:
+            raise InputError(
+                f"TREK_JOB_SECRET must have at least {MIN_SECRET_CHARS} characters, got {len(self.secret)}. "
+                "Unset it, or set it to random characters that only this job's processes know."
             )
 
     @classmethod
@@ -80,4 +90,5 @@ class World:
             "TREK_LOCAL_RANK": str(self.local_rank),
             "TREK_LOCAL_WORLD_SIZE": str(self.local_size),
             "TREK_MEETING": f"{self.master_addr}:{self.master_port}",
+            "TREK_JOB_SECRET": self.secret,
         }

@@ -107,7 +107,7 @@ def test_neither_passwords_nor_tokens_are_kept(accounts: Accounts, store: Store,
     assert token.encode() not in content
 
 
-def test_a_trials_token_outlives_the_control_plane_and_cannot_be_made_up(accounts: Accounts, store: Store) -> None:
+def test_a_trials_token_outlives_the_control_plane_and_cannot_be_forged(accounts: Accounts, store: Store) -> None:
     token = accounts.trial_token(7, 2)
     again = Accounts(store, clock=FakeClock()).identify(token)
     assert again is not None

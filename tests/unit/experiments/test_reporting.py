@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trek.client.models import Report, ReportReply
-from trek.errors import InputError, MasterUnreachable
+from trek.errors import InputError, MasterUnreachable, RunEnded
 from trek.experiments.reporting import ControlPlaneLogger
 from trek.experiments.spool import SPOOL, parse_spool
 from trek.train.loggers.base import CheckpointRow, MetricRow
@@ -136,3 +136,15 @@ def test_values_that_are_no_numbers_travel_as_none(tmp_path: Path) -> None:
     with logger(plane, tmp_path) as reporting:
         reporting.log_metrics(row(1, loss=float("nan")))
     assert plane.reports[0].metrics[0].metrics == {"loss": None}
+
+
+def test_a_run_that_was_replaced_stops(tmp_path: Path) -> None:
+    """A refusal only made a warning, so a replaced run would have trained to its end."""
+
+    def refuse(report: Report) -> ReportReply:
+        raise RunEnded("run 3 was replaced")
+
+    stop = StopRequest()
+    with ControlPlaneLogger(refuse, run=3, folder=tmp_path, stop=stop, poll_s=0.02, drain_s=0.3) as reporting:
+        reporting.log_metrics(row(1))
+    assert (stop.is_set, stop.reason) == (True, "killed")

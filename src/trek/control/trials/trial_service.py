@@ -22,7 +22,7 @@ from trek.control.trials.runs import kill_trial
 from trek.control.trials.scaling import check_scaling
 from trek.control.trials.searching import load_searcher
 from trek.control.trials.trial_runner import TrialRunner
-from trek.errors import InputError
+from trek.errors import InputError, RunEnded
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
 from trek.world.clock import Clock
@@ -101,6 +101,19 @@ class TrialService:
             resume=trial.start_checkpoint,
             name=f"{experiment.name}/{trial.id}",
         )
+
+    def check_current(self, trial_id: int, *, run: int | None) -> None:
+        """RunEnded unless `run` is the current run of the trial, and is running."""
+        with self._store.reading() as session:
+            row = session.execute(select(TrialRow.run, TrialRow.state).where(TrialRow.id == trial_id)).one_or_none()
+        if row is None or row.run != run or row.state != "running":
+            state = "was deleted" if row is None else f"is {row.state} in run {row.run}"
+            raise RunEnded(f"the token of run {run} of trial {trial_id} is no longer valid: the trial {state}.")
+
+    def archive(self, trial_id: int) -> str:
+        """The sha256 of the archive with the trial's code."""
+        with self._store.reading() as session:
+            return find_experiment(session, find_trial(session, trial_id).experiment_id).archive
 
     def report(self, trial_id: int, report: models.Report) -> models.ReportReply:
         """Store what a trial reports, and say whether it should stop."""

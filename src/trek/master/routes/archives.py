@@ -10,9 +10,9 @@ from trek.master.auth import Auth
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Editors upload and download archives, whose files may hold anything; trials download them."""
+    """Editors upload and download archives, whose files may hold anything; trials download their own one."""
     router = APIRouter(prefix="/archives/{sha256}", tags=["archives"])
-    reader, editor = [Depends(auth.trial_or("viewer"))], [Depends(auth.at_least("editor"))]
+    reader, editor = [Depends(auth.reader_of_archive("viewer"))], [Depends(auth.at_least("editor"))]
 
     @router.put("", status_code=204, dependencies=editor)
     async def put_archive(sha256: str, request: Request) -> None:
@@ -23,7 +23,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     def has_archive(sha256: str) -> bool:
         return services.archives.has(sha256)
 
-    @router.get("", response_class=Response, dependencies=[Depends(auth.trial_or("editor"))])
+    @router.get("", response_class=Response, dependencies=[Depends(auth.reader_of_archive("editor"))])
     def get_archive(sha256: str) -> Response:
         return Response(services.archives.get(sha256), media_type="application/gzip")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.errors import CheckpointError, InputError, TrekError
+from trek.strategies.plain_data import decode
 from trek.train.checkpointing.stores import MANIFEST, Storage, open_storage
-from trek.train.checkpointing.tree import decode
 from trek.world.urls import is_remote, local_path
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ import torch
 
 from trek._version import __version__
 from trek.errors import CheckpointError
+from trek.strategies.plain_data import encode
 from trek.train.checkpointing.checkpoint_folder import FORMAT, CheckpointFolder, RunState, checksum, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
-from trek.train.checkpointing.tree import encode
 from trek.train.loggers.base import CheckpointRow
 from trek.world.disk import storage_error
 

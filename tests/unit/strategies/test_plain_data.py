@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trek.errors import InputError
-from trek.train.checkpointing.tree import decode, encode
+from trek.strategies.plain_data import decode, encode, from_bytes, to_bytes
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.binary()
 tensors = hnp.arrays(
@@ -64,3 +64,21 @@ def test_numbers_that_json_has_no_word_for_survive() -> None:
 def test_an_object_is_refused_with_the_place_it_stands_at(value: Any) -> None:
     with pytest.raises(InputError, match=r"state\['optimizer'\]\[1\] is a .* without pickle"):
         encode({"optimizer": [0, value]})
+
+
+@given(trees)
+@settings(max_examples=200, deadline=None)
+def test_a_message_between_ranks_is_what_was_sent(value: Any) -> None:
+    """Values were gathered as pickles, which run code where they arrive."""
+    assert same(from_bytes(to_bytes(value)), value)
+
+
+class _Evil:
+    def __reduce__(self) -> Any:
+        raise AssertionError("it was pickled")
+
+
+@pytest.mark.parametrize("value", [_Evil(), [_Evil()], {"a": _Evil()}, len, _Evil])
+def test_what_only_a_pickle_could_hold_is_not_sent(value: Any) -> None:
+    with pytest.raises(InputError, match="cannot be saved or sent to other ranks without pickle"):
+        to_bytes(value)

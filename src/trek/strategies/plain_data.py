@@ -1,12 +1,15 @@
-"""Nested state as JSON plus tensors, which checkpoints use instead of pickle.
+"""Nested values as JSON plus tensors, which checkpoints and messages between ranks use instead of pickle.
 
 Supports dicts (with any plain keys), lists, tuples, sets, tensors, NumPy arrays and scalars, bytes and plain values,
-and restores them unchanged. Other types are rejected, so that loading a checkpoint never runs code.
+and restores them unchanged. Other types are rejected, so that neither loading a checkpoint nor receiving a value from
+another rank ever runs code.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +50,33 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     return {decode(key, tensors): decode(item, tensors) for key, item in content}
 
 
+def to_bytes(value: Any) -> bytes:
+    """`value` as one message: the JSON with its length, then the bytes of the tensors."""
+    tree, tensors = encode(value)
+    plain = [tensor.detach().cpu().contiguous() for tensor in tensors.values()]
+    kinds = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in plain]
+    head = json.dumps([tree, kinds]).encode()
+    return b"".join([struct.pack("!Q", len(head)), head, *(_raw(tensor) for tensor in plain)])
+
+
+def from_bytes(message: bytes) -> Any:
+    """The value that was passed to `to_bytes`."""
+    (length,) = struct.unpack("!Q", message[:8])
+    tree, kinds = json.loads(message[8 : 8 + length])
+    tensors, at = {}, 8 + length
+    for index, (name, shape) in enumerate(kinds):
+        dtype = getattr(torch, name)
+        size = torch.Size(shape).numel() * dtype.itemsize
+        raw = torch.frombuffer(bytearray(message[at : at + size]), dtype=torch.uint8) if size else torch.empty(0)
+        tensors[f"t{index}"] = (raw.view(dtype) if size else raw.to(dtype)).reshape(shape)
+        at += size
+    return decode(tree, tensors)
+
+
+def _raw(tensor: torch.Tensor) -> bytes:
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
 def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -67,8 +97,8 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if isinstance(value, set | frozenset):
         return {"$set": [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
     raise InputError(
-        f"state{path} is a {type(value).__name__}, which a checkpoint cannot hold without pickle. "
-        "Return only numbers, strings, tensors, lists and dicts from the state_dict."
+        f"state{path} is a {type(value).__name__}, which cannot be saved or sent to other ranks without pickle. "
+        "Use only numbers, strings, tensors, arrays, lists and dicts."
     )
 
 
