@@ -36,6 +36,7 @@ from trek.experiments.spool import SPOOL, parse_spool
 from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.rank_outcome import read_outcomes
 from trek.world.clock import Clock
+from trek.world.home import close_to_others
 
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.1
@@ -194,6 +195,7 @@ class Supervisor:
     def _finish(self, running: Running, ending: Ending) -> None:
         if running.stopper is not None:
             running.stopper.join()
+        close_to_others(self._layout.trial(running.trial_id))
         found = find_checkpoints(self._checkpoints_of(running))
         now_s = self._clock.now_s()
         with self._store.writing() as session:

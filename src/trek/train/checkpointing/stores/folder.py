@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -36,7 +37,9 @@ class FolderStorage(Storage):
     def workspace(self) -> Path:
         """A hidden folder next to the checkpoints, so that publishing is a rename within one file system."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
+        made = self.folder / f".writing-{secrets.token_hex(8)}"
+        made.mkdir()  # with the user's umask, unlike `mkdtemp`: a shared folder is shared
+        return made
 
     def publish(self, workspace: Path, name: str) -> str:
         """Sync every file and the folder, then rename."""
