@@ -65,7 +65,7 @@ def test_a_trial_saves_to_s3_and_goes_on_from_there(shell: Shell, endpoint: str)
     (kept,) = shell.json("checkpoint", "list")
     assert (kept["uuid"], kept["batches"]) == (trial["checkpoint"], 100)
     place = kept["path"].removeprefix(f"s3://{BUCKET}/")
-    assert place.startswith(f"resumed/experiment_1/trial_{trial['id']}/")
+    assert place.startswith(f"resumed/experiment_1/trial_{trial['id']}-")
     assert {key.rpartition("/")[0] for key in objects(endpoint, "resumed/")} == {place}, "older ones were collected"
     assert "cannot be listed" not in (shell.home / "control.log").read_text(), "listings are not remembered"
 

@@ -158,6 +158,8 @@ class Assignment(Model):
     validation_period: dict[str, int] | None = None
     archive: str
     checkpoint_dir: str
+    owner: str = ""
+    """Written to the trial's checkpoints, so that it never takes those of another for its own."""
     resume: str | None = None
     name: str
 
@@ -168,7 +170,6 @@ class Report(Model):
     run: int
     metrics: list[MetricPoint] = []
     checkpoints: list[CheckpointReport] = []
-    deleted_checkpoints: list[str] = []
     progress: float | None = None
 
 

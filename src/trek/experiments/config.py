@@ -155,8 +155,6 @@ class ExperimentConfig(Section):
     """How to train: the settings of `trek.fit`."""
     max_restarts: int = Field(default=5, ge=0)
     """How often a trial is restarted after a failure that may pass."""
-    checkpoint_policy: Literal["best", "all", "none"] = "best"
-    """Save the best validation, or after every validation (`all`); `none` is accepted, without effect."""
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
     """Where checkpoints go, and how many of them stay."""
     optimizations: Optimizations = Optimizations()
@@ -202,7 +200,6 @@ class ExperimentConfig(Section):
             "environment.ports": self.environment.ports is not None,
             "optimizations.gradient_compression": self.optimizations.gradient_compression,
             "optimizations.average_aggregated_gradients: false": not self.optimizations.average_aggregated_gradients,
-            "checkpoint_policy: none": self.checkpoint_policy == "none",
         }
         return [f"{key} has no effect." for key, is_set in ignored.items() if is_set]
 

@@ -55,16 +55,20 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
 def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, loggers: list[Logger]) -> TrialHost:
     """The settings fixed by the experiment and those set in its config; all others are left to the program.
 
-    An explicit loop does not validate through the Trainer, so by default it saves a checkpoint every epoch.
+    An explicit loop does not validate through the Trainer, so by default it saves a checkpoint every epoch, and with
+    the policy `all` as often as a Trial would validate.
     """
     settings = {name: getattr(config.training, name) for name in config.training.model_fields_set}
     settings |= fixed_settings(config, assignment)
-    if settings["checkpoint_period"] is None:
-        settings["checkpoint_period"] = Length(1, "epochs")
+    policy = config.training.checkpoint_policy
+    if settings["checkpoint_period"] is None and policy != "none":
+        is_after_validations = policy == "all" and assignment.validation_period is not None
+        settings["checkpoint_period"] = assignment.validation_period if is_after_validations else Length(1, "epochs")
     return TrialHost(
         settings=settings,
         folder=folder,
         checkpoint_dir=assignment.checkpoint_dir,
+        owner=assignment.owner,
         resume=resume_point(assignment),
         loggers=loggers,
     )

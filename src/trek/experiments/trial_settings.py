@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ from trek.client.models import Assignment
 from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
 from trek.train.checkpointing.stores import open_storage
-from trek.train.length import Length
 from trek.train.settings import TrainSettings
 
 
@@ -21,17 +19,14 @@ def trial_settings(config: ExperimentConfig, assignment: Assignment) -> TrainSet
 
 def fixed_settings(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
     """The settings that the code of a trial cannot change, neither in a Trial nor in a command."""
-    storage = config.checkpoint_storage
     return {
         "max_length": assignment.length,
         "validation_period": assignment.validation_period,
-        "checkpoint_period": _checkpoint_period(config, assignment.validation_period),
+        "checkpoint_period": config.training.checkpoint_period,
+        "checkpoint_policy": config.training.checkpoint_policy,
         "seed": assignment.seed,
         "metric": config.searcher.metric,
         "smaller_is_better": config.searcher.smaller_is_better,
-        "keep_best": storage.save_trial_best,
-        "keep_last": max(storage.save_trial_latest, 1),
-        "keep_every": storage.save_trial_every,
         "show_progress": False,
     }
 
@@ -42,14 +37,3 @@ def resume_point(assignment: Assignment) -> Path | Literal["latest"]:
     if assignment.resume is None or storage.names():
         return "latest"
     return fetch_checkpoint(assignment.resume)
-
-
-def _checkpoint_period(
-    config: ExperimentConfig, validation_period: Mapping[str, int] | None
-) -> Length | Mapping[str, int] | None:
-    """The period in the config; with the policy `all`, the validation period."""
-    if config.training.checkpoint_period is not None:
-        return config.training.checkpoint_period
-    if config.checkpoint_policy == "all":
-        return validation_period or Length(1, "epochs")
-    return None

@@ -94,6 +94,7 @@ def _train(
             stop=stop,
             resume=resume_point(assignment),
             name=assignment.name,
+            owner=assignment.owner,
         )
 
 

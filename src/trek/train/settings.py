@@ -82,7 +82,9 @@ class TrainSettings(BaseModel):
     validation_period: LengthField | None = None
     """How often to validate a Trial; by default every epoch. The end is always validated; a loop validates itself."""
     checkpoint_period: LengthField | None = None
-    """How often to save; by default after every validation that is the best so far. A run always ends with a save."""
+    """How often to save, besides saves after validations. A run always ends with a save."""
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """After which validations of a Trial to save: those that are the best so far, all, or none."""
     report_period: _Count = 100
     """Number of batches between reports of training metrics."""
     records_per_epoch: _Count | None = None

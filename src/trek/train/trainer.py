@@ -152,14 +152,15 @@ class Trainer:
         )
 
     def _validate_and_keep_best(self) -> None:
-        """Validate, unless this was already done at this position; save a new best."""
+        """Validate, unless this was already done at this position; save as the checkpoint policy says."""
         if self._validated_at == self.traveler.position.batches:
             return
         score = self.traveler.goal.score(self.validate())
-        if score is None or (self._best_score is not None and score >= self._best_score):
-            return
-        self._best_score = score
-        if self.traveler.archive.is_open:
+        is_best = score is not None and (self._best_score is None or score < self._best_score)
+        if is_best:
+            self._best_score = score
+        policy = self.traveler.settings.checkpoint_policy
+        if self.traveler.archive.is_open and (policy == "all" or (policy == "best" and is_best)):
             self.traveler.save()
 
     # -- validation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from trek.errors import InputError, StorageError
 
 OTHERS = 0o077
 """Permissions of the group and of everybody else; as a umask, it withholds them from new files."""
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - compared, not used
 
 
 def trek_home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -29,7 +31,7 @@ def claim_home(home: Path) -> Path:
         mode = home.stat().st_mode
         if not mode & OTHERS:
             return home
-        _check_is_own(home, mode)
+        _check_is_own(home)
         # The home first: as soon as it is closed, nothing in it can be reached.
         for path in (home, *home.iterdir()):
             _withhold(path)
@@ -54,11 +56,12 @@ def close_to_others(folder: Path) -> None:
             _withhold(path)
 
 
-def _check_is_own(home: Path, mode: int) -> None:
-    if mode & stat.S_ISVTX:
+def _check_is_own(home: Path) -> None:
+    """Closing a folder for temporary files would disturb every other program."""
+    if home.resolve() in {Path(name).resolve() for name in (tempfile.gettempdir(), *_TEMPORARY)}:
         raise InputError(
-            f"TREK_HOME {str(home)!r} is a folder that all users share (mode {stat.S_IMODE(mode):04o}). "
-            "Set it to a folder of your own, which may lie in that one."
+            f"TREK_HOME {str(home)!r} is a folder that all users share. "
+            "Set it to a folder of your own, which may be inside that one."
         )
 
 

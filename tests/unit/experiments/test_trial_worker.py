@@ -11,7 +11,7 @@ from trek.errors import InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.trial_process import TrialProcess
 from trek.experiments.trial_settings import trial_settings
-from trek.train.length import batches, epochs
+from trek.train.length import batches
 
 RAW: dict[str, Any] = {
     "entrypoint": "a:B",
@@ -42,21 +42,20 @@ def test_the_config_becomes_settings() -> None:
         {"batches": 50},
         resources={"slots_per_trial": 2},
         optimizations={"aggregation_frequency": 4, "clip_norm": 1.5, "mixed_precision": "O1"},
-        checkpoint_storage={"save_trial_best": 3, "save_trial_latest": 2},
         scheduling_unit=25,
     )
     assert (made.max_length, made.validation_period, made.checkpoint_period) == (batches(200), batches(50), None)
     assert (made.precision, made.accumulate, made.clip_norm) == ("bf16", 4, 1.5)
     assert (made.metric, made.smaller_is_better, made.seed) == ("error", False, 7)
-    assert (made.keep_best, made.keep_last, made.report_period) == (3, 2, 25)
+    assert (made.checkpoint_policy, made.report_period) == ("best", 25)
 
 
-def test_the_policy_all_saves_as_often_as_it_validates() -> None:
-    assert settings({"batches": 50}, checkpoint_policy="all").checkpoint_period == batches(50)
-    assert settings(checkpoint_policy="all").checkpoint_period == epochs(1)
-    assert settings(min_checkpoint_period=10, checkpoint_policy="all").checkpoint_period == batches(1000), (
-        "in steps of 100"
-    )
+@pytest.mark.parametrize("policy", ["best", "all", "none"])
+def test_the_policy_says_after_which_validations_to_save(policy: str) -> None:
+    """`none` had no effect, and `all` saved by a period of its own, beside the validations of a search."""
+    made = settings({"batches": 50}, checkpoint_policy=policy)
+    assert (made.checkpoint_policy, made.checkpoint_period) == (policy, None)
+    assert settings(min_checkpoint_period=10, checkpoint_policy=policy).checkpoint_period == batches(1000)
 
 
 def test_a_process_that_trek_did_not_start_is_told_so() -> None:

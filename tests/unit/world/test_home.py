@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,13 @@ def test_a_home_open_to_others_is_closed_with_one_warning(tmp_path: Path, capsys
     assert mode(tmp_path / "elsewhere") == 0o755, "what a link leads to is not the home's"
 
 
-def test_a_folder_that_all_users_share_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_that_all_users_share_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
     with pytest.raises(InputError, match="all users share"):
         claim_home(shared)
     assert mode(shared) == 0o1777

@@ -92,6 +92,11 @@ class CheckpointFolder:
 
         return load_model(self, trial_class)
 
+    def check_owner(self, owner: str | None) -> None:
+        """Raise `CheckpointError` if another than `owner` has written it; None accepts all."""
+        if owner is not None and self.manifest.get("owner", "") != owner:
+            raise CheckpointError(f"checkpoint {self.path} was written by another trial.")
+
     def verify(self) -> None:
         """Raise `CheckpointError` unless every file exists with the size and checksum given in the manifest."""
         for name, facts in self.manifest["files"].items():
@@ -134,13 +139,14 @@ def open_checkpoint(place: Path | str) -> CheckpointFolder:
         ) from error
 
 
-def find_latest(storage: Storage) -> CheckpointFolder | None:
-    """The newest complete checkpoint; others are skipped with a warning."""
+def find_latest(storage: Storage, *, owner: str | None = None) -> CheckpointFolder | None:
+    """The newest complete checkpoint, of `owner` if there is one; others are skipped with a warning."""
     for name in reversed(storage.names()):
         try:
             checkpoint = CheckpointFolder(storage.fetch(name))
+            checkpoint.check_owner(owner)
             checkpoint.verify()
-        except CheckpointError as error:
+        except (CheckpointError, FileNotFoundError) as error:
             logger.warning("skipping a checkpoint: %s", error)
         else:
             return checkpoint

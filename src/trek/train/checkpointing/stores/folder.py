@@ -60,13 +60,17 @@ class FolderStorage(Storage):
         return self.folder / name
 
     def delete(self, name: str) -> None:
-        """Rename it first, so that a partly deleted checkpoint is never visible."""
+        """Rename it first, so that a partly deleted checkpoint is never visible. Links are removed, not followed."""
         doomed = self.folder / f".deleting-{name}"
+        shutil.rmtree(doomed, ignore_errors=True)  # left by a process that was killed here
         try:
             (self.folder / name).replace(doomed)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
-        shutil.rmtree(doomed, ignore_errors=True)
+        if doomed.is_symlink():
+            doomed.unlink()
+        else:
+            shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
