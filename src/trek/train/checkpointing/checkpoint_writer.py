@@ -22,8 +22,9 @@ import torch
 
 from trek._version import __version__
 from trek.errors import CheckpointError
-from trek.train.checkpointing.checkpoint_folder import FORMAT, CheckpointFolder, RunState, checksum, model_file
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
+from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.checkpointing.tree import encode
 from trek.train.loggers.base import CheckpointRow
@@ -168,15 +169,14 @@ class _Snapshot:
             _save(tensors, folder / f"{stem}.safetensors")
         sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
         files = {path.name: {"bytes": size, "sha256": checksum(path)} for path, size in sizes.items()}
-        manifest = {
-            "format": FORMAT,
+        entries = {
             **self.facts,
             "time_s": self.time_s,
             "world_size": self._world_size,
             "versions": {"trek": __version__, "torch": torch.__version__},
             "files": files,
         }
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        write_manifest(folder, entries)
         return sum(sizes.values())
 
 
