@@ -151,7 +151,7 @@ class Disturbed:
         return None
 
     def _ended_trial(self, client: Client, trial: models.TrialRecord) -> Ended:
-        outcomes = self.shell.home.glob(f"trials/{trial.id}/run_*/rank_0/outcome.json")
+        outcomes = self.shell.home.glob(f"trials/{trial.id}-*/run_*/rank_0/outcome.json")
         told = [json.loads(path.read_text()) for path in outcomes]
         return Ended(
             state=trial.state,

@@ -30,7 +30,7 @@ def test_an_experiment_is_created_awaited_and_read(shell: Shell) -> None:
         assert frame["validation_error"].min() == best.best_metric
         assert set(experiment.checkpoint().state_dict()) == {"weight", "bias"}
         assert best.checkpoint is not None
-        model = trek.Checkpoint(best.checkpoint[:8], client=client).load()
+        model = trek.Checkpoint(best.checkpoint[:8], client=client).load(trust_code=True)
         assert type(model).__name__ == "Linear"
         assert torch.equal(model.state_dict()["weight"], experiment.checkpoint().state_dict()["weight"])
         assert "model_def" not in sys.modules, "what the experiment's code is called is nobody else's concern"

@@ -1,7 +1,8 @@
-"""`trek checkpoint …`: list, describe, download and delete checkpoints, and find the best."""
+"""`trek checkpoint …`: list, describe, verify, download and delete checkpoints, and find the best."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def checkpoint() -> None:
-    """List, describe, download and delete checkpoints."""
+    """List, describe, verify, download and delete checkpoints."""
 
 
 @checkpoint.command("list")
@@ -66,6 +67,19 @@ def download(obj: dict[str, Any], uuid: str, *, output: Path | None, as_json: bo
         client.download_checkpoint(found.uuid, target)
     text = f"Wrote checkpoint {found.uuid} to {target}"
     render.show_done(text, as_json=as_json, uuid=found.uuid, path=str(target))
+
+
+@checkpoint.command()
+@click.argument("place", metavar="UUID|FOLDER|URL")
+@click.pass_obj
+def verify(obj: dict[str, Any], place: str) -> None:
+    """Check every file of a checkpoint against its checksum."""
+    from trek.experiments.checkpoint import Checkpoint, is_id
+
+    with connect(obj) if is_id(place) else nullcontext() as client:
+        found = Checkpoint(place, client=client)
+        found.verify()
+    click.echo(f"Checkpoint {found.uuid}: {render.count(len(found.manifest['files']), 'file')} verified.")
 
 
 @checkpoint.command()

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from trek.client.client import Address, Client
 from trek.errors import MasterUnreachable, StorageError
+from trek.world.home import claim_home
 
 START_TIMEOUT_S = 60.0
 
@@ -59,8 +60,8 @@ def ensure_running(home: Path) -> Address:
     if address is not None:
         return address
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / "control.start.lock"):
+        claim_home(home)
+        with FileLock(home / "control.start.lock", mode=0o600):
             return running_address(home) or _start(home)
     except OSError as error:
         raise StorageError(f"cannot write to the folder {str(home)!r}: {error.strerror}. Set TREK_HOME.") from error

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from trek.errors import StorageError
+from trek.world.home import claim_home
 
 _NAME = "logins.json"
 
@@ -24,7 +25,7 @@ def save_token(url: str, token: str | None, *, home: Path) -> None:
         logins[url] = token
     partial = home / f"{_NAME}.{os.getpid()}"
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        claim_home(home)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(logins, file)

@@ -159,6 +159,8 @@ class Assignment(Model):
     """Lengths at which the searcher needs a validation."""
     archive: str
     checkpoint_dir: str
+    owner: str = ""
+    """Written to the trial's checkpoints, so that it never takes those of another for its own."""
     resume: str | None = None
     name: str
 
@@ -169,7 +171,6 @@ class Report(Model):
     run: int
     metrics: list[MetricPoint] = []
     checkpoints: list[CheckpointReport] = []
-    deleted_checkpoints: list[str] = []
     progress: float | None = None
 
 

@@ -42,7 +42,7 @@ class Services:
         return cls(
             accounts=Accounts(store, clock=clock),
             archives=archives,
-            checkpoints=CheckpointService(store),
+            checkpoints=CheckpointService(store, layout=layout),
             cluster=ClusterService(store, runner=runner),
             experiments=ExperimentService(store, archives=archives, layout=layout, runner=runner, clock=clock),
             flows=FlowService(store, home=layout.home, clock=clock),

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from trek.errors import InputError, StorageError
 from trek.experiments.masking import masked_text, redacted, secret_values
+from trek.world.home import claim_home
 
 BUSY_TIMEOUT_S = 30
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -46,11 +47,8 @@ class Store:
 
     @classmethod
     def at(cls, folder: Path) -> Store:
-        """The SQLite database in `folder`, which is created if it is missing."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot create the folder {str(folder)!r}: {error.strerror}. Set TREK_HOME.") from error
+        """The SQLite database in the home `folder`, which is created if it is missing."""
+        claim_home(folder)
         return cls(f"sqlite:///{folder / 'control.db'}")
 
     @contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, cast
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from trek.client.models import State
@@ -63,6 +64,8 @@ class TrialRow(Base):
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id", ondelete="CASCADE"), index=True)
+    uuid: Mapped[str] = mapped_column(String(32), default=lambda: uuid.uuid4().hex, server_default="")
+    """Tells it from the trials of other databases; empty for trials of earlier releases."""
     key: Mapped[int] = mapped_column(Integer)
     parent_key: Mapped[int | None] = mapped_column(Integer)
     start_checkpoint: Mapped[str | None] = mapped_column(Text)
@@ -97,6 +100,11 @@ class TrialRow(Base):
     created_s: Mapped[float] = mapped_column(Float)
     started_s: Mapped[float | None] = mapped_column(Float)
     ended_s: Mapped[float | None] = mapped_column(Float)
+
+    @property
+    def folder_name(self) -> str:
+        """The name of its folders: its id, and what tells it from the trials of other databases."""
+        return f"{self.id}-{self.uuid[:12]}" if self.uuid else str(self.id)
 
     @property
     def is_to_be_resized(self) -> bool:
@@ -168,6 +176,8 @@ class CheckpointTable(Base):
     metrics: Mapped[dict[str, float | None]] = mapped_column(JSON, default=dict)
     time_s: Mapped[float] = mapped_column(Float)
     is_deleted: Mapped[bool] = mapped_column(default=False)
+    awaits_removal: Mapped[bool] = mapped_column(default=False, server_default=false(), index=True)
+    """Whether it was deleted by the keep policy, and its files are still to be removed."""
 
 
 class ArchiveTable(Base):

@@ -244,7 +244,7 @@ def _prepare_member(request: dict[str, Any]) -> None:
         os._exit(126)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if request.get("log_path"):
-        log = os.open(request["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = os.open(request["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
     if request["cwd"]:
@@ -300,7 +300,8 @@ def _write_state(known: dict[str, Any], request: dict[str, Any], pid: int, code:
         "agent_start_time": start_time(own),
         "code": code,
     }
-    with open(f"{path}.tmp", "w") as file:  # noqa: PTH123 - pathlib would double the start time
+    private = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(private, "w") as file:
         json.dump(state, file)
     os.replace(f"{path}.tmp", path)  # noqa: PTH105
 

@@ -36,17 +36,22 @@ class Checkpoint(CheckpointFolder):
     def __init__(self, place: Path | str, *, client: Client | None = None) -> None:
         self._client: Client | None = None
         self._experiment_id: int | None = None
-        if isinstance(place, str) and _ID.fullmatch(place) and not Path(place).exists():
+        if isinstance(place, str) and is_id(place):
             place = self._fetch(place, client or Client())
         elif isinstance(place, str) and is_remote(place):
             place = open_checkpoint(place).path
         super().__init__(place)
 
-    def load(self, trial_class: type[Trial] | None = None) -> nn.Module:
-        """The trained model in evaluation mode. For a checkpoint given by id, this runs its experiment's code."""
-        if trial_class is None and self._client is not None and self._experiment_id is not None:
+    def load(self, trial_class: type[Trial] | None = None, *, trust_code: bool = False) -> nn.Module:
+        """The trained model in evaluation mode, verified by checksum.
+
+        It is built by `trial_class`, or by the class that the checkpoint names if this program has imported it. With
+        `trust_code`, code may be run that came with the checkpoint: that of its experiment if it was given by id, else
+        the module that it names.
+        """
+        if trial_class is None and trust_code and self._client is not None and self._experiment_id is not None:
             trial_class = _trial_class(self._client, self._experiment_id)
-        return self.load_model(trial_class)
+        return self.load_model(trial_class, trust_code=trust_code)
 
     def _fetch(self, uuid: str, client: Client) -> Path:
         found = client.checkpoint(uuid)
@@ -59,6 +64,11 @@ class Checkpoint(CheckpointFolder):
             if not path.is_dir():
                 client.download_checkpoint(found.uuid, path)
         return path
+
+
+def is_id(place: str) -> bool:
+    """Whether `place` is the beginning of a checkpoint's id, and not a folder or URL."""
+    return _ID.fullmatch(place) is not None and not Path(place).exists()
 
 
 def _trial_class(client: Client, experiment_id: int) -> type[Trial] | None:

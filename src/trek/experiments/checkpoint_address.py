@@ -47,10 +47,7 @@ def borrowed_checkpoint(address: str) -> Iterator[Path]:
 
 
 def remove_checkpoint(address: str) -> None:
-    """Remove the checkpoint's files. Missing files are ignored."""
-    if not is_remote(address):
-        shutil.rmtree(local_path(address), ignore_errors=True)
-        return
+    """Remove the checkpoint's files. Missing files are ignored; of a link, the link itself is removed."""
     try:
         storage, name = _parts(address)
         storage.delete(name)

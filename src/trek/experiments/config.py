@@ -135,8 +135,6 @@ class ExperimentConfig(Section):
     """How to train: the settings of `trek.fit`."""
     max_restarts: int = Field(default=5, ge=0)
     """How often a trial is restarted after a failure that may pass."""
-    checkpoint_policy: Literal["best", "all", "none"] = "best"
-    """Save the best validation, or after every validation (`all`); `none` is accepted, without effect."""
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
     """Where checkpoints go, and how many of them stay."""
     optimizations: Optimizations = Optimizations()
@@ -175,8 +173,6 @@ class ExperimentConfig(Section):
     def warnings(self) -> list[str]:
         """What a user may not expect of this config."""
         ignored = [describe_ignored(name) for name in self.without_effect]
-        if self.checkpoint_policy == "none":
-            ignored.append("checkpoint_policy: none")
         lines = [f"no effect here: {', '.join(ignored)}."] if ignored else []
         if self.searcher.max_length is None and self.command is None:
             lines.append("searcher.max_length is missing: each trial trains for 1 epoch.")

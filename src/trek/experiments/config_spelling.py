@@ -16,7 +16,7 @@ from trek.search.space import TYPES
 OLD_KEYS: dict[tuple[str, ...], set[str]] = {
     (): {
         "batches_per_step", "strategy", "precision", "scheduling_unit", "min_validation_period",
-        "min_checkpoint_period", "records_per_epoch", "perform_initial_validation",
+        "min_checkpoint_period", "checkpoint_policy", "records_per_epoch", "perform_initial_validation",
     },
     ("checkpoint_storage",): {
         "host_path", "storage_path", "container_path", "bucket", "container", "prefix", "hdfs_url", "hdfs_path",
@@ -29,6 +29,7 @@ TRAINING: dict[tuple[str, ...], str] = {
     ("scheduling_unit",): "report_period",
     ("min_validation_period",): "validation_period",
     ("min_checkpoint_period",): "checkpoint_period",
+    ("checkpoint_policy",): "checkpoint_policy",
     ("records_per_epoch",): "records_per_epoch",
     ("perform_initial_validation",): "initial_validation",
     ("optimizations", "aggregation_frequency"): "accumulate",

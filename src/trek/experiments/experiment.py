@@ -111,12 +111,18 @@ class Experiment:
         sign = 1 if details.smaller_is_better else -1
         return sorted(measured, key=lambda trial: (sign * (trial.best_metric or 0.0), trial.id))[:k]
 
+    def best_checkpoint(self) -> Checkpoint:
+        """The checkpoint with the best metric over all trials; downloaded if it is on another machine."""
+        from trek.experiments.checkpoint import Checkpoint
+
+        return Checkpoint(self._client.best_checkpoint(self.id).uuid, client=self._client)
+
     def checkpoint(self, trial_id: int | None = None) -> Checkpoint:
         """The experiment's best checkpoint, or the newest one of a trial; downloaded if it is on another machine."""
         from trek.experiments.checkpoint import Checkpoint
 
         if trial_id is None:
-            return Checkpoint(self._client.best_checkpoint(self.id).uuid, client=self._client)
+            return self.best_checkpoint()
         uuid = self._client.trial(trial_id).checkpoint
         if uuid is None:
             raise NotFound(f"trial {trial_id} has no checkpoint. See checkpoint_policy in its experiment's config.")

@@ -60,13 +60,15 @@ def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, log
     """
     settings = {name: getattr(config.training, name) for name in config.training.model_fields_set}
     settings |= fixed_settings(config, assignment)
-    if settings["checkpoint_period"] is None:
-        validated = config.training.validation_period if config.checkpoint_policy == "all" else None
+    policy = config.training.checkpoint_policy
+    if settings["checkpoint_period"] is None and policy != "none":
+        validated = config.training.validation_period if policy == "all" else None
         settings["checkpoint_period"] = validated or Length(1, "epochs")
     return TrialHost(
         settings=settings,
         folder=folder,
         checkpoint_dir=assignment.checkpoint_dir,
+        owner=assignment.owner,
         resume=resume_point(assignment),
         loggers=loggers,
     )

@@ -98,10 +98,6 @@ class ControlPlaneLogger(Logger):
         )
         self._put(Report(run=self._run, checkpoints=[checkpoint]))
 
-    def log_checkpoint_deleted(self, uuid: str) -> None:
-        """Queue the deletion of a checkpoint."""
-        self._put(Report(run=self._run, deleted_checkpoints=[uuid]))
-
     def finish(self) -> None:
         """Deliver what is left, or leave it in the spool; returns within `drain_s`."""
         with self._changed:
@@ -158,7 +154,6 @@ class ControlPlaneLogger(Logger):
             run=self._run,
             metrics=[point for report in taken for point in report.metrics],
             checkpoints=[checkpoint for report in taken for checkpoint in report.checkpoints],
-            deleted_checkpoints=[uuid for report in taken for uuid in report.deleted_checkpoints],
             progress=progress,
         )
 

@@ -19,19 +19,15 @@ def trial_settings(config: ExperimentConfig, assignment: Assignment) -> TrainSet
 
 def fixed_settings(config: ExperimentConfig, assignment: Assignment) -> dict[str, Any]:
     """The settings that the code of a trial cannot change, neither in a Trial nor in a command."""
-    storage = config.checkpoint_storage
     is_open = config.command is not None and config.searcher.max_length is None
     return {
         **({} if is_open else {"max_length": assignment.length}),
         "validation_lengths": (*config.training.validation_lengths, *assignment.validation_lengths),
-        "save_every_validation": config.checkpoint_policy == "all" or config.training.save_every_validation,
         "checkpoint_period": config.training.checkpoint_period,
+        "checkpoint_policy": config.training.checkpoint_policy,
         "seed": assignment.seed,
         "metric": config.searcher.metric,
         "smaller_is_better": config.searcher.smaller_is_better,
-        "keep_best": storage.save_trial_best,
-        "keep_last": max(storage.save_trial_latest, 1),
-        "keep_every": storage.save_trial_every,
         "show_progress": False,
     }
 

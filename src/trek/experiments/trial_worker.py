@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 def main(environ: Mapping[str, str] = os.environ, *, train: Callable[..., Outcome] | None = None) -> int:
     """Run this process's part of its trial; returns the exit code. `train` replaces `train_trial`."""
+    if "TREK_UMASK" in environ:  # the user's: what the trial writes elsewhere is not the control plane's to withhold
+        os.umask(int(environ["TREK_UMASK"], 8))
     place = TrialProcess.from_env(environ)
     world = World.from_env(environ)
     outcome = _run(place, world, train=train)
@@ -92,6 +94,7 @@ def _train(
             stop=stop,
             resume=resume_point(assignment),
             name=assignment.name,
+            owner=assignment.owner,
         )
 
 

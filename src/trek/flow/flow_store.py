@@ -28,6 +28,7 @@ from trek.engines.agent import start_time
 from trek.errors import InputError, StorageError
 from trek.flow.artefacts import Stored
 from trek.flow.contents import FileFacts
+from trek.world.home import claim_home
 
 FINISHED = ("done", "cached", "skipped")
 _SCHEMA = """
@@ -97,6 +98,7 @@ class FlowStore:
     def __init__(self, name: str, *, home: Path) -> None:
         self.name = name
         self.folder = home / "flows" / name
+        claim_home(home)
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
             with FileLock(

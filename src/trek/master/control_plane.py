@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import os
 import secrets
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
+from sqlalchemy.exc import SQLAlchemyError
 
 from trek._version import __version__
 from trek.client.models import ENDED
@@ -24,14 +26,17 @@ from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.trials.supervisor import Supervisor
 from trek.engines import open_engine
-from trek.errors import InputError, OutsideError, PortInUse, StorageError
+from trek.errors import InputError, OutsideError, PortInUse, StorageError, TrekError
 from trek.master.app import make_app
 from trek.master.connection_guard import MAX_IDLE
 from trek.master.http_server import HttpServer, allow_many_files, server_config
+from trek.master.own_file import OwnFile
 from trek.master.prefix import UnderPrefix
 from trek.world.addresses import is_loopback
 from trek.world.clock import Clock, SystemClock
+from trek.world.home import OTHERS, claim_home
 
+_LOG = logging.getLogger(__name__)
 STOP_GRACE_S = 30.0
 KILL_GRACE_S = 2.0
 
@@ -73,6 +78,7 @@ class ControlPlane:
         self._token = secrets.token_urlsafe(32)
         self._last_request_s = self._clock.monotonic_s()
         self._kill = False
+        self._user_umask = 0o022
         self._is_stopping = threading.Event()
 
     def serve(self) -> None:
@@ -81,14 +87,16 @@ class ControlPlane:
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()
         self._max_files = allow_many_files()
+        # New files of the home are for its owner alone; trials get the user's umask back.
+        self._user_umask = os.umask(OTHERS)
         with (
-            _own(self._settings.home, patience_s=self._settings.patience_s),
+            _own(self._settings.home, patience_s=self._settings.patience_s) as lock_file,
             contextlib.closing(self._open_store()) as store,
         ):
             listener = _listen(self._settings.host, self._settings.port)
             with listener:
                 self._url = f"http://{_shown_host(self._settings.host)}:{listener.getsockname()[1]}"
-                self._run(store, listener)
+                self._run(store, listener, lock_file=lock_file)
 
     def stop(self, kill: bool = False) -> None:
         """Shut down soon; with `kill`, end all experiments first."""
@@ -98,7 +106,7 @@ class ControlPlane:
     def _open_store(self) -> Store:
         return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
 
-    def _run(self, store: Store, listener: socket.socket) -> None:
+    def _run(self, store: Store, listener: socket.socket, *, lock_file: OwnFile) -> None:
         engine = open_engine(self._settings.engine)
         supervisor = Supervisor(
             store,
@@ -124,9 +132,13 @@ class ControlPlane:
         server = HttpServer(config, clock=self._clock, max_idle=min(MAX_IDLE, self._max_files // 3))
         is_background = self._settings.idle_s is not None
         address = {"url": self._url, "token": self._token, "is_background": is_background}
-        with _address_file(self._layout.address_file, address):
+        with _address_file(self._layout.address_file, address) as address_file:
             supervisor.start()
-            watcher = threading.Thread(target=self._watch, args=(services, supervisor, server), name="trek-watch")
+
+            def watch() -> None:
+                self._watch(services, supervisor, server, lock_file=lock_file, address_file=address_file)
+
+            watcher = threading.Thread(target=watch, name="trek-watch")
             watcher.start()
             try:
                 self._on_ready(self._url)
@@ -135,18 +147,33 @@ class ControlPlane:
                 self.stop()
                 watcher.join()
 
-    def _watch(self, services: Services, supervisor: Supervisor, server: uvicorn.Server) -> None:
-        """Wait until told to stop or idle for too long; then end the trials while they can still report."""
-        while not self._is_stopping.wait(0.5) and not self._is_idle(services):
+    def _watch(
+        self,
+        services: Services,
+        supervisor: Supervisor,
+        server: uvicorn.Server,
+        *,
+        lock_file: OwnFile,
+        address_file: OwnFile,
+    ) -> None:
+        """Wait until told to stop, idle for too long or homeless; then end the trials while they can still report."""
+        while not self._is_stopping.wait(0.5) and lock_file.is_there and not self._is_idle(services):
             pass
         # Commands must not be sent to a control plane that is shutting down; from now on they start the next one.
-        self._layout.address_file.unlink(missing_ok=True)
+        address_file.remove()
+        has_home = lock_file.is_there
         try:
-            if self._kill:
+            if not has_home:
+                _LOG.error("the folder %s was removed or replaced; the control plane ends.", self._settings.home)
+            elif self._kill:
                 for experiment in services.experiments.all():
                     if experiment.state not in ENDED:
                         services.experiments.kill(experiment.id)
-            supervisor.stop(grace_s=KILL_GRACE_S if self._kill else STOP_GRACE_S)
+            supervisor.stop(grace_s=KILL_GRACE_S if self._kill or not has_home else STOP_GRACE_S)
+        except (TrekError, SQLAlchemyError, OSError):
+            if has_home:
+                raise
+            _LOG.warning("the ends of trials cannot be stored without the home", exc_info=True)
         finally:
             server.should_exit = True
 
@@ -169,6 +196,7 @@ class ControlPlane:
             "TREK_MASTER": self._url,
             "TREK_TOKEN": services.accounts.trial_token(trial_id, run),
             "TREK_ADDRESS_FILE": str(self._layout.address_file),
+            "TREK_UMASK": f"{self._user_umask:03o}",
         }
 
     def _notice(self) -> None:
@@ -182,9 +210,9 @@ def _collect_less_garbage() -> None:
 
 
 @contextlib.contextmanager
-def _own(home: Path, *, patience_s: float) -> Iterator[None]:
+def _own(home: Path, *, patience_s: float) -> Iterator[OwnFile]:
+    claim_home(home)
     try:
-        home.mkdir(parents=True, exist_ok=True)
         lock = FileLock(home / "control.lock")
         lock.acquire(timeout=patience_s, poll_interval=0.05)
     except Timeout:
@@ -195,7 +223,7 @@ def _own(home: Path, *, patience_s: float) -> Iterator[None]:
     except OSError as error:
         raise StorageError(f"cannot write to the folder {str(home)!r}: {error.strerror}. Set TREK_HOME.") from error
     with lock:
-        yield
+        yield OwnFile.of(home / "control.lock")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -221,15 +249,16 @@ def _shown_host(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _address_file(path: Path, address: Mapping[str, object]) -> Iterator[None]:
+def _address_file(path: Path, address: Mapping[str, object]) -> Iterator[OwnFile]:
     """Publish the address, readable by the owner of the home only; remove it when the block ends."""
     partial = path.with_suffix(".new")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump({**address, "pid": os.getpid(), "version": __version__}, file)
-    partial.replace(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+        file.flush()
+        own = OwnFile.of(partial).renamed(path)
+        try:
+            yield own  # with the file open, so that no other file gets its number
+        finally:
+            own.remove()

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 _CHUNK = 2**20
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Opens no link, and does not wait for the other end of a pipe."""
 
 
 def tar_stream(folder: Path) -> Iterator[bytes]:
-    """The regular files of `folder` as the bytes of a tar."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
-        info = tarfile.TarInfo(path.relative_to(folder).as_posix())
-        info.size, info.mode = path.stat().st_size, 0o644
-        yield info.tobuf(tarfile.PAX_FORMAT)
-        with path.open("rb") as file:
-            while part := file.read(_CHUNK):
-                yield part
-        yield b"\0" * (-info.size % tarfile.BLOCKSIZE)
+    """The regular files of `folder` as the bytes of a tar.
+
+    Files are opened below the folder's descriptor and without following links, so that a link which takes the place of
+    a file or folder meanwhile leads nowhere.
+    """
+    top = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        for root, folders, names, descriptor in os.fwalk(".", dir_fd=top):
+            folders.sort()
+            for name in sorted(names):
+                yield from _member(Path(root, name).as_posix(), name, folder=descriptor)
+    finally:
+        os.close(top)
     yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def _member(path: str, name: str, *, folder: int) -> Iterator[bytes]:
+    try:
+        descriptor = os.open(name, _PLAIN, dir_fd=folder)
+    except OSError:  # a link, or removed meanwhile
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            return
+        info = tarfile.TarInfo(path)
+        info.size, info.mode = facts.st_size, 0o644
+        yield info.tobuf(tarfile.PAX_FORMAT)
+        left = info.size
+        while left:
+            part = file.read(min(left, _CHUNK)) or b"\0" * min(left, _CHUNK)  # it was cut meanwhile
+            left -= len(part)
+            yield part
+    yield b"\0" * (-info.size % tarfile.BLOCKSIZE)

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from trek.errors import ConfigError
-from trek.world import World, trek_home
+from trek.world import World, claim_home, trek_home
 
 
 def open_run_folder(name: str, *, world: World | None, is_resumed: bool) -> Path:
@@ -25,7 +25,7 @@ def new_run_folder(name: str, *, is_resumed: bool = False) -> Path:
             f"invalid name {name!r}: the name of a run becomes a folder name, so it must not be empty, contain '/' or "
             "start with '.'."
         )
-    runs = trek_home() / "runs"
+    runs = claim_home(trek_home()) / "runs"
     last = runs / name
     for folder in (runs / (name if number == 1 else f"{name}-{number}") for number in count(1)):
         if is_resumed and not folder.exists():

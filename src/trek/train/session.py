@@ -46,13 +46,15 @@ def train_trial(
     stop: StopRequest | None = None,
     resume: Path | Literal["latest"] | None = None,
     name: str = "trial",
+    owner: str | None = None,
     host: TrialHost | None = None,
 ) -> Outcome:
     """Train `trial_class` to `settings.max_length` on this rank of `world`.
 
     Exceptions of the user's code, `InvalidHP` among them, are raised unchanged; mistakes that Trek detects are raised
     as `InputError`. `resume` is a checkpoint folder, or "latest" for the newest one in `checkpoint_dir`; if there is
-    none, training starts from the beginning. The settings of `host` override `settings`.
+    none, training starts from the beginning. The settings of `host` override `settings`. With an `owner`, which is
+    written to the checkpoints, none is deleted here.
     """
     check_trial_class(trial_class)
     stop = stop or StopRequest()
@@ -66,6 +68,7 @@ def train_trial(
         loggers=loggers,
         stop=stop,
         trial=describe_trial(trial_class, hparams, data or {}),
+        owner=owner,
     )
     with stop_on_signals(stop), traveler:
         traveler.journal.begin(name=name, hparams=hparams)

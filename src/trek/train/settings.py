@@ -84,9 +84,9 @@ class TrainSettings(BaseModel):
     validation_lengths: tuple[LengthField, ...] = ()
     """Lengths at which to validate a Trial as well; without a period, it is validated only at these and at the end."""
     checkpoint_period: LengthField | None = None
-    """How often to save; by default after every validation that is the best so far. A run always ends with a save."""
-    save_every_validation: StrictBool = False
-    """Save a Trial after every validation, not only after one that is the best so far."""
+    """How often to save, besides saves after validations. A run always ends with a save."""
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """After which validations of a Trial to save: those that are the best so far, all, or none."""
     report_period: _Count = 100
     """Number of batches between reports of training metrics."""
     records_per_epoch: _Count | None = None

@@ -152,14 +152,15 @@ class Trainer:
         )
 
     def _validate_and_keep_best(self) -> None:
-        """Validate, unless this was already done at this position; save a new best, or every one if set so."""
+        """Validate, unless this was already done at this position; save as the checkpoint policy says."""
         if self._validated_at == self.traveler.position.batches:
             return
         score = self.traveler.goal.score(self.validate())
         is_best = score is not None and (self._best_score is None or score < self._best_score)
         if is_best:
             self._best_score = score
-        if (is_best or self.traveler.settings.save_every_validation) and self.traveler.archive.is_open:
+        policy = self.traveler.settings.checkpoint_policy
+        if self.traveler.archive.is_open and (policy == "all" or (policy == "best" and is_best)):
             self.traveler.save()
 
     # -- validation

@@ -88,6 +88,7 @@ class Traveler:
         loggers: Sequence[Logger] = (),
         stop: StopRequest | None = None,
         trial: Mapping[str, Any] | None = None,
+        owner: str | None = None,
         **named: Any,
     ) -> None:
         self.stop = stop or StopRequest()
@@ -97,7 +98,7 @@ class Traveler:
         chosen = TrainSettings.of(settings, **named)
         if host is not None:
             chosen, folder = host.apply_to(chosen), host.folder
-            checkpoint_dir, resume = host.checkpoint_dir, host.resume
+            checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
             loggers = [*loggers, *host.loggers]
         chosen = chosen.with_default_paths(folder or Path.cwd())
         if world.is_leader:
@@ -119,7 +120,14 @@ class Traveler:
         self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
         self.journal = Journal(self.strategy, loggers=loggers)
         keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
-        self.archive = Archive(checkpoint_dir, strategy=self.strategy, journal=self.journal, policy=keep, trial=trial)
+        self.archive = Archive(
+            checkpoint_dir,
+            strategy=self.strategy,
+            journal=self.journal,
+            policy=keep if owner is None else None,
+            trial=trial,
+            owner=owner,
+        )
         self.goal = Goal(chosen.metric, chosen.smaller_is_better)
         self.agenda = Agenda.of(chosen)
         self.on_validation: Callable[[], None] | None = None

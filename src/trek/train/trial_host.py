@@ -31,6 +31,8 @@ class TrialHost:
     folder: Path
     """Where the run writes its files, except for checkpoints."""
     checkpoint_dir: Path | str
+    owner: str
+    """The trial's id in its checkpoints. Which of them are kept is decided by whoever runs the trial."""
     resume: Path | Literal["latest"]
     loggers: Sequence[Logger]
     """Added to the program's loggers."""

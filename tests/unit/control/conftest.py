@@ -15,6 +15,7 @@ from trek.client import models
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
+from trek.control.tables import TrialRow
 from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
@@ -31,6 +32,7 @@ _PRELUDE = """
 import json, os, sys, time
 folder, rank = os.environ["TREK_MEMBER_DIR"], int(os.environ["RANK"])
 run, run_dir = int(os.environ["TREK_RUN"]), os.environ["TREK_RUN_DIR"]
+uuid = os.environ.get("TRIAL_UUID")
 def outcome(kind, message="", stop_reason=""):
     told = {"rank": rank, "kind": kind, "message": message, "traceback": "", "stop_reason": stop_reason}
     with open(f"{folder}/outcome.json", "w") as file: json.dump({**told, "time_s": time.time()}, file)
@@ -53,6 +55,11 @@ class Plane:
         request = models.CreateExperiment(config={**CONFIG, **changes}, archive=self.archive)
         return self.services.experiments.create(request).id
 
+    def trial(self, trial_id: int = 1) -> TrialRow:
+        """The row of a trial."""
+        with self.store.reading() as session:
+            return session.get_one(TrialRow, trial_id)
+
     def run_until(self, is_true: Callable[[], bool], *, timeout_s: float = 30) -> None:
         """Move on until something is so."""
         deadline = time.monotonic() + timeout_s
@@ -68,6 +75,11 @@ class Plane:
 
 
 MakePlane = Callable[..., Plane]
+
+
+def _uuid(store: Store, trial_id: int) -> str:
+    with store.reading() as session:
+        return session.get_one(TrialRow, trial_id).uuid
 
 
 @pytest.fixture
@@ -91,7 +103,7 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
             layout=layout,
             engine=LocalEngine(),
             slots=slots,
-            environment=lambda trial, run: {},
+            environment=lambda trial, run: {"TRIAL_UUID": _uuid(store, trial)},
             clock=clock,
             command=[sys.executable, "-S", "-c", _PRELUDE + script],
         )

@@ -28,7 +28,7 @@ import sqlite3
 trial, home = os.environ["TREK_TRIAL_ID"], os.environ["TREK_HOME"]
 length, hparams = sqlite3.connect(f"file:{home}/control.db?mode=ro", uri=True).execute(
     "select length, hparams from trials where id = ?", [trial]).fetchone()
-saved = f"{home}/trials/{trial}/saved"
+saved = f"{os.path.dirname(run_dir)}/saved"
 batch = int(open(saved).read()) if os.path.exists(saved) else 0
 with open(folder + "/spool.jsonl", "a", buffering=1) as spool:
     while batch < length:

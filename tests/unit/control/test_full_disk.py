@@ -66,7 +66,7 @@ def test_a_full_disk_is_told_loses_nothing_and_ends_nothing(small_disk: Path, ma
     assert kept >= 2000
     assert kept % 2000 == 0
     filler.unlink()
-    (plane.layout.run(1, 1) / "go").touch()
+    (plane.layout.run(plane.trial()) / "go").touch()
     _await(lambda: plane.services.experiments.get(number).state == "completed")
     assert [line.text for line in plane.services.logs.read(trial_id=1)] == ["y"]
     assert len(plane.services.trials.metrics(1)) == kept
@@ -85,7 +85,7 @@ def test_a_command_on_a_full_disk_gives_one_sentence_and_exit_code_3(small_disk:
         check=False,
     )
     assert done.returncode == 3
-    assert done.stderr.startswith("trek: error: ")
+    assert "\ntrek: error: " in f"\n{done.stderr}"
     assert "Traceback" not in done.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from trek.client import models
 from trek.control.checkpoints.best_checkpoint import Candidate
-from trek.control.experiments.removal import expired
+from trek.control.checkpoints.retention import expired
 from trek.errors import ConfigError, InputError, NotFound
 from trek.experiments.config import CheckpointStorage
 from trek.testing.clock import FakeClock
@@ -26,9 +26,10 @@ point = {"group": "validation", "batches": 10, "metrics": {"error": 1.0}, "time_
 with open(folder + "/spool.jsonl", "w") as file: file.write(json.dumps({"run": run, "metrics": [point]}) + chr(10))
 """
 WITH_CHECKPOINT = """
-home = f"{os.environ['TREK_HOME']}/trials/{os.environ['TREK_TRIAL_ID']}/checkpoints/one"
+home = os.path.dirname(run_dir) + "/checkpoints/one"
 os.makedirs(home)
 made = {"uuid": "abc-" + os.environ["TREK_TRIAL_ID"], "batches": 100, "metrics": {}, "time_s": 1.0, "files": {}}
+made["owner"] = uuid
 with open(home + "/manifest.json", "w") as file: json.dump(made, file)
 outcome('done')
 """
@@ -40,7 +41,7 @@ def test_pausing_frees_the_slots_and_activating_goes_on(make_plane: MakePlane) -
     plane.run_until(lambda: plane.supervisor.running)
     plane.services.experiments.pause(number)
     assert plane.services.trials.report(1, models.Report(run=1)).stop == "preempted"
-    (plane.layout.run(1, 1) / "stop").touch()
+    (plane.layout.run(plane.trial()) / "stop").touch()
     plane.run_until(lambda: plane.services.experiments.get(number).state == "paused")
     assert plane.supervisor.free_slots == plane.supervisor.slots
     for _ in range(5):
@@ -101,7 +102,7 @@ def test_a_deleted_experiment_leaves_neither_rows_nor_files(make_plane: MakePlan
     with pytest.raises(InputError, match="Kill it before deleting"):
         plane.services.experiments.delete(number)
     plane.run_to_end(number)
-    folder = plane.layout.trial(1)
+    folder = plane.layout.trial(plane.trial())
     assert folder.exists()
     plane.services.experiments.delete(number)
     assert not folder.exists()
@@ -121,7 +122,7 @@ def test_an_experiment_may_be_continued_from_its_best_checkpoint(make_plane: Mak
         plane.services.experiments.delete(first.id)
     plane.run_until(lambda: plane.services.experiments.get(second.id).state == "running")
     assert plane.services.trials.assignment(second.trials[0].id, run=1).resume == str(
-        plane.layout.trial(1) / "checkpoints" / "one"
+        plane.layout.trial(plane.trial()) / "checkpoints" / "one"
     )
     plane.run_to_end(second.id)
 
@@ -258,7 +259,7 @@ def test_a_trial_that_is_scaled_while_it_runs_saves_and_goes_on_with_other_slots
     assert scaled(plane, number, slots=3).slots == 3
     assert plane.services.trials.jobs()[0].slots == 1, "those it holds"
     assert plane.services.trials.report(1, models.Report(run=1)).stop == "preempted"
-    (plane.layout.run(1, 1) / "stop").touch()
+    (plane.layout.run(plane.trial()) / "stop").touch()
     plane.run_until(lambda: plane.services.trials.get(1).run == 2)
     plane.run_until(lambda: plane.supervisor.running)
     assert plane.supervisor.running[1].gang.num_workers == 3
@@ -289,7 +290,7 @@ def test_a_scaled_trial_is_found_again_by_the_next_supervisor(make_plane: MakePl
     again.supervisor._find_gangs()
     assert again.supervisor.running[1].gang.num_workers == 1
     assert again.services.trials.report(1, models.Report(run=1)).stop == "preempted"
-    (again.layout.run(1, 1) / "stop").touch()
+    (again.layout.run(again.trial()) / "stop").touch()
     again.run_until(lambda: 1 in again.supervisor.running and again.supervisor.running[1].run == 2)
     assert again.supervisor.running[1].gang.num_workers == 2
     again.services.experiments.kill(number)
@@ -304,7 +305,7 @@ def test_pausing_and_activating_keeps_the_size_a_trial_was_scaled_to(make_plane:
     plane.services.experiments.pause(number)
     plane.services.experiments.activate(number)
     assert plane.services.trials.report(1, models.Report(run=1)).stop == "preempted", "it still has the old size"
-    (plane.layout.run(1, 1) / "stop").touch()
+    (plane.layout.run(plane.trial()) / "stop").touch()
     plane.run_until(lambda: plane.services.trials.get(1).run == 2)
     assert plane.services.trials.get(1).slots == 2
     plane.services.experiments.kill(number)

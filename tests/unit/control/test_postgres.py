@@ -45,7 +45,14 @@ def test_rows_reported_twice_count_once(make_plane: MakePlane, url: str) -> None
     plane.run_until(lambda: plane.supervisor.running)
     trial = plane.services.experiments.get(number).trials[0].id
     point = MetricPoint(group="validation", batches=10, metrics={"error": 0.5, "worse": None}, time_s=1.0)
-    checkpoint = CheckpointReport(uuid="u", batches=10, path="/u", num_bytes=2**40, time_s=1.0)
+    path = f"{plane.layout.trial(plane.trial(trial))}/checkpoints/u"
+    checkpoint = CheckpointReport(
+        uuid="u",
+        batches=10,
+        path=path,
+        num_bytes=2**40,
+        time_s=1.0,
+    )
     for _ in range(2):
         plane.services.trials.report(
             trial, Report(run=1, metrics=[point, point], checkpoints=[checkpoint], progress=0.5)

@@ -23,10 +23,11 @@ MakePlane = Callable[..., Any]
 # Leaves a whole checkpoint nobody told of, at the place behind the URL.
 SCRIPT = """
 import pathlib
-place = pathlib.Path(os.environ["PLACE"]) / f"experiment_1/trial_{os.environ['TREK_TRIAL_ID']}" / "c1"
+place = pathlib.Path(os.environ["PLACE"]) / f"experiment_1/trial_{os.path.basename(os.path.dirname(run_dir))}" / "c1"
 place.mkdir(parents=True, exist_ok=True)
 (place / "weights").write_bytes(b"123")
 told = {"uuid": "c1", "batches": 100, "files": {"weights": {"bytes": 3}}, "metrics": {"error": 0.5}, "time_s": 1.0}
+told["owner"] = uuid
 (place / "manifest.json").write_text(json.dumps(told))
 outcome("done")
 """
@@ -53,12 +54,12 @@ def test_a_checkpoint_behind_a_url_is_found_fetched_and_deleted(
     plane = make_plane(SCRIPT)
     assert _create(plane, url, tmp_path).trials[0].checkpoint == "c1"
     found = plane.services.checkpoints.get("c1")
-    assert (found.path, found.num_bytes) == (f"{url}/experiment_1/trial_1/c1", 3)
+    assert (found.path, found.num_bytes) == (f"{url}/experiment_1/trial_{plane.trial().folder_name}/c1", 3)
     with plane.services.checkpoints.folder("c1") as folder:
         assert (folder / "weights").read_bytes() == b"123"
     assert not folder.parent.exists(), "a copy is removed once it was read"
     plane.services.checkpoints.delete("c1")
-    assert not (tmp_path / "bucket/experiment_1/trial_1/c1").exists()
+    assert not (tmp_path / f"bucket/experiment_1/trial_{plane.trial().folder_name}/c1").exists()
     with pytest.raises(NotFound, match="were deleted"), plane.services.checkpoints.folder("c1"):
         pass
 
@@ -68,13 +69,14 @@ def test_an_experiment_is_deleted_with_what_it_has_behind_a_url(
 ) -> None:
     plane = make_plane(SCRIPT)
     number = _create(plane, url, tmp_path).id
-    assert (tmp_path / "bucket/experiment_1/trial_1/c1").exists()
+    folder = tmp_path / f"bucket/experiment_1/trial_{plane.trial().folder_name}"
+    assert (folder / "c1").exists()
     plane.services.experiments.delete(number)
-    assert not (tmp_path / "bucket/experiment_1/trial_1").exists()
+    assert not folder.exists()
 
 
 def test_a_place_out_of_reach_is_told_and_nothing_counts_as_gone(caplog: pytest.LogCaptureFixture) -> None:
-    assert find_checkpoints("nosuchstore://bucket/x") is None
+    assert find_checkpoints("nosuchstore://bucket/x", owner="") is None
     assert "nosuchstore://bucket/x cannot be listed" in caplog.text
     with pytest.raises(StorageError, match="cannot be fetched"):
         fetch_checkpoint("nosuchstore://bucket/x/c1")
@@ -128,7 +130,7 @@ def test_a_trial_gets_a_copy_of_what_it_starts_from_outside_of_transactions(
 
     monkeypatch.setattr("trek.control.trials.start_checkpoints.fetch_checkpoint", fetch)
     plane.run_until(lambda: plane.services.trials.get(2).run == 1)
-    start = plane.layout.trial(2) / "start"
+    start = plane.layout.trial(plane.trial(2)) / "start"
     assert (start / "weights").read_bytes() == b"123"
     with plane.store.reading() as session:
         assert session.get_one(TrialRow, 2).start_checkpoint == str(start)

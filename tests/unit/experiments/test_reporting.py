@@ -90,12 +90,10 @@ def test_what_cannot_be_delivered_is_spooled(tmp_path: Path) -> None:
     with logger(plane, tmp_path) as reporting:
         reporting.log_metrics(row(1))
         reporting.log_checkpoint(CheckpointRow("u", 1, "/u", 5, {}, 1.0))
-        reporting.log_checkpoint_deleted("old")
         reporting.log_progress(0.5)
     spooled = parse_spool((tmp_path / SPOOL).read_bytes(), run=3)
     assert [p.batches for report in spooled for p in report.metrics] == [1]
     assert [c.uuid for report in spooled for c in report.checkpoints] == ["u"]
-    assert [uuid for report in spooled for uuid in report.deleted_checkpoints] == ["old"]
     assert parse_spool((tmp_path / SPOOL).read_bytes(), run=4) == []
 
 

@@ -43,20 +43,21 @@ def test_the_config_becomes_settings() -> None:
         min_validation_period={"batches": 75},
         resources={"slots_per_trial": 2},
         optimizations={"aggregation_frequency": 4, "clip_norm": 1.5, "mixed_precision": "O1"},
-        checkpoint_storage={"save_trial_best": 3, "save_trial_latest": 2},
         scheduling_unit=25,
     )
     assert (made.max_length, made.checkpoint_period) == (batches(200), None)
     assert (made.validation_lengths, made.validation_period) == ((batches(50),), batches(75))
     assert (made.precision, made.accumulate, made.clip_norm) == ("bf16", 4, 1.5)
     assert (made.metric, made.smaller_is_better, made.seed) == ("error", False, 7)
-    assert (made.keep_best, made.keep_last, made.report_period) == (3, 2, 25)
+    assert (made.checkpoint_policy, made.report_period) == ("best", 25)
 
 
-def test_the_policy_all_saves_every_validation() -> None:
-    assert settings(checkpoint_policy="all").save_every_validation
-    assert not settings().save_every_validation
-    assert settings(min_checkpoint_period=10).checkpoint_period == batches(1000), "in steps of 100"
+@pytest.mark.parametrize("policy", ["best", "all", "none"])
+def test_the_policy_says_after_which_validations_to_save(policy: str) -> None:
+    """`none` had no effect, and `all` saved by a period of its own, beside the validations of a search."""
+    made = settings({"batches": 50}, checkpoint_policy=policy)
+    assert (made.checkpoint_policy, made.checkpoint_period) == (policy, None)
+    assert settings(min_checkpoint_period=10, checkpoint_policy=policy).checkpoint_period == batches(1000)
 
 
 def test_a_process_that_trek_did_not_start_is_told_so() -> None:

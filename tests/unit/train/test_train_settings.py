@@ -21,8 +21,8 @@ VALUES: dict[str, Any] = {
     "max_length": {"batches": 3},
     "validation_period": {"batches": 4},
     "validation_lengths": [{"batches": 3}],
-    "save_every_validation": True,
     "checkpoint_period": {"epochs": 2},
+    "checkpoint_policy": "all",
     "report_period": 7,
     "records_per_epoch": 50,
     "initial_validation": True,
@@ -158,6 +158,7 @@ def test_a_host_decides_what_is_its_own(tmp_path: Path) -> None:
         {"max_length": trek.batches(7), "seed": 3},
         folder=tmp_path,
         checkpoint_dir=tmp_path,
+        owner="me",
         resume="latest",
         loggers=[],
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trek.client.models import CheckpointReport, Report
+from trek.client.models import CheckpointReport
+from trek.control.checkpoints.checkpoint_rows import take_checkpoints
 from trek.control.tables import CheckpointTable, TrialRow
-from trek.control.trials.ingest import take_checkpoints
 from trek.experiments.checkpoint_address import open_uncached
 from trek.train.checkpointing.stores import MANIFEST
 from trek.world.urls import is_remote
@@ -21,15 +21,18 @@ from trek.world.urls import is_remote
 _LOG = logging.getLogger(__name__)
 
 
-def find_checkpoints(place: str) -> dict[str, CheckpointReport] | None:
-    """The complete checkpoints at `place` by uuid; None if it cannot be reached. Slow: call outside transactions."""
+def find_checkpoints(place: str, *, owner: str) -> dict[str, CheckpointReport] | None:
+    """The complete checkpoints at `place` by uuid; None if it cannot be reached. Slow: call outside transactions.
+
+    Those that another than the trial with the uuid `owner` has written are left out.
+    """
     try:
         storage = open_uncached(place)
         folders = {name: storage.fetch(name, only=MANIFEST) for name in storage.names()}
     except Exception as error:  # noqa: BLE001 - every store has its own exceptions
         _LOG.warning("checkpoints at %s cannot be listed: %s", place, error)
         return None
-    reports = [_read(folder / MANIFEST, f"{place}/{name}") for name, folder in folders.items()]
+    reports = [_read(folder / MANIFEST, f"{place}/{name}", owner=owner) for name, folder in folders.items()]
     if is_remote(place):
         for folder in folders.values():
             shutil.rmtree(folder.parent, ignore_errors=True)
@@ -45,17 +48,17 @@ def reconcile_checkpoints(session: Session, trial: TrialRow, found: Mapping[str,
     take_checkpoints(
         session,
         trial,
-        Report(
-            run=trial.run,
-            checkpoints=[report for uuid, report in found.items() if uuid not in reported],
-            deleted_checkpoints=[row.uuid for row in known if row.uuid not in found],
-        ),
+        [report for uuid, report in found.items() if uuid not in reported],
+        gone=[row.uuid for row in known if row.uuid not in found],
     )
 
 
-def _read(path: Path, address: str) -> CheckpointReport | None:
+def _read(path: Path, address: str, *, owner: str) -> CheckpointReport | None:
     try:
         manifest = json.loads(path.read_text())
+        if manifest.get("owner", "") != owner:
+            _LOG.warning("the checkpoint at %s was written by another trial, and is left alone", address)
+            return None
         return CheckpointReport(
             uuid=manifest["uuid"],
             batches=manifest["batches"],
@@ -64,5 +67,5 @@ def _read(path: Path, address: str) -> CheckpointReport | None:
             metrics=manifest["metrics"],
             time_s=manifest["time_s"],
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # incomplete: a trial that resumes skips it

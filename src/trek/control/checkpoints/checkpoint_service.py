@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,20 +13,26 @@ from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
 from trek.control.checkpoints.best_checkpoint import best_checkpoint
-from trek.control.experiments.removal import needed_paths, remove_folders
+from trek.control.checkpoints.checkpoint_rows import newest_checkpoint
+from trek.control.checkpoints.retention import needed_paths
+from trek.control.checkpoints.trial_storage import TrialStorage
+from trek.control.experiments.parsed_config import parsed_config
+from trek.control.layout import Layout
 from trek.control.lookup import find_checkpoint, find_experiment, find_trial
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, TrialRow
-from trek.control.trials.ingest import newest_checkpoint
-from trek.errors import InputError, NotFound
+from trek.errors import InputError, NotFound, StorageError
 from trek.experiments.checkpoint_address import borrowed_checkpoint
+
+_LOG = logging.getLogger(__name__)
 
 
 class CheckpointService:
     """Checkpoints of one store. Their files may be on this machine or behind a URL."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, layout: Layout) -> None:
         self._store = store
+        self._layout = layout
 
     def all(
         self,
@@ -72,9 +79,11 @@ class CheckpointService:
         """A local folder with a checkpoint's files: the stored ones, or a copy that is removed when the block ends."""
         with self._store.reading() as session:
             found = find_checkpoint(session, uuid)
+        storage = self._storage(uuid)
         gone = NotFound(f"the files of checkpoint {found.uuid} were deleted.")
         if found.is_deleted:
             raise gone
+        storage.check(found.path)
         with borrowed_checkpoint(found.path) as folder:
             if not folder.is_dir():
                 raise gone
@@ -82,6 +91,7 @@ class CheckpointService:
 
     def delete(self, uuid: str) -> models.CheckpointRecord:
         """Delete a checkpoint's files; refused while its trial may still need it."""
+        storage = self._storage(uuid)
         with self._store.writing() as session:
             row = find_checkpoint(session, uuid)
             trial = session.get_one(TrialRow, row.trial_id)
@@ -95,5 +105,14 @@ class CheckpointService:
                 )
             row.is_deleted = True
             trial.checkpoint = newest_checkpoint(session, trial.id)
-        remove_folders([row.path])
+        try:
+            storage.remove(row.path)
+        except StorageError as error:
+            _LOG.warning("%s Remove it manually.", error)
         return self.get(row.uuid)
+
+    def _storage(self, uuid: str) -> TrialStorage:
+        with self._store.reading() as session:
+            trial = session.get_one(TrialRow, find_checkpoint(session, uuid).trial_id)
+            config = parsed_config(find_experiment(session, trial.experiment_id))
+        return self._layout.checkpoints(trial, config.checkpoint_storage)

@@ -11,7 +11,7 @@ from trek.client.models import ENDED
 from trek.control import views
 from trek.control.checkpoints.best_checkpoint import best_checkpoint
 from trek.control.experiments.archives import Archives
-from trek.control.experiments.removal import delete_experiment, remove_folders
+from trek.control.experiments.removal import delete_experiment
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment
 from trek.control.store import Store
@@ -173,8 +173,8 @@ class ExperimentService:
             row = find_experiment(session, experiment_id)
             if row.state not in ENDED:
                 raise InputError(f"experiment {experiment_id} is {row.state}. Kill it before deleting it.")
-            folders = delete_experiment(session, row, layout=self._layout)
-        remove_folders(folders)
+            files = delete_experiment(session, row, layout=self._layout)
+        files.remove()
 
     def _request(self, experiment_id: int, wanted: str) -> models.ExperimentDetails:
         with self._store.writing() as session:

@@ -1,18 +1,19 @@
-"""Removal of what is no longer needed: checkpoints by the keep policy, logs and metrics by age, whole experiments.
-
-A checkpoint that a running or queued trial starts from, or that is a version of a model, is never removed.
-"""
+"""Removal of what is no longer needed: logs and metrics by age, whole experiments. For checkpoints, see `retention`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED
-from trek.control.checkpoints.best_checkpoint import Candidate, stored_candidates
+from trek.control.checkpoints.retention import needed_paths
+from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.tables import (
@@ -21,51 +22,33 @@ from trek.control.tables import (
     LogTable,
     MetricBlockTable,
     MetricTable,
-    ModelVersionRow,
     TrialRow,
 )
-from trek.control.trials.ingest import newest_checkpoint
 from trek.errors import InputError, StorageError
-from trek.experiments.checkpoint_address import remove_checkpoint
-from trek.experiments.config import CheckpointStorage
 
 _LOG = logging.getLogger(__name__)
 
 
-def expired(candidates: Sequence[Candidate], storage: CheckpointStorage) -> set[str]:
-    """Which checkpoints of an ended experiment the policy does not keep. Pure."""
-    keep: set[str] = set()
-    by_score = sorted((c for c in candidates if c.score is not None), key=lambda c: (c.score, c.batches))
-    keep |= {c.uuid for c in by_score[: storage.save_experiment_best]}
-    for trial_id in {c.trial_id for c in candidates}:
-        newest = sorted((c for c in candidates if c.trial_id == trial_id), key=lambda c: -c.batches)
-        keep |= {c.uuid for c in newest[: storage.save_trial_latest]}
-        keep |= {c.uuid for c in [c for c in by_score if c.trial_id == trial_id][: storage.save_trial_best]}
-    return {c.uuid for c in candidates} - keep
+@dataclass(frozen=True)
+class ExperimentFiles:
+    """The files of an experiment that was deleted."""
+
+    folders: Sequence[Path]
+    storages: Sequence[TrialStorage]
+
+    def remove(self) -> None:
+        """Remove them. Missing ones are ignored; unreachable ones are logged."""
+        for storage in self.storages:
+            try:
+                storage.remove_all()
+            except StorageError as error:
+                _LOG.warning("%s Remove it manually.", error)
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[str]:
-    """Mark the checkpoints of an ended experiment that the policy does not keep as deleted.
-
-    Returns the folders to remove after the transaction.
-    """
-    stored = stored_candidates(session, experiment)
-    storage = parsed_config(experiment).checkpoint_storage
-    gone = expired([candidate for _, candidate in stored], storage)
-    needed = needed_paths(session)
-    folders = []
-    for row, _ in stored:
-        if row.uuid in gone and row.path not in needed:
-            row.is_deleted = True
-            folders.append(row.path)
-    for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)):
-        if trial.checkpoint in gone:
-            trial.checkpoint = newest_checkpoint(session, trial.id)
-    return folders
-
-
-def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> list[str]:
-    """Delete an experiment's rows; returns the folders to remove after the transaction."""
+def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> ExperimentFiles:
+    """Delete an experiment's rows; returns the files to remove after the transaction."""
     storage = parsed_config(experiment).checkpoint_storage
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     ids = [trial.id for trial in trials]
@@ -76,10 +59,12 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
             "is a version of a model, or a trial that has not ended starts from it. "
             "Delete the model, or wait for the trial."
         )
-    folders = [str(layout.trial(trial_id)) for trial_id in ids]
-    folders += [layout.checkpoints(experiment.id, trial_id, storage) for trial_id in ids]
+    files = ExperimentFiles(
+        folders=[layout.trial(trial) for trial in trials],
+        storages=[layout.checkpoints(trial, storage) for trial in trials],
+    )
     session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
-    return folders
+    return files
 
 
 def expire_logs(session: Session, *, now_s: float) -> None:
@@ -102,21 +87,3 @@ def expire_metrics(session: Session, *, now_s: float) -> None:
         owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
         for table in (MetricTable, MetricBlockTable):
             session.execute(delete(table).where(table.trial_id.in_(owned), table.group != "validation"))
-
-
-def remove_folders(places: Iterable[str]) -> None:
-    """Remove local folders and those behind URLs. Missing ones are ignored; unreachable ones are logged."""
-    for place in places:
-        try:
-            remove_checkpoint(place)
-        except StorageError as error:
-            _LOG.warning("%s Remove it manually.", error)
-
-
-def needed_paths(session: Session) -> set[str]:
-    """Folders of checkpoints that are versions of a model, or that a trial which has not ended starts from."""
-    waiting = select(TrialRow.start_checkpoint).where(
-        TrialRow.state.not_in(ENDED), TrialRow.start_checkpoint.is_not(None)
-    )
-    registered = select(CheckpointTable.path).join(ModelVersionRow, ModelVersionRow.checkpoint == CheckpointTable.uuid)
-    return {path for query in (waiting, registered) for path in session.scalars(query) if path is not None}

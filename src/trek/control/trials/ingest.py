@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Table, func, select, update
+from sqlalchemy import Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
+from trek.client.models import MetricPoint, Report, ReportReply
+from trek.control.checkpoints.checkpoint_rows import take_checkpoints
+from trek.control.checkpoints.retention import expire_checkpoints
 from trek.control.logs.levels import levels_of
 from trek.control.metrics.metric_blocks import forget, summarise
-from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
+from trek.control.tables import ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.control.trials.searching import report_validation, update_progress
 
 _STOPS = {"kill": "killed", "pause": "preempted", "stop": "searcher"}
 
 
 def take_report(session: Session, trial: TrialRow, report: Report, *, now_s: float) -> ReportReply:
-    """Store a report and say whether the trial should stop. A run that was replaced is only told to stop."""
+    """Store a report and say whether the trial should stop. A run that was replaced is only told to stop.
+
+    The caller has checked that the checkpoints are in the trial's own storage; see `TrialStorage`.
+    """
     if report.run != trial.run or trial.state != "running":
         return ReportReply(stop="killed")
     _take_metrics(session, trial, report.metrics, now_s=now_s)
-    take_checkpoints(session, trial, report)
+    if report.checkpoints:
+        take_checkpoints(session, trial, report.checkpoints)
+        expire_checkpoints(session, session.get_one(ExperimentRow, trial.experiment_id))
     if report.progress is not None:
         trial.progress = min(max(report.progress, 0.0), 1.0)
         session.flush()
@@ -92,38 +99,6 @@ def _unseen(session: Session, trial: TrialRow, validations: Sequence[MetricPoint
 
 def _last_of_each(points: Sequence[MetricPoint]) -> list[MetricPoint]:
     return list({(point.group, point.batches): point for point in points}.values())
-
-
-def take_checkpoints(session: Session, trial: TrialRow, report: Report) -> None:
-    """Store rows of new checkpoints, mark deleted ones, and point the trial at its newest."""
-    for checkpoint in report.checkpoints:
-        _keep_checkpoint(session, trial, checkpoint)
-    if report.deleted_checkpoints:
-        session.execute(
-            update(CheckpointTable)
-            .where(CheckpointTable.uuid.in_(report.deleted_checkpoints), CheckpointTable.trial_id == trial.id)
-            .values(is_deleted=True)
-        )
-    if report.checkpoints or report.deleted_checkpoints:
-        trial.checkpoint = newest_checkpoint(session, trial.id)
-
-
-def newest_checkpoint(session: Session, trial_id: int) -> str | None:
-    """The uuid of the trial's newest checkpoint that is still stored."""
-    session.flush()
-    newest = (
-        select(CheckpointTable.uuid)
-        .where(CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted)
-        .order_by(CheckpointTable.batches.desc(), CheckpointTable.time_s.desc())
-    )
-    return session.scalars(newest.limit(1)).first()
-
-
-def _keep_checkpoint(session: Session, trial: TrialRow, checkpoint: CheckpointReport) -> None:
-    known = session.get(CheckpointTable, checkpoint.uuid)
-    if known is None or known.trial_id == trial.id:
-        is_deleted = known.is_deleted if known is not None else False
-        session.merge(CheckpointTable(trial_id=trial.id, is_deleted=is_deleted, **checkpoint.model_dump()))
 
 
 def _insert(session: Session, table: type[Any]) -> Any:

@@ -38,24 +38,24 @@ class StartCheckpoints:
         """Copy the checkpoints that queued trials start from; returns the trials that cannot start yet, and why."""
         with self._store.reading() as session:
             sources = _sources(session)
-        for trial_id, source in sources.items():
-            since_s, _ = self._failed.get(trial_id, (-RETRY_S, ""))
+        for trial, source in sources:
+            since_s, _ = self._failed.get(trial.id, (-RETRY_S, ""))
             if self._clock.monotonic_s() - since_s >= RETRY_S:
-                self._copy(trial_id, source)
-        return {trial_id: self._failed[trial_id][1] for trial_id in sources if trial_id in self._failed}
+                self._copy(trial, source)
+        return {trial.id: self._failed[trial.id][1] for trial, _ in sources if trial.id in self._failed}
 
-    def _copy(self, trial_id: int, source: str) -> None:
+    def _copy(self, trial: TrialRow, source: str) -> None:
         try:
-            made = copy_checkpoint(source, self._layout.trial(trial_id) / "start")
+            made = copy_checkpoint(source, self._layout.trial(trial) / "start")
         except (StorageError, OSError) as error:
             why = f"the checkpoint it starts from cannot be copied: {error}"
-            self._failed[trial_id] = (self._clock.monotonic_s(), why)
+            self._failed[trial.id] = (self._clock.monotonic_s(), why)
             return
-        self._failed.pop(trial_id, None)
+        self._failed.pop(trial.id, None)
         with self._store.writing() as session:
-            trial = session.get(TrialRow, trial_id)
-            if trial is not None and trial.run == 0:
-                trial.start_checkpoint = str(made)
+            row = session.get(TrialRow, trial.id)
+            if row is not None and row.run == 0:
+                row.start_checkpoint = str(made)
 
 
 def copy_checkpoint(source: str, target: Path) -> Path:
@@ -68,17 +68,17 @@ def copy_checkpoint(source: str, target: Path) -> Path:
     return target
 
 
-def _sources(session: Session) -> dict[int, str]:
+def _sources(session: Session) -> list[tuple[TrialRow, str]]:
     """For each trial that needs a copy, where the checkpoint is. Parents without a checkpoint are left out."""
     parent = aliased(TrialRow)
     rows = session.execute(
-        select(TrialRow.id, CheckpointTable.path)
+        select(TrialRow, CheckpointTable.path)
         .join(parent, (parent.experiment_id == TrialRow.experiment_id) & (parent.key == TrialRow.parent_key))
         .join(CheckpointTable, CheckpointTable.uuid == parent.checkpoint)
         .where(TrialRow.state == "queued", TrialRow.run == 0, TrialRow.start_checkpoint.is_(None))
         .order_by(TrialRow.id)
     )
-    return {row.id: row.path for row in rows}
+    return [(trial, path) for trial, path in rows]
 
 
 def _link_file(source: str, target: str) -> None:

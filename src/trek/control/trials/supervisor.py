@@ -17,10 +17,13 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from trek.client.models import ENDED
+from trek.client.models import Report
 from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints
+from trek.control.checkpoints.pending_removals import PendingRemovals
+from trek.control.checkpoints.retention import expire_checkpoints
+from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.experiments.parsed_config import parsed_config
-from trek.control.experiments.removal import expire_checkpoints, expire_logs, expire_metrics, remove_folders
+from trek.control.experiments.removal import expire_logs, expire_metrics
 from trek.control.layout import Layout
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
@@ -36,6 +39,7 @@ from trek.experiments.spool import SPOOL, parse_spool
 from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.rank_outcome import read_outcomes
 from trek.world.clock import Clock
+from trek.world.home import close_to_others
 
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.1
@@ -94,6 +98,7 @@ class Supervisor:
         self.slots = slots
         self.running: dict[int, Running] = {}
         self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
+        self._pending_removals = PendingRemovals(store, layout=layout, clock=clock)
         self._next_tidying_s = clock.monotonic_s()
         self._wake = threading.Event()
         self._is_stopping = False
@@ -154,6 +159,7 @@ class Supervisor:
         """One round: store what happened, act on requests, start what may start."""
         self._tidy()
         self._collect()
+        self._pending_removals.remove()
         self._stop_killed()
         self._schedule()
 
@@ -194,26 +200,29 @@ class Supervisor:
     def _finish(self, running: Running, ending: Ending) -> None:
         if running.stopper is not None:
             running.stopper.join()
-        found = find_checkpoints(self._checkpoints_of(running))
+        trial, storage = self._files_of(running)
+        close_to_others(self._layout.trial(trial))
+        found = find_checkpoints(storage.address, owner=trial.uuid)
+        reports = parse_spool(running.gang.read_file(SPOOL, rank=0) or b"", run=running.run)
+        own = [_with_own_checkpoints(report, storage) for report in reports]
         now_s = self._clock.now_s()
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
-            for report in parse_spool(running.gang.read_file(SPOOL, rank=0) or b"", run=running.run):
+            for report in own:
                 take_report(session, trial, report, now_s=now_s)
             if found is not None:
                 reconcile_checkpoints(session, trial, found)
             next_ = end_run(session, trial, ending, now_s=now_s, is_shutting_down=self._is_stopping)
-            experiment = session.get_one(ExperimentRow, trial.experiment_id)
-            expired = expire_checkpoints(session, experiment) if experiment.state in ENDED else []
-        remove_folders(expired)
+            expire_checkpoints(session, session.get_one(ExperimentRow, trial.experiment_id))
         del self.running[running.trial_id]
         _LOG.info("trial %d, run %d: %s %s", running.trial_id, running.run, next_, ending.message)
         self.wake()
 
-    def _checkpoints_of(self, running: Running) -> str:
+    def _files_of(self, running: Running) -> tuple[TrialRow, TrialStorage]:
         with self._store.reading() as session:
+            trial = session.get_one(TrialRow, running.trial_id)
             config = parsed_config(session.get_one(ExperimentRow, running.experiment_id))
-        return self._layout.checkpoints(running.experiment_id, running.trial_id, config.checkpoint_storage)
+        return trial, self._layout.checkpoints(trial, config.checkpoint_storage)
 
     def _stop_killed(self) -> None:
         """Stop trials that were killed. Other requests reach trials in the replies to their reports."""
@@ -275,14 +284,14 @@ class Supervisor:
             num_workers=len(trial.slots),
             env=self._trial_environment(experiment, trial),
             cwd=self._layout.home,
-            output_dir=self._layout.run(trial.id, trial.run),
+            output_dir=self._layout.run(trial),
             slots=trial.slots if self.has_gpus else (),
             # A command may do without torch.
             imports=() if parsed_config(experiment).command else _TRIAL_IMPORTS,
         )
 
     def _handle_file(self, trial: TrialRow) -> Path:
-        return self._layout.run(trial.id, trial.run) / "gang.json"
+        return self._layout.run(trial) / "gang.json"
 
     def _take_slots(self, count: int) -> list[int]:
         taken = {slot for running in self.running.values() for slot in running.slots}
@@ -299,7 +308,7 @@ class Supervisor:
             "TREK_HOME": str(self._layout.home),
             "TREK_TRIAL_ID": str(trial.id),
             "TREK_RUN": str(trial.run),
-            "TREK_RUN_DIR": str(self._layout.run(trial.id, trial.run)),
+            "TREK_RUN_DIR": str(self._layout.run(trial)),
         }
 
     def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang) -> Running:
@@ -345,3 +354,11 @@ class Supervisor:
             return attach_by_file(self._handle_file(trial), on_exit=lambda _: self.wake())
         except InputError:
             return None
+
+
+def _with_own_checkpoints(report: Report, storage: TrialStorage) -> Report:
+    """A report that a trial left behind, without checkpoints that are not in its storage."""
+    own = [checkpoint for checkpoint in report.checkpoints if storage.has(checkpoint.path)]
+    if len(own) < len(report.checkpoints):
+        _LOG.warning("a trial reported checkpoints outside of its storage %s, which are ignored", storage.address)
+    return report.model_copy(update={"checkpoints": own})

@@ -86,7 +86,7 @@ class TrialService:
             if trial.run != run or trial.state != "running":
                 raise InputError(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
         config = parsed_config(experiment)
-        folder = self._layout.checkpoints(experiment.id, trial.id, config.checkpoint_storage)
+        storage = self._layout.checkpoints(trial, config.checkpoint_storage)
         return models.Assignment(
             trial_id=trial.id,
             experiment_id=experiment.id,
@@ -97,7 +97,8 @@ class TrialService:
             length={config.searcher.length.unit: trial.length},
             validation_lengths=_validation_lengths(config, experiment, trial),
             archive=experiment.archive,
-            checkpoint_dir=folder,
+            checkpoint_dir=storage.address,
+            owner=trial.uuid,
             resume=trial.start_checkpoint,
             name=f"{experiment.name}/{trial.id}",
         )
@@ -117,12 +118,23 @@ class TrialService:
 
     def report(self, trial_id: int, report: models.Report) -> models.ReportReply:
         """Store what a trial reports, and say whether it should stop."""
-        is_empty = not (report.metrics or report.checkpoints or report.deleted_checkpoints or report.progress)
+        is_empty = not (report.metrics or report.checkpoints or report.progress)
+        if report.checkpoints:
+            self._check_places(trial_id, report)
         with self._store.reading() if is_empty else self._store.writing() as session:
             reply = take_report(session, find_trial(session, trial_id), report, now_s=self._clock.now_s())
-        if report.metrics:
+        if report.metrics or report.checkpoints:
             self._runner.wake()
         return reply
+
+    def _check_places(self, trial_id: int, report: models.Report) -> None:
+        """Outside of the transaction that stores the report, since links are resolved on the disk."""
+        with self._store.reading() as session:
+            trial = find_trial(session, trial_id)
+            config = parsed_config(find_experiment(session, trial.experiment_id))
+        storage = self._layout.checkpoints(trial, config.checkpoint_storage)
+        for checkpoint in report.checkpoints:
+            storage.check(checkpoint.path)
 
     def kill(self, trial_id: int) -> models.TrialRecord:
         """End one trial; its searcher counts it as failed."""

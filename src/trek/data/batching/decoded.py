@@ -24,7 +24,7 @@ from trek.data.execution.parts import open_mapped
 from trek.data.plans.plan import PlanNode
 from trek.data.storing.persist import MANIFEST, Manifest, PersistedSource, persist
 from trek.errors import StorageError
-from trek.world.home import trek_home
+from trek.world.home import claim_home, trek_home
 
 if TYPE_CHECKING:
     from trek.data.table import Table
@@ -36,7 +36,7 @@ _log = logging.getLogger("trek.data")
 
 def decode_for_all(table: Table) -> pa.Table:
     """The rows of `table`, to be read and never written to: in memory when they are few, else mapped."""
-    folder = trek_home() / "cache" / "decoded"
+    folder = claim_home(trek_home()) / "cache" / "decoded"
     path = folder / table.fingerprint()[:32]
     few = None if path.exists() else few_rows(table)
     if few is not None:

@@ -23,7 +23,7 @@ from trek.data.fetching.download import download
 from trek.data.progress import ProgressBar, progress_bar
 from trek.errors import DataUnavailable
 from trek.world.disk import storage_errors
-from trek.world.home import trek_home
+from trek.world.home import claim_home, trek_home
 
 
 def fetch(
@@ -31,7 +31,7 @@ def fetch(
 ) -> dict[str, Path]:
     """Paths of the files of `split` (all splits when None), by name, each verified now."""
     files = dataset.files if split is None else dataset.splits[dataset.require_split(split)]
-    folder = trek_home(environ) / "data" / dataset.name
+    folder = claim_home(trek_home(environ)) / "data" / dataset.name
     mirror = environ.get("TREK_DATA_MIRROR")
     with storage_errors(folder, remedy="Set TREK_HOME to a folder with enough space."):
         return {file.name: _fetch_file(dataset.name, file, folder, mirror, show_progress) for file in files}

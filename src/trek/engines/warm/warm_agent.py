@@ -91,7 +91,8 @@ class WarmParents:
 
     def _start(self, own: Path, env: Mapping[str, str]) -> socket.socket | None:
         """Start the parent, unless another starter has just done so, and connect to it."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(self._folder.parents), self._folder):  # `parents=True` would ignore the mode
+            folder.mkdir(mode=0o700, exist_ok=True)
         if not _is_private(self._folder):
             return None
         with _locked(self._folder / "lock") as is_held:

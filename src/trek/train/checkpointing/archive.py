@@ -14,7 +14,7 @@ from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, find_latest, open_checkpoint
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.checkpointing.stores import open_storage
+from trek.train.checkpointing.stores import MANIFEST, open_storage
 from trek.train.metrics.journal import Journal
 
 
@@ -29,15 +29,19 @@ class Archive:
         journal: Journal,
         policy: KeepPolicy | None = None,
         trial: Mapping[str, Any] | None = None,
+        owner: str | None = None,
     ) -> None:
+        """`policy` None deletes nothing; `owner` is written to checkpoints, and those of others are left alone."""
         self._strategy = strategy
+        self._owner = owner
         self._storage = open_storage(place) if place is not None else None
         self._writer: CheckpointWriter | None = None
         if self._storage is not None and strategy.world.is_leader:
             self._writer = CheckpointWriter(
                 self._storage,
-                policy=policy or KeepPolicy(),
+                policy=policy,
                 trial=trial,
+                owner=owner,
                 on_written=journal.log_checkpoint,
                 on_deleted=journal.log_checkpoint_deleted,
             )
@@ -66,7 +70,7 @@ class Archive:
             return open_checkpoint(resume)
         if self._storage is None:
             raise InputError("resume='latest' needs a checkpoint_dir to search. Pass checkpoint_dir to the Traveler.")
-        found = find_latest(self._storage) if self._strategy.world.is_leader else None
+        found = find_latest(self._storage, owner=self._owner) if self._strategy.world.is_leader else None
         name = self._strategy.broadcast(found.path.name if found else None)
         return found or (CheckpointFolder(self._storage.fetch(name)) if name else None)
 
@@ -81,6 +85,12 @@ class Archive:
             self._writer.close()
 
     def path(self, which: Literal["last", "best"]) -> Path | None:
-        """The path of the newest or the best checkpoint, on the leader."""
+        """The path of the newest or the best checkpoint, on the leader; None if there is none, or it was removed."""
         name = getattr(self._writer, which) if self._writer else None
-        return self._storage.fetch(name) if name and self._storage else None
+        if name is None or self._storage is None:
+            return None
+        try:
+            folder = self._storage.fetch(name)
+        except FileNotFoundError:
+            return None
+        return folder if (folder / MANIFEST).exists() else None

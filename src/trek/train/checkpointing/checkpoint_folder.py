@@ -1,18 +1,17 @@
 """CheckpointFolder: a folder with the saved state of a run. Reads, verifies and finds checkpoints; does not write them.
 
-    manifest.json        format, position, metrics, and the size and SHA-256 of every other file
+    manifest.json        format, position, metrics, and the size and SHA-256 of every file, its own SHA-256 included
     model.safetensors    the weights; further models of the run in model_1.safetensors, …
     state.json           optimizers, schedulers, scaler, position, callbacks: a tree whose tensors are in
     state.safetensors
     rank_0.json          the state of one rank: random states, accumulated gradients, metric sums
     rank_0.safetensors
 
-It contains no pickle.
+It contains no pickle. Every file is verified before it is read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from trek.errors import CheckpointError, InputError, TrekError
 from trek.strategies.plain_data import decode
-from trek.train.checkpointing.stores import MANIFEST, Storage, open_storage
+from trek.train.checkpointing.manifest import read_manifest, verify_files
+from trek.train.checkpointing.stores import Storage, open_storage
 from trek.world.urls import is_remote, local_path
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from trek.train.trial import Trial
 
-FORMAT = 1
 logger = logging.getLogger(__name__)
 
 
@@ -48,7 +47,9 @@ class CheckpointFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.manifest = _read_manifest(self.path)
+        self.manifest = read_manifest(self.path)
+        self._trial_class: type[Trial] | None = None
+        self._verified: dict[str, tuple[int, ...]] = {}
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r})"
@@ -71,12 +72,14 @@ class CheckpointFolder:
     @property
     def has_averages(self) -> bool:
         """Whether it holds moving averages of the weights, which the run used for validation."""
+        self._verify("state.json")
         return bool(json.loads((self.path / "state.json").read_text())["optimization"]["emas"])
 
     def state_dict(self, model: int = 0, *, averaged: bool = False) -> dict[str, torch.Tensor]:
-        """The weights of the run's `model`-th model, or their moving averages, on the CPU."""
+        """The weights of the run's `model`-th model, or their moving averages, on the CPU; verified by checksum."""
         from safetensors.torch import load_file
 
+        self._verify(model_file(model))
         weights: dict[str, torch.Tensor] = load_file(self.path / model_file(model))
         if averaged:
             if not self.has_averages:
@@ -86,32 +89,47 @@ class CheckpointFolder:
             weights.update(self._tree("state")["optimization"]["emas"][model]["averages"])
         return weights
 
-    def load_model(self, trial_class: type[Trial] | None = None) -> nn.Module:
-        """The trained model in evaluation mode; see `trek.train.checkpointing.loading`."""
+    def load_model(self, trial_class: type[Trial] | None = None, *, trust_code: bool = False) -> nn.Module:
+        """The trained model in evaluation mode, verified by checksum; see `trek.train.checkpointing.loading`."""
         from trek.train.checkpointing.loading import load_model
 
-        return load_model(self, trial_class)
+        return load_model(self, trial_class or self._trial_class, trust_code=trust_code)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """In another process, `load_model` uses the Trial that this program has imported."""
+        from trek.train.checkpointing.loading import imported_trial
+
+        known = imported_trial(self) if self.manifest.get("trial") is not None else None
+        return {**self.__dict__, "_trial_class": self._trial_class or known}
+
+    def check_owner(self, owner: str | None) -> None:
+        """Raise `CheckpointError` if another than `owner` has written it; None accepts all."""
+        if owner is not None and self.manifest.get("owner", "") != owner:
+            raise CheckpointError(f"checkpoint {self.path} was written by another trial.")
 
     def verify(self) -> None:
         """Raise `CheckpointError` unless every file exists with the size and checksum given in the manifest."""
-        for name, facts in self.manifest["files"].items():
-            path = self.path / name
-            if not path.is_file() or path.stat().st_size != facts["bytes"]:
-                raise CheckpointError(f"checkpoint {self.path} is incomplete: {name} is missing or has the wrong size.")
-            if checksum(path) != facts["sha256"]:
-                raise CheckpointError(f"checkpoint {self.path} is damaged: {name} does not match its checksum.")
+        verify_files(self.path, self.manifest)
+        self._verified = {name: _identity(self.path / name) for name in self.manifest["files"]}
 
     def read(self) -> RunState:
         """Verify the checkpoint and read everything."""
-        self.verify()
         files = self.manifest["files"]
+        self._verify(*files)
         models = [self.state_dict(i) for i in range(sum(name.startswith("model") for name in files))]
         ranks = [self._tree(f"rank_{rank}") for rank in range(self.manifest["world_size"])]
         return RunState(models=models, shared=self._tree("state"), ranks=ranks)
 
+    def _verify(self, *names: str) -> None:
+        """Verify files before they are read, unless they are unchanged since they were verified."""
+        changed = [name for name in names if not self._verified.get(name) == _identity(self.path / name) != ()]
+        verify_files(self.path, self.manifest, changed)
+        self._verified |= {name: _identity(self.path / name) for name in changed}
+
     def _tree(self, stem: str) -> dict[str, Any]:
         from safetensors.torch import load_file
 
+        self._verify(f"{stem}.json", f"{stem}.safetensors")
         tensors = load_file(self.path / f"{stem}.safetensors")
         tree: dict[str, Any] = decode(json.loads((self.path / f"{stem}.json").read_text()), tensors)
         return tree
@@ -134,13 +152,14 @@ def open_checkpoint(place: Path | str) -> CheckpointFolder:
         ) from error
 
 
-def find_latest(storage: Storage) -> CheckpointFolder | None:
-    """The newest complete checkpoint; others are skipped with a warning."""
+def find_latest(storage: Storage, *, owner: str | None = None) -> CheckpointFolder | None:
+    """The newest complete checkpoint, of `owner` if there is one; others are skipped with a warning."""
     for name in reversed(storage.names()):
         try:
             checkpoint = CheckpointFolder(storage.fetch(name))
+            checkpoint.check_owner(owner)
             checkpoint.verify()
-        except CheckpointError as error:
+        except (CheckpointError, FileNotFoundError) as error:
             logger.warning("skipping a checkpoint: %s", error)
         else:
             return checkpoint
@@ -152,23 +171,10 @@ def model_file(index: int) -> str:
     return f"model_{index}.safetensors" if index else "model.safetensors"
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _identity(path: Path) -> tuple[int, ...]:
+    """Changes when the file is written to or replaced; empty if it is missing."""
     try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        version = manifest["format"]
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"the manifest of checkpoint {path} cannot be read: {error}.") from error
-    if version != FORMAT:
-        raise CheckpointError(
-            f"checkpoint {path} has format {version}, but this version of Trek reads format {FORMAT}. "
-            "Use the version of Trek that wrote it."
-        )
-    return manifest
+        facts = path.stat()
+    except OSError:
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns

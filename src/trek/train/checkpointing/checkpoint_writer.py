@@ -23,8 +23,9 @@ import torch
 from trek._version import __version__
 from trek.errors import CheckpointError
 from trek.strategies.plain_data import encode
-from trek.train.checkpointing.checkpoint_folder import FORMAT, CheckpointFolder, RunState, checksum, model_file
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
+from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.loggers.base import CheckpointRow
 from trek.world.disk import storage_error
@@ -33,20 +34,25 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Publishes checkpoints to a Storage and deletes those that the policy does not keep."""
+    """Publishes checkpoints to a Storage and deletes those that the policy does not keep.
+
+    Without a policy it deletes none: the control plane decides for the trials of its experiments.
+    """
 
     def __init__(
         self,
         storage: Storage,
         *,
-        policy: KeepPolicy,
+        policy: KeepPolicy | None,
         trial: Mapping[str, Any] | None = None,
+        owner: str | None = None,
         on_written: Callable[[CheckpointRow], None] = lambda row: None,
         on_deleted: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._storage = storage
         self._policy = policy
         self._trial = trial
+        self._owner = owner
         self._on_written = on_written
         self._on_deleted = on_deleted
         self._kept: list[KeptCheckpoint] = []
@@ -60,7 +66,8 @@ class CheckpointWriter:
         """Copy `state` now and write it in the background; returns the uuid. A smaller `score` is better."""
         self.wait()
         name = str(uuid.uuid4())
-        snapshot = _Snapshot(state, uuid=name, batches=batches, metrics=dict(metrics), score=score, trial=self._trial)
+        facts = {"uuid": name, "owner": self._owner or "", "batches": batches, "metrics": dict(metrics), "score": score}
+        snapshot = _Snapshot(state, facts={**facts, "trial": self._trial})
         self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="trek-checkpoint")
         self._pending = self._pool.submit(self._write, snapshot)
         return name
@@ -97,9 +104,12 @@ class CheckpointWriter:
         found: list[CheckpointFolder] = []
         for name in self._storage.names():
             try:
-                found.append(CheckpointFolder(self._storage.fetch(name, only=MANIFEST)))
-            except CheckpointError as error:
+                checkpoint = CheckpointFolder(self._storage.fetch(name, only=MANIFEST))
+                checkpoint.check_owner(self._owner)
+            except (CheckpointError, FileNotFoundError) as error:
                 logger.warning("ignoring a checkpoint: %s", error)
+            else:
+                found.append(checkpoint)
         for one in sorted(found, key=lambda checkpoint: float(checkpoint.manifest["time_s"])):
             self._remember(one.path.name, one.uuid, one.batches, one.manifest["score"])
 
@@ -108,7 +118,8 @@ class CheckpointWriter:
         self._uuids[name] = identity
 
     def _write(self, snapshot: _Snapshot) -> CheckpointRow:
-        name = f"batch-{snapshot.batches:010d}-{snapshot.uuid[:8]}"
+        facts = snapshot.facts
+        name = f"batch-{facts['batches']:010d}-{facts['uuid'][:8]}"
         try:
             workspace = self._storage.workspace()
             try:
@@ -118,18 +129,18 @@ class CheckpointWriter:
                 shutil.rmtree(workspace, ignore_errors=True)  # publishing may have moved it
         except OSError as error:
             raise storage_error(error, self._storage.address, remedy=REMEDY) from error
-        self._remember(name, snapshot.uuid, snapshot.batches, snapshot.score)
+        self._remember(name, facts["uuid"], facts["batches"], facts["score"])
         return CheckpointRow(
-            uuid=snapshot.uuid,
-            batches=snapshot.batches,
+            uuid=facts["uuid"],
+            batches=facts["batches"],
             path=path,
             num_bytes=num_bytes,
-            metrics=snapshot.metrics,
+            metrics=facts["metrics"],
             time_s=snapshot.time_s,
         )
 
     def _delete_expired(self) -> None:
-        for name in self._policy.expired(self._kept):
+        for name in self._policy.expired(self._kept) if self._policy is not None else ():
             self._storage.delete(name)
             self._kept = [c for c in self._kept if c.name != name]
             self._on_deleted(self._uuids.pop(name))
@@ -138,21 +149,9 @@ class CheckpointWriter:
 class _Snapshot:
     """A copy of a run's state, and how it is written to a folder."""
 
-    def __init__(
-        self,
-        state: RunState,
-        *,
-        uuid: str,
-        batches: int,
-        metrics: dict[str, float],
-        score: float | None,
-        trial: Mapping[str, Any] | None,
-    ) -> None:
-        self.uuid = uuid
-        self.batches = batches
-        self.metrics = metrics
-        self.score = score
-        self._trial = trial
+    def __init__(self, state: RunState, *, facts: Mapping[str, Any]) -> None:
+        """`facts` are the entries of the manifest that say what the checkpoint is."""
+        self.facts = facts
         self.time_s = time.time()
         self._models = [_copy(model) for model in state.models]
         self._trees: dict[str, tuple[Any, dict[str, torch.Tensor]]] = {}
@@ -170,19 +169,14 @@ class _Snapshot:
             _save(tensors, folder / f"{stem}.safetensors")
         sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
         files = {path.name: {"bytes": size, "sha256": checksum(path)} for path, size in sizes.items()}
-        manifest = {
-            "format": FORMAT,
-            "uuid": self.uuid,
-            "batches": self.batches,
-            "metrics": self.metrics,
-            "score": self.score,
+        entries = {
+            **self.facts,
             "time_s": self.time_s,
             "world_size": self._world_size,
-            "trial": self._trial,
             "versions": {"trek": __version__, "torch": torch.__version__},
             "files": files,
         }
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        write_manifest(folder, entries)
         return sum(sizes.values())
 
 

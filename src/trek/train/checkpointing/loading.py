@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from trek.errors import CheckpointError
+from trek.errors import CheckpointError, InputError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
+from trek.train.trainer import check_trial_class
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
 from trek.world import World
@@ -24,10 +27,13 @@ def describe_trial(trial_class: type[Trial], hparams: Mapping[str, Any], data: M
     }
 
 
-def load_model(checkpoint: CheckpointFolder, trial_class: type[Trial] | None = None) -> nn.Module:
+def load_model(
+    checkpoint: CheckpointFolder, trial_class: type[Trial] | None = None, *, trust_code: bool = False
+) -> nn.Module:
     """The model in evaluation mode on the CPU, with the weights used for validation: the averages, if there are any.
 
-    The Trial's class is imported by the name it had in training; pass `trial_class` if that is not possible.
+    Its Trial is `trial_class`, or the class that the checkpoint names if this program has imported that already. Only
+    with `trust_code` is a module imported because a checkpoint names it.
     """
     description = checkpoint.manifest.get("trial")
     if description is None:
@@ -35,7 +41,8 @@ def load_model(checkpoint: CheckpointFolder, trial_class: type[Trial] | None = N
             f"checkpoint {checkpoint.path} was saved by an explicit loop, so its model cannot be built automatically. "
             "Build the model yourself and load checkpoint.state_dict()."
         )
-    chosen = trial_class or _import(description["entrypoint"])
+    chosen = trial_class or _named_trial(checkpoint, trust_code=trust_code)
+    check_trial_class(chosen)
     with Traveler(world=World(device_name="cpu"), show_progress=False) as traveler:
         context = TrialContext(traveler, hparams=description["hparams"], data=description["data"])
         trial = chosen(context)
@@ -45,19 +52,46 @@ def load_model(checkpoint: CheckpointFolder, trial_class: type[Trial] | None = N
     return model.eval()
 
 
-def _import(entrypoint: str) -> type[Trial]:
-    module, _, name = entrypoint.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+def imported_trial(checkpoint: CheckpointFolder) -> type[Trial] | None:
+    """The Trial that the checkpoint names, if this program has imported it. Runs no code."""
+    module, name = _entrypoint(checkpoint)
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
+    return found if isinstance(found, type) and issubclass(found, Trial) else None
+
+
+def _named_trial(checkpoint: CheckpointFolder, *, trust_code: bool) -> type[Trial]:
+    module, name = _entrypoint(checkpoint)
+    if module not in sys.modules:
+        if not trust_code:
+            raise InputError(
+                f"loading the model of {checkpoint.path} would import and run {module!r}, which the checkpoint names. "
+                "Pass the Trial's class, or trust_code=True if you trust whoever wrote the checkpoint."
+            )
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise CheckpointError(
+                f"the Trial {module}:{name} that wrote this checkpoint cannot be imported here ({error}). "
+                "Add its folder to sys.path, or pass the class."
+            ) from error
+    found = imported_trial(checkpoint)
+    if found is None:
         raise CheckpointError(
-            f"the Trial {entrypoint} that wrote this checkpoint cannot be imported here ({error}). "
-            "Add its folder to sys.path, or pass the class: load_model(trial_class)."
-        ) from error
-    trial_class: type[Trial] = found
-    return trial_class
+            f"{module}:{name}, which the checkpoint {checkpoint.path} names, is not a Trial class that can be found "
+            "here. If its Trial is defined elsewhere, pass the class."
+        )
+    return found
+
+
+def _entrypoint(checkpoint: CheckpointFolder) -> tuple[str, str]:
+    description = checkpoint.manifest.get("trial") or {}
+    entrypoint = description.get("entrypoint") if isinstance(description, Mapping) else None
+    module, separator, name = entrypoint.partition(":") if isinstance(entrypoint, str) else ("", "", "")
+    if not (separator and module and name):
+        raise CheckpointError(f"checkpoint {checkpoint.path} names no Trial, but {entrypoint!r}. Pass the class.")
+    return module, name
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

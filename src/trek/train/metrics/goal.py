@@ -36,9 +36,12 @@ class Goal:
         return self.metric
 
     def score(self, metrics: Mapping[str, float]) -> float | None:
-        """A number that is smaller if the metrics are better; None if the metric is missing or NaN."""
+        """A number that is smaller if the metrics are better; None if the metric is missing or not finite.
+
+        An infinite value comes from a run that diverged or a metric that failed, and must not pass for the best.
+        """
         name = self.choose(metrics)
-        if name is None or name not in metrics or math.isnan(metrics[name]):
+        if name is None or name not in metrics or not math.isfinite(metrics[name]):
             return None
         return metrics[name] if self._is_smaller_better(name) else -metrics[name]
 

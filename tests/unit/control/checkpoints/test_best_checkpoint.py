@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from trek.client import models
 from trek.control.checkpoints.best_checkpoint import Candidate, choose_best
-from trek.control.experiments.removal import expire_checkpoints
+from trek.control.checkpoints.retention import expire_checkpoints
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.errors import NotFound
 from trek.testing.clock import FakeClock

@@ -16,8 +16,9 @@ def point(batches: int, error: float | None, *, group: str = "validation") -> Me
     return MetricPoint(group=group, batches=batches, metrics={"error": error}, time_s=float(batches))
 
 
-def checkpoint(uuid: str, batches: int) -> CheckpointReport:
-    return CheckpointReport(uuid=uuid, batches=batches, path=f"/{uuid}", num_bytes=1, time_s=float(batches))
+def checkpoint(plane: Any, uuid: str, batches: int) -> CheckpointReport:
+    path = f"{plane.layout.trial(plane.trial())}/checkpoints/{uuid}"
+    return CheckpointReport(uuid=uuid, batches=batches, path=path, num_bytes=1, time_s=float(batches))
 
 
 @pytest.fixture
@@ -56,11 +57,10 @@ def test_progress_of_the_experiment_follows_its_trials(plane: Any) -> None:
 
 
 def test_the_newest_checkpoint_that_is_there_is_the_trials(plane: Any) -> None:
-    plane.services.trials.report(1, Report(run=1, checkpoints=[checkpoint("a", 10), checkpoint("b", 20)]))
+    found = [checkpoint(plane, "b", 20), checkpoint(plane, "a", 10)]
+    plane.services.trials.report(1, Report(run=1, checkpoints=found))
     assert plane.services.trials.get(1).checkpoint == "b"
-    plane.services.trials.report(1, Report(run=1, deleted_checkpoints=["b"]))
-    assert plane.services.trials.get(1).checkpoint == "a"
-    assert [one.uuid for one in plane.services.checkpoints.all(trial_id=1)] == ["a"]
+    assert [one.uuid for one in plane.services.checkpoints.all(trial_id=1)] == ["b"], "the policy keeps one"
 
 
 def test_a_run_that_was_replaced_is_told_to_stop_and_not_listened_to(plane: Any) -> None:

@@ -18,9 +18,9 @@ REPORTING = """
 trial = int(os.environ["TREK_TRIAL_ID"])
 point = {"group": "validation", "batches": 10, "metrics": {"error": float(trial)}, "time_s": 1.0}
 with open(folder + "/spool.jsonl", "w") as file: file.write(json.dumps({"run": run, "metrics": [point]}) + chr(10))
-home = f"{os.environ['TREK_HOME']}/trials/{trial}/checkpoints/run_{run}"
+home = f"{os.path.dirname(run_dir)}/checkpoints/run_{run}"
 os.makedirs(home)
-made = {"uuid": f"u-{trial}-{run}", "batches": 10 * run, "metrics": {}, "time_s": 1.0, "files": {}}
+made = {"uuid": f"u-{trial}-{run}", "batches": 10 * run, "metrics": {}, "time_s": 1.0, "files": {}, "owner": uuid}
 with open(home + "/manifest.json", "w") as file: json.dump(made, file)
 outcome("done")
 """
@@ -63,7 +63,7 @@ def test_a_copy_starts_from_its_parents_checkpoint(make_plane: MakePlane) -> Non
         child = session.get_one(TrialRow, 3)
         assert (child.parent_key, child.length) == (0, 20)
         assert child.start_checkpoint is not None
-    manifest = plane.layout.trial(3) / "start" / "manifest.json"
+    manifest = plane.layout.trial(plane.trial(3)) / "start" / "manifest.json"
     assert '"u-1-1"' in manifest.read_text()
 
 

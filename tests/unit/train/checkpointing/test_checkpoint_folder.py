@@ -22,9 +22,10 @@ import trek
 from trek.errors import CheckpointError, ConfigError, InputError, StorageError
 from trek.testing.trials import PointsTrial
 from trek.train.callbacks.callback import Callback
-from trek.train.checkpointing.checkpoint_folder import RunState, checksum, find_latest
+from trek.train.checkpointing.checkpoint_folder import RunState, find_latest
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint
+from trek.train.checkpointing.manifest import checksum
 from trek.train.checkpointing.stores import MANIFEST, open_storage
 from trek.train.checkpointing.stores.folder import FolderStorage
 from trek.train.checkpointing.stores.remote import RemoteStorage
@@ -152,7 +153,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(damage: Any, cap
 
 def test_a_checkpoint_of_a_later_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({"format": 99}))
-    with pytest.raises(CheckpointError, match="has format 99, but this version of Trek reads format 1"):
+    with pytest.raises(CheckpointError, match="has format 99, but this version of Trek reads formats 1 to 2"):
         trek.Checkpoint(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -36,7 +37,9 @@ class FolderStorage(Storage):
     def workspace(self) -> Path:
         """A hidden folder next to the checkpoints, so that publishing is a rename within one file system."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
+        made = self.folder / f".writing-{secrets.token_hex(8)}"
+        made.mkdir()  # with the user's umask, unlike `mkdtemp`: a shared folder is shared
+        return made
 
     def publish(self, workspace: Path, name: str) -> str:
         """Sync every file and the folder, then rename."""
@@ -57,13 +60,17 @@ class FolderStorage(Storage):
         return self.folder / name
 
     def delete(self, name: str) -> None:
-        """Rename it first, so that a partly deleted checkpoint is never visible."""
+        """Rename it first, so that a partly deleted checkpoint is never visible. Links are removed, not followed."""
         doomed = self.folder / f".deleting-{name}"
+        shutil.rmtree(doomed, ignore_errors=True)  # left by a process that was killed here
         try:
             (self.folder / name).replace(doomed)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
-        shutil.rmtree(doomed, ignore_errors=True)
+        if doomed.is_symlink():
+            doomed.unlink()
+        else:
+            shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

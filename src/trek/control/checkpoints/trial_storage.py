@@ -1,0 +1,68 @@
+"""TrialStorage: where the checkpoints of one trial lie, and that nothing outside of it is taken for one of them.
+
+Trials report addresses, and the control plane serves and removes what they name, so an address counts only if it is
+inside the trial's own storage: when it is reported, and again when it is used, since a link may be put there later.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from trek.errors import InputError
+from trek.experiments.checkpoint_address import remove_checkpoint
+from trek.world.urls import is_remote, local_path
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class TrialStorage:
+    """A folder or URL. What is below `root` is Trek's, and must not lead anywhere else."""
+
+    root: str
+    """The home, or the storage that the user chose."""
+    inner: str
+    """The trial's folder below it."""
+
+    @property
+    def address(self) -> str:
+        """The folder or URL with the trial's checkpoints."""
+        return f"{self.root}/{self.inner}"
+
+    def check(self, address: str) -> None:
+        """Raise InputError unless `address` is that of a checkpoint in this storage."""
+        if not self.has(address):
+            raise InputError(
+                f"{address!r} is not a checkpoint of this trial: it must be a folder in {self.address!r}, and no link."
+            )
+
+    def has(self, address: str) -> bool:
+        """Whether `address` is that of a checkpoint in this storage, and no link leads out of it."""
+        parent, _, name = address.rpartition("/")
+        if not _NAME.fullmatch(name):
+            return False
+        if is_remote(self.root) or is_remote(address):
+            return parent == self.address
+        return local_path(parent) == local_path(self.address) and _is_direct(
+            local_path(address), root=local_path(self.root)
+        )
+
+    def remove(self, address: str) -> None:
+        """Remove one checkpoint. Missing files are ignored, and links are never followed."""
+        self.check(address)
+        remove_checkpoint(address)
+
+    def remove_all(self) -> None:
+        """Remove the whole folder of the trial."""
+        if is_remote(self.root):
+            remove_checkpoint(self.address)
+        elif _is_direct(local_path(self.address), root=local_path(self.root)):
+            shutil.rmtree(local_path(self.address), ignore_errors=True)
+
+
+def _is_direct(path: Path, *, root: Path) -> bool:
+    """Whether no part of `path` below `root` is a link."""
+    return path.resolve() == root.resolve() / path.relative_to(root)
