@@ -23,7 +23,16 @@ TAKE_OVER_S = 60.0
     "--slots", type=click.IntRange(min=1), help="How many processes may train at once.  [default: one per core or GPU]"
 )
 @click.option("--engine", default="local", show_default=True, help="The engine that trials run on.")
-def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | None, engine: str) -> None:
+@click.option(
+    "--max-log-mb",
+    type=click.FloatRange(min=0.1),
+    default=64,
+    show_default=True,
+    help="How many MiB of the log of one trial are stored.",
+)
+def up(
+    *, host: str, port: int, database: str | None, prefix: str, slots: int | None, engine: str, max_log_mb: float
+) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
     Listening on an address that other machines can reach requires users; see `trek user create`.
@@ -51,6 +60,7 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
         prefix=path,
         slots=slots,
         engine=engine,
+        max_log_mb=max_log_mb,
         patience_s=patience_s,
     )
     ControlPlane(settings, on_ready=announce).serve()

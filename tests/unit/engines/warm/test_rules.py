@@ -40,7 +40,7 @@ def test_another_command_is_a_fresh_process(argv: list[str]) -> None:
     ("env", "imports", "reason"),
     [
         ({}, (), "names no imports"),
-        ({}, ("torch", "my_module"), "my_module may run code of the user"),
+        ({}, ("torch", "my_module"), "my_module may run user code"),
         ({"PYTHONPATH": "/a:relative"}, ("torch",), "working directory"),
         ({"PYTHONPATH": "/a:"}, ("torch",), "working directory"),
         ({"MKL_NUM_THREADS": "2"}, ("torch",), "MKL_NUM_THREADS"),
