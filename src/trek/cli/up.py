@@ -30,6 +30,13 @@ TAKE_OVER_S = 60.0
     metavar="ADDRESS",
     help="The address or network of a proxy whose X-Forwarded-For is believed; may be repeated.  [default: none]",
 )
+@click.option(
+    "--max-log-mb",
+    type=click.FloatRange(min=0.1),
+    default=64,
+    show_default=True,
+    help="How many MiB of the log of one trial are stored.",
+)
 def up(
     *,
     host: str,
@@ -39,6 +46,7 @@ def up(
     slots: int | None,
     engine: str,
     trusted_proxies: tuple[str, ...],
+    max_log_mb: float,
 ) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
@@ -68,6 +76,7 @@ def up(
         prefix=path,
         slots=slots,
         engine=engine,
+        max_log_mb=max_log_mb,
         patience_s=patience_s,
         trusted_proxies=trusted_proxies,
     )

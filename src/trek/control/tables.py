@@ -94,6 +94,8 @@ class TrialRow(Base):
     not_before_s: Mapped[float | None] = mapped_column(Float)
     """When it may be retried after an error from outside; None if at once."""
     retries_cancelled: Mapped[str] = mapped_column(Text, default="")
+    log_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    """How much of its log is stored."""
     error: Mapped[str] = mapped_column(Text, default="")
     traceback: Mapped[str] = mapped_column(Text, default="")
     failure: Mapped[str] = mapped_column(String(20), default="")

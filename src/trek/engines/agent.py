@@ -153,7 +153,10 @@ class Agent:
 
     def _ask_member(self) -> None:
         _remove_file(f"{self._folder}/{ANSWER}")
-        os.close(os.open(f"{self._folder}/{ASKED}", os.O_WRONLY | os.O_CREAT, 0o600))
+        try:
+            os.close(os.open(f"{self._folder}/{ASKED}", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        except OSError:
+            return  # the member put something else there
         self._answer_until = time.monotonic() + _ANSWER_S
 
     def _look_for_answer(self) -> None:

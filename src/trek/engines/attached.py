@@ -55,11 +55,8 @@ class AttachedMember(Member):
         """Read its log, and its end from what its agent wrote."""
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self.kill()
-        code = self._find_code()
-        yield from self._keep(self._keep_last(self._lines.feed(self._log.read())), "stdout")
-        if code is not None:
-            yield from self._keep(self._keep_last(self._lines.flush()), "stdout")
-        self.code = code
+        self.code = self._find_code()
+        yield from self._keep(self._keep_last(self._follow(self._log, self._lines)), "stdout")
 
     def _find_code(self) -> int | None:
         if _is_alive(self._identity):
@@ -81,9 +78,9 @@ class AttachedMember(Member):
         """Through its folder."""
         self._folder.ask()
 
-    def read_file(self, name: str) -> bytes | None:
+    def read_file(self, name: str, *, start: int = 0, size: int | None = None) -> bytes | None:
         """From its folder."""
-        return self._folder.read(name)
+        return self._folder.read(name, start=start, size=size)
 
     def kill(self) -> None:
         """SIGKILL to its group; its agent ends the rest."""

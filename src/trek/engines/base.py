@@ -173,12 +173,18 @@ class Gang(ABC):
     def read_log(self, rank: int, position: int = 0, *, role: str = WORKER) -> list[LogLine]:
         """The next whole lines of a member's log from `position` on; none when there are none yet.
 
-        One call reads a few megabytes at most. An unfinished last line is given once the member has ended.
+        One call reads a bounded part. A negative position counts from the end of the log. An unfinished last line is
+        given once the member has ended.
         """
 
     @abstractmethod
-    def read_file(self, name: str, *, rank: int, role: str = WORKER) -> bytes | None:
-        """A file that a member left in its folder, once it has ended; None if there is none."""
+    def read_file(
+        self, name: str, *, rank: int, role: str = WORKER, start: int = 0, size: int | None = None
+    ) -> bytes | None:
+        """A file that a member left in its folder, once it has ended; None if there is none.
+
+        With `start` or `size`, a part of it. A file that is too large is only given in parts.
+        """
 
     @abstractmethod
     def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
@@ -187,7 +193,17 @@ class Gang(ABC):
     def outcomes(self) -> dict[int, dict[str, Any]]:
         """The outcomes that ended workers wrote, by rank."""
         found = {rank: self.read_file(OUTCOME, rank=rank) for rank in range(self.num_workers)}
-        return {rank: json.loads(document) for rank, document in found.items() if document}
+        read = {rank: _json_object(document) for rank, document in found.items() if document}
+        return {rank: document for rank, document in read.items() if document is not None}
+
+
+def _json_object(document: bytes) -> dict[str, Any] | None:
+    """What a member wrote; None where it is not what it should be, as after a crash."""
+    try:
+        found = json.loads(document)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Engine(ABC):

@@ -63,6 +63,8 @@ class LocalGang(Gang):
         self._changed = threading.Condition()
         self._current = {(member.role, member.rank): member for member in members}
         self._open: list[Member] = list(members)
+        for member in members:
+            member.is_heard = on_line is not None
         self._unfinished = set(members)
         self._exits: list[Exit] = []
         self._failure: Exit | None = None
@@ -115,10 +117,12 @@ class LocalGang(Gang):
         """The next whole lines of a member's log file from the byte `position` on."""
         return self._member(role, rank).read_log(position)
 
-    def read_file(self, name: str, *, rank: int, role: str = WORKER) -> bytes | None:
+    def read_file(
+        self, name: str, *, rank: int, role: str = WORKER, start: int = 0, size: int | None = None
+    ) -> bytes | None:
         """A file that a member left in its folder, once it has ended; None if there is none."""
         member = self._member(role, rank)
-        return None if member.code is None else member.read_file(name)
+        return None if member.code is None else member.read_file(name, start=start, size=size)
 
     def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
         """The answers of the living workers, by rank; members that did not answer in time are left out."""
@@ -208,6 +212,7 @@ class LocalGang(Gang):
                 self._changed.wait_for(lambda: self._unfinished.isdisjoint(leaving))
 
     def _add(self, member: Member) -> None:
+        member.is_heard = self._on_line is not None
         self._current[member.role, member.rank] = member
         self._unfinished.add(member)
         self._open.append(member)

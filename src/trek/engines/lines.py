@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ MAX_LINE_BYTES = 1 << 20
 
 MAX_READ_BYTES = 1 << 20
 """One read takes at most this much; a pipe holds no more, so after a writer's end one read empties it."""
+
+KEPT_BYTES = 64 << 10
+"""How much of a log is read for its last lines."""
 
 
 class LineBuffer:
@@ -62,15 +66,20 @@ class Tail:
         self._offset = offset
 
     def read(self) -> bytes:
-        """What was appended since the last read."""
+        """What was appended since the last read, up to `MAX_READ_BYTES`."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                data = file.read(MAX_READ_BYTES)
         except FileNotFoundError:
             return b""
         self._offset += len(data)
         return data
+
+    def skip(self) -> None:
+        """Leave out all but the last `KEPT_BYTES`: nobody listens, and only the last lines matter."""
+        with contextlib.suppress(FileNotFoundError):
+            self._offset = max(self._offset, self._path.stat().st_size - KEPT_BYTES)
 
 
 def _to_text(line: bytes) -> str:

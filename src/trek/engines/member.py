@@ -40,6 +40,8 @@ class Member(ABC):
         self.pid: int | None = None
         self.devices: tuple[str, ...] = ()
         self.code: int | None = None
+        self.is_heard = True
+        """Whether somebody listens to its lines; if not, only the last ones are read."""
         self.is_unwanted = False
         """It was asked to stop, so its exit code does not count as a failure."""
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
@@ -84,8 +86,8 @@ class Member(ABC):
         """Request an answer, which `read_file` then returns."""
 
     @abstractmethod
-    def read_file(self, name: str) -> bytes | None:
-        """A file it left in its folder, as far as that is known here."""
+    def read_file(self, name: str, *, start: int = 0, size: int | None = None) -> bytes | None:
+        """A part of a file it left in its folder, as far as that is known here."""
 
     def read_log(self, position: int) -> list[LogLine]:
         """Its log from `position` on."""
@@ -97,6 +99,17 @@ class Member(ABC):
         """How it ended; only once `code` is known."""
         assert self.code is not None
         return Exit(self.rank, self.host, self.pid or 0, self.code, tuple(self._last_lines), self.role)
+
+    def _follow(self, log: Tail, buffer: LineBuffer) -> Iterator[str]:
+        """The next lines of its log, and all that are left once its end is known. Never holds much of it at once."""
+        if not self.is_heard:
+            log.skip()
+        while data := log.read():
+            yield from buffer.feed(data)
+            if self.code is None:
+                return
+        if self.code is not None:
+            yield from buffer.flush()
 
     def _keep(self, lines: Iterator[str], stream: Literal["stdout", "stderr"]) -> Iterator[OutputLine]:
         for text in lines:
@@ -163,9 +176,7 @@ class AgentMember(Member):
             yield from self._keep(self._lines["stdout"].flush(), "stdout")
             yield from self._keep(self._keep_last(self._lines["stderr"].flush()), "stderr")
         if self._log is not None:
-            yield from self._keep(self._keep_last(self._lines["log"].feed(self._log.read())), "stdout")
-            if self.code is not None:
-                yield from self._keep(self._keep_last(self._lines["log"].flush()), "stdout")
+            yield from self._keep(self._keep_last(self._follow(self._log, self._lines["log"])), "stdout")
 
     def _without_reports(self, data: bytes) -> Iterator[str]:
         for line in self._lines["stderr"].feed(data):
@@ -202,11 +213,12 @@ class AgentMember(Member):
         self._files.pop(ANSWER, None)
         self._order({"ask": True})
 
-    def read_file(self, name: str) -> bytes | None:
+    def read_file(self, name: str, *, start: int = 0, size: int | None = None) -> bytes | None:
         """From its folder where that stays, else what its agent sent."""
         if self._keeps_folder and self._folder is not None:
-            return self._folder.read(name)
-        return self._files.get(name)
+            return self._folder.read(name, start=start, size=size)
+        data = self._files.get(name)
+        return None if data is None else data[start : None if size is None else start + size]
 
     def _order(self, order: Mapping[str, Any]) -> None:
         with self._lock:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.engines.agent import ANSWER, ASKED, MEMBER_DIR, OUTCOME
+from trek.engines.agent import ANSWER, ASKED, MAX_FILE_BYTES, MEMBER_DIR, OUTCOME
 from trek.errors import InputError
 
 __all__ = ["ANSWER", "ASKED", "MEMBER_DIR", "OUTCOME", "MemberFolder"]
@@ -31,12 +32,22 @@ class MemberFolder:
             raise InputError(f"{MEMBER_DIR} is not set: this process must be started by Trek, not by hand.")
         return cls(Path(environ[MEMBER_DIR]))
 
-    def read(self, name: str) -> bytes | None:
-        """The file called `name`; None if there is none."""
+    def read(self, name: str, *, start: int = 0, size: int | None = None) -> bytes | None:
+        """The file called `name`, or a part of it; None if there is none.
+
+        The member owns the folder, and may put anything there: links, pipes and files that would fill the memory of the
+        watcher count as none.
+        """
         try:
-            return (self.path / name).read_bytes()
-        except FileNotFoundError:
+            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
             return None
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or (size is None and found.st_size - start > MAX_FILE_BYTES):
+                return None
+            file.seek(start)
+            return file.read(MAX_FILE_BYTES if size is None else size)
 
     def write(self, name: str, data: bytes) -> None:
         """Put the file called `name` there, whole or not at all."""
@@ -51,7 +62,8 @@ class MemberFolder:
     def ask(self) -> None:
         """Ask the member for an answer; an answer to an earlier question is removed."""
         (self.path / ANSWER).unlink(missing_ok=True)
-        (self.path / ASKED).touch()
+        with contextlib.suppress(FileExistsError):  # it was asked already, or put a link there
+            os.close(os.open(self.path / ASKED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
 
     @property
     def is_asked(self) -> bool:

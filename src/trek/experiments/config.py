@@ -96,7 +96,7 @@ class LogPolicy(Section):
     name: str | None = None
     """A name for people."""
     pattern: str
-    """A regular expression, searched for in every line."""
+    """A regular expression in RE2's syntax (no lookaround, no backreferences), searched for in every line."""
     action: Literal["cancel_retries"] = "cancel_retries"
     """What to do: `cancel_retries` makes the next failure of the trial final."""
 

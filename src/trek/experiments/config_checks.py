@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from trek.errors import ConfigError
+from trek.errors import ConfigError, InputError
 from trek.experiments.config_errors import Problem, parameter_problem
+from trek.experiments.log_patterns import MAX_PATTERNS, compile_pattern
 from trek.search.searcher_registry import SEARCHERS
 from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
 from trek.strategies.strategy_registry import STRATEGIES
@@ -134,11 +135,12 @@ def _check_lengths(config: ExperimentConfig) -> None:
 
 
 def _check_log_policies(config: ExperimentConfig) -> None:
+    if len(config.log_policies) > MAX_PATTERNS:
+        raise Problem(
+            ("log_policies",), f"at most {MAX_PATTERNS} log policies are supported, got {len(config.log_policies)}."
+        )
     for index, policy in enumerate(config.log_policies):
         try:
-            re.compile(policy.pattern)
-        except re.error as error:
-            raise Problem(
-                ("log_policies", index, "pattern"),
-                f"the log policy's pattern {policy.pattern!r} is not a valid regular expression: {error}.",
-            ) from None
+            compile_pattern(policy.pattern)
+        except InputError as error:
+            raise Problem(("log_policies", index, "pattern"), f"{error}") from None

@@ -15,7 +15,7 @@ from typing import Self
 
 from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
 from trek.errors import MasterUnreachable, RunEnded, TrekError
-from trek.experiments.spool import Spool
+from trek.experiments.spool import Spool, merged
 from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
 from trek.train.loop.stopping import StopRequest
 
@@ -150,12 +150,7 @@ class ControlPlaneLogger(Logger):
             taken, self._queue = self._queue[:BATCH_REPORTS], self._queue[BATCH_REPORTS:]
             progress, self._progress = self._progress, None
             self._is_sending = True
-        return Report(
-            run=self._run,
-            metrics=[point for report in taken for point in report.metrics],
-            checkpoints=[checkpoint for report in taken for checkpoint in report.checkpoints],
-            progress=progress,
-        )
+        return merged([*taken, Report(run=self._run, progress=progress)], run=self._run)
 
     def _deliver(self, report: Report) -> None:
         pause_s = 0.1

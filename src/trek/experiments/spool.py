@@ -7,6 +7,7 @@ death of this process does not lose it.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from trek.client.models import Report
@@ -37,12 +38,22 @@ class Spool:
 
 def parse_spool(data: bytes, *, run: int) -> list[Report]:
     """The reports that `run` did not deliver, the oldest first. Reading them twice is harmless: rows count once."""
-    lines = data.decode("utf-8", errors="replace").splitlines()
-    reports = [report for line in lines if (report := _parse(line)) is not None]
+    reports = [report for line in data.split(b"\n") if line and (report := _parse(line)) is not None]
     return [report for report in reports if report.run == run]
 
 
-def _parse(line: str) -> Report | None:
+def merged(reports: Sequence[Report], *, run: int) -> Report:
+    """Several reports of one run as one, which costs the receiver hardly more than any one of them."""
+    progress = [report.progress for report in reports if report.progress is not None]
+    return Report(
+        run=run,
+        metrics=[point for report in reports for point in report.metrics],
+        checkpoints=[checkpoint for report in reports for checkpoint in report.checkpoints],
+        progress=progress[-1] if progress else None,
+    )
+
+
+def _parse(line: bytes) -> Report | None:
     try:
         return Report.model_validate_json(line)
     except ValueError:

@@ -24,6 +24,7 @@ from trek.client.models import ENDED
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
+from trek.control.trials.log_intake import MAX_LOG_BYTES
 from trek.control.trials.supervisor import Supervisor
 from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError, TrekError
@@ -55,6 +56,8 @@ class MasterSettings:
     slots: int | None = None
     engine: str = "local"
     """The name of the Engine that trials run on."""
+    max_log_mb: float = MAX_LOG_BYTES / 2**20
+    """How many MiB of the log of one trial are stored."""
     patience_s: float = 0.0
     """How long to wait for a control plane of the same home that is shutting down."""
     trusted_proxies: tuple[str, ...] = ()
@@ -116,6 +119,7 @@ class ControlPlane:
             environment=lambda trial_id, run: self._environment(services, trial_id, run),
             clock=self._clock,
             has_gpus=engine.num_gpus() > 0,
+            max_log_bytes=int(self._settings.max_log_mb * 2**20),
         )
         services = Services.over(store, layout=self._layout, runner=supervisor, clock=self._clock)
         self._check_reach(services)

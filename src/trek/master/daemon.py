@@ -22,11 +22,13 @@ def main(home: Path) -> None:
     """Serve the home's control plane until there is nothing left to do."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     slots = os.environ.get("TREK_SLOTS")
+    max_log_mb = os.environ.get("TREK_MAX_LOG_MB")
     settings = MasterSettings(
         home=home,
         idle_s=float(os.environ.get("TREK_IDLE_S") or IDLE_S),
         slots=int(slots) if slots else None,
         engine=os.environ.get("TREK_ENGINE") or "local",
+        max_log_mb=float(max_log_mb) if max_log_mb else MasterSettings.max_log_mb,
         patience_s=PATIENCE_S,
     )
     try:

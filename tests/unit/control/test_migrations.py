@@ -15,10 +15,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, Table, create_engine, select, text
 from sqlalchemy.types import JSON, Boolean, Float, Integer
 
+from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store, _migrate, _open, migrations
-from trek.control.tables import Base
+from trek.control.tables import Base, ExperimentRow
 from trek.experiments.config import ExperimentConfig
 from trek.testing.postgres import can_run_postgres, postgres
 from trek.testing.trial_runner import IdleRunner
@@ -116,6 +117,23 @@ def test_a_store_of_any_revision_is_brought_forward_with_all_its_rows(url: str, 
                 kept = [dict(row) for row in connection.execute(select(*columns)).mappings()]
                 assert sorted(kept, key=str) == sorted(rows, key=str), name
         _use(store, tmp_path)
+
+
+def test_a_stored_pattern_that_is_no_longer_supported_is_taken_out_and_named(url: str) -> None:
+    """A stored (a+)+$ froze the control plane at every start; one with a lookahead cannot be loaded now."""
+    engine = _open(url)
+    _migrate(engine, to="0007")
+    written = filled(engine)["experiments"][0]
+    policies = [{"pattern": "(a+)+$", "action": "cancel_retries"}, {"pattern": "(?=a)b", "action": "cancel_retries"}]
+    config = {**written["config"], "log_policies": policies}
+    with engine.begin() as connection:
+        table = Table("experiments", MetaData(), autoload_with=connection)
+        connection.execute(table.update().where(table.c.id == 1).values(config=config))
+    engine.dispose()
+    with contextlib.closing(Store(url)) as store, store.reading() as session:
+        row = session.get_one(ExperimentRow, 1)
+        assert [policy.pattern for policy in parsed_config(row).log_policies] == ["(a+)+$"]
+        assert "'(?=a)b'" in row.warnings[-1]
 
 
 def _use(store: Store, folder: Path) -> None:

@@ -133,6 +133,9 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
         ("resources: {slots_per_trial: 4, max_slots: 2}\n", "no trial can start"),
         ("checkpoint_storage: {type: s3}\n", "needs a 'url'"),
         ("log_policies: [{pattern: '('}]\n", "not a valid regular expression"),
+        ("log_policies: [{pattern: '(?=a)b'}]\n", "Lookaround, backreferences"),
+        ("log_policies: [{pattern: '" + "a" * 1001 + "'}]\n", "at most 1000 are supported"),
+        ("log_policies: [" + "{pattern: a}," * 33 + "]\n", "at most 32 log policies"),
     ],
 )
 def test_rules_between_keys_are_checked(extra: str, words: str) -> None:

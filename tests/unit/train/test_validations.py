@@ -77,9 +77,7 @@ def test_the_next_occasion_is_never_passed_over(lengths: list[int], period: int 
 
 
 def test_every_validation_is_saved_if_set_so() -> None:
-    result = fit(
-        validation_lengths=(Length(3, "batches"), Length(11, "batches")), checkpoint_policy="all", keep_last=9
-    )
+    result = fit(validation_lengths=(Length(3, "batches"), Length(11, "batches")), checkpoint_policy="all", keep_last=9)
     saved = sorted(int(path.name.split("-")[1]) for path in (result.path / "checkpoints").glob("batch-*"))
     assert saved == [3, 11, 20]
 

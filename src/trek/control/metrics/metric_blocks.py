@@ -1,8 +1,8 @@
 """Summaries of long series, stored beside the rows: the extremes of every 64 rows, of every 256, and so on.
 
 To draw a long series, a query reads the coarsest blocks that are fine enough, and the rows after the last block. Blocks
-cover consecutive rows without gaps; when a row is reported again, the blocks from its position on are deleted and
-rebuilt.
+cover consecutive rows without gaps. When a row is reported again, the blocks from its position on are deleted; they are
+built again as far as the series has been reported again, so that each row is summarised once however it arrives.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ _Row = tuple[int, Mapping[str, float | None]]
 _T = TypeVar("_T")
 
 
-def summarise(session: Session, trial_id: int, group: str) -> None:
-    """Build the blocks that are now complete, if enough rows have accumulated."""
+def summarise(session: Session, trial_id: int, group: str, *, until: int | None = None) -> bool:
+    """Build the blocks that are complete up to the row `until`; False if too few rows have accumulated."""
     after = _end(session, trial_id, group, level=0)
-    where = (MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after)
-    few = select(MetricTable.batches).where(*where).limit(GATHER_ROWS).subquery()
-    if session.scalar(select(func.count()).select_from(few)) == GATHER_ROWS:
-        rows = _rows(session, trial_id, group, after=after, limit=MOST_AT_ONCE)
-        whole = [stretch_of_rows(part) for part in _whole_parts(rows, size=BLOCK_ROWS[0])]
-        _write(session, trial_id, group, level=0, made=whole)
-        for level in range(1, len(BLOCK_ROWS)):
-            after = _end(session, trial_id, group, level=level)
-            sources = _blocks(session, trial_id, group, level=level - 1, after=after)
-            size = BLOCK_ROWS[level] // BLOCK_ROWS[level - 1]
-            _write(
-                session, trial_id, group, level=level, made=[joined(part) for part in _whole_parts(sources, size=size)]
-            )
+    rows = _rows(session, trial_id, group, after=after, until=until, limit=MOST_AT_ONCE, at_least=GATHER_ROWS)
+    if not rows:
+        return False
+    whole = [stretch_of_rows(part) for part in _whole_parts(rows, size=BLOCK_ROWS[0])]
+    _write(session, trial_id, group, level=0, made=whole)
+    for level in range(1, len(BLOCK_ROWS)):
+        after = _end(session, trial_id, group, level=level)
+        sources = _blocks(session, trial_id, group, level=level - 1, after=after)
+        size = BLOCK_ROWS[level] // BLOCK_ROWS[level - 1]
+        _write(session, trial_id, group, level=level, made=[joined(part) for part in _whole_parts(sources, size=size)])
+    return True
 
 
 def forget(session: Session, trial_id: int, group: str, *, from_batches: int) -> None:
@@ -116,13 +114,25 @@ def _end(session: Session, trial_id: int, group: str, *, level: int) -> int:
     return -1 if end is None else end
 
 
-def _rows(session: Session, trial_id: int, group: str, *, after: int, limit: int | None = None) -> list[_Row]:
-    query = select(MetricTable.batches, MetricTable.metrics).where(
-        MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after
-    )
-    return [
-        (batches, metrics) for batches, metrics in session.execute(query.order_by(MetricTable.batches).limit(limit))
-    ]
+def _rows(
+    session: Session,
+    trial_id: int,
+    group: str,
+    *,
+    after: int,
+    until: int | None = None,
+    limit: int | None = None,
+    at_least: int = 0,
+) -> list[_Row]:
+    """Rows past `after`, in order; none if there are fewer than `at_least`, which is found without reading them."""
+    where = [MetricTable.trial_id == trial_id, MetricTable.group == group, MetricTable.batches > after]
+    if until is not None:
+        where.append(MetricTable.batches <= until)
+    few = select(MetricTable.batches).where(*where).limit(at_least).subquery()
+    if at_least and (session.scalar(select(func.count()).select_from(few)) or 0) < at_least:
+        return []
+    query = select(MetricTable.batches, MetricTable.metrics).where(*where).order_by(MetricTable.batches).limit(limit)
+    return [(batches, metrics) for batches, metrics in session.execute(query)]
 
 
 def _blocks(session: Session, trial_id: int, group: str, *, level: int, after: int) -> list[Stretch]:

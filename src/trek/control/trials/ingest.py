@@ -70,8 +70,10 @@ def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoin
         [{"trial_id": trial.id, **vars(point)} for point in _last_of_each(points)],
     )
     for group in {point.group for point in points}:
-        forget(session, trial.id, group, from_batches=min(p.batches for p in points if p.group == group))
-        summarise(session, trial.id, group)
+        batches = [point.batches for point in points if point.group == group]
+        forget(session, trial.id, group, from_batches=min(batches))
+        # Rows after these are of an earlier run, and about to be reported again.
+        summarise(session, trial.id, group, until=max(batches))
     trial.batches = max(point.batches for point in points)
     if validations:
         trial.latest_metrics = {k: v for k, v in validations[-1].metrics.items() if v is not None}

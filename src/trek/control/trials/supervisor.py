@@ -7,7 +7,6 @@ the supervisor, so that the next one continues where another was killed.
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from trek.client.models import Report
 from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints
 from trek.control.checkpoints.pending_removals import PendingRemovals
 from trek.control.checkpoints.retention import expire_checkpoints
@@ -25,17 +23,20 @@ from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.experiments.removal import expire_logs, expire_metrics
 from trek.control.layout import Layout
+from trek.control.metrics.metric_blocks import groups, summarise
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.endings import Ending, read_ending
-from trek.control.trials.ingest import log_position, take_lines, take_report
+from trek.control.trials.ingest import log_position
+from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
 from trek.control.trials.runs import begin_run, end_run, held_back, requests
 from trek.control.trials.scheduler import Occupied, plan
+from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
-from trek.engines import Engine, Gang, GangSpec, LogLine
+from trek.engines import Engine, Exit, Gang, GangSpec
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
-from trek.experiments.spool import SPOOL, parse_spool
+from trek.experiments.log_patterns import LogPatterns
 from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.rank_outcome import read_outcomes
 from trek.world.clock import Clock
@@ -60,9 +61,8 @@ class Running:
     run: int
     slots: list[int]
     gang: Gang
-    log_positions: list[int]
-    """How far the log of each rank was taken in."""
-    cancel_pattern: re.Pattern[str] | None = None
+    logs: LogIntake
+    spool: SpoolIntake
     failed_s: float | None = None
     stopper: threading.Thread | None = field(default=None, repr=False)
 
@@ -86,6 +86,7 @@ class Supervisor:
         environment: Callable[[int, int], dict[str, str]],
         clock: Clock,
         has_gpus: bool = False,
+        max_log_bytes: int = MAX_LOG_BYTES,
         command: Sequence[str] = (sys.executable, "-m", "trek.experiments.trial_worker"),
     ) -> None:
         self._store = store
@@ -94,6 +95,7 @@ class Supervisor:
         self._environment = environment
         self._clock = clock
         self._command = command
+        self._max_log_bytes = max_log_bytes
         self.has_gpus = has_gpus
         self.slots = slots
         self.running: dict[int, Running] = {}
@@ -143,17 +145,20 @@ class Supervisor:
             except (TrekError, SQLAlchemyError, OSError) as error:
                 self._log_once(f"{error}".partition("\n")[0])
                 pause_s = REST_S
+            except Exception as error:  # noqa: BLE001 - what one trial wrote must not end the supervision of others
+                self._log_once(f"{type(error).__name__}: {error}".partition("\n")[0], trace=True)
+                pause_s = REST_S
             else:
                 self._logged = ""
                 pause_s = TICK_S if self.running else REST_S
             self._wake.wait(pause_s)
             self._wake.clear()
 
-    def _log_once(self, problem: str) -> None:
+    def _log_once(self, problem: str, *, trace: bool = False) -> None:
         """Log a problem when it begins: a full disk, for example, stays full for many ticks."""
         if problem != self._logged:
             self._logged = problem
-            _LOG.error("the supervisor will retry after an error: %s", problem)
+            _LOG.error("the supervisor will retry after an error: %s", problem, exc_info=trace)
 
     def tick(self) -> None:
         """One round: store what happened, act on requests, start what may start."""
@@ -173,29 +178,23 @@ class Supervisor:
     def _collect(self) -> None:
         for running in list(self.running.values()):
             exits = running.gang.wait(0)
-            self._take_logs(running)
+            has_more = running.logs.take_part(is_over=exits is not None)
             if exits is not None:
-                self._finish(running, read_ending(exits, read_outcomes(running.gang)))
+                self._take_rest(running, exits, has_more=has_more)
             elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
                 running.stop(grace_s=1.0)
             elif running.failed_s is None and running.gang.wait_first_failure(0) is not None:
                 running.failed_s = self._clock.monotonic_s()
 
-    def _take_logs(self, running: Running) -> None:
-        for rank, position in enumerate(running.log_positions):
-            while lines := running.gang.read_log(rank, position):
-                position = lines[-1].end
-                self._take_lines(running, rank, lines)
-                running.log_positions[rank] = position
-
-    def _take_lines(self, running: Running, rank: int, lines: Sequence[LogLine]) -> None:
-        now_s = self._clock.now_s()
-        with self._store.writing() as session:
-            trial = session.get_one(TrialRow, running.trial_id)
-            take_lines(session, trial, rank=rank, lines=[(line.end, line.text) for line in lines], now_s=now_s)
-            pattern = running.cancel_pattern
-            if pattern and (found := next((line.text for line in lines if pattern.search(line.text)), None)):
-                trial.retries_cancelled = found
+    def _take_rest(self, running: Running, exits: Sequence[Exit], *, has_more: bool) -> None:
+        """Take in what an ended gang left, a part in every round so that other trials have their turn; then finish."""
+        if has_more:
+            self.wake()
+        elif not running.spool.is_done:
+            running.spool.take_part()
+            self.wake()
+        else:
+            self._finish(running, read_ending(exits, read_outcomes(running.gang)))
 
     def _finish(self, running: Running, ending: Ending) -> None:
         if running.stopper is not None:
@@ -203,15 +202,13 @@ class Supervisor:
         trial, storage = self._files_of(running)
         close_to_others(self._layout.trial(trial))
         found = find_checkpoints(storage.address, owner=trial.uuid)
-        reports = parse_spool(running.gang.read_file(SPOOL, rank=0) or b"", run=running.run)
-        own = [_with_own_checkpoints(report, storage) for report in reports]
         now_s = self._clock.now_s()
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
-            for report in own:
-                take_report(session, trial, report, now_s=now_s)
             if found is not None:
                 reconcile_checkpoints(session, trial, found)
+            for group in groups(session, trial.id):
+                summarise(session, trial.id, group)  # rows of an earlier run that this one did not reach again
             next_ = end_run(session, trial, ending, now_s=now_s, is_shutting_down=self._is_stopping)
             expire_checkpoints(session, session.get_one(ExperimentRow, trial.experiment_id))
         del self.running[running.trial_id]
@@ -233,6 +230,7 @@ class Supervisor:
                 select(TrialRow.id).where(TrialRow.id.in_(list(self.running)), TrialRow.wanted == "kill")
             ).all()
         for trial_id in doomed:
+            self.running[trial_id].logs.skip_to_end()
             self.running[trial_id].stop(grace_s=2.0)
 
     def _schedule(self) -> None:
@@ -316,15 +314,30 @@ class Supervisor:
             positions = [
                 log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(len(trial.slots))
             ]
-        patterns = [policy["pattern"] for policy in experiment.config["log_policies"]]
         return Running(
             trial_id=trial.id,
             experiment_id=experiment.id,
             run=trial.run,
             slots=trial.slots,
             gang=gang,
-            log_positions=positions,
-            cancel_pattern=re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None,
+            logs=LogIntake(
+                self._store,
+                gang,
+                trial_id=trial.id,
+                positions=positions,
+                cancel_patterns=LogPatterns(policy["pattern"] for policy in experiment.config["log_policies"]),
+                clock=self._clock,
+                max_bytes=self._max_log_bytes,
+                used_bytes=trial.log_bytes,
+            ),
+            spool=SpoolIntake(
+                self._store,
+                gang,
+                trial_id=trial.id,
+                run=trial.run,
+                storage=self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage),
+                clock=self._clock,
+            ),
         )
 
     def _find_gangs(self) -> None:
@@ -354,11 +367,3 @@ class Supervisor:
             return attach_by_file(self._handle_file(trial), on_exit=lambda _: self.wake())
         except InputError:
             return None
-
-
-def _with_own_checkpoints(report: Report, storage: TrialStorage) -> Report:
-    """A report that a trial left behind, without checkpoints that are not in its storage."""
-    own = [checkpoint for checkpoint in report.checkpoints if storage.has(checkpoint.path)]
-    if len(own) < len(report.checkpoints):
-        _LOG.warning("a trial reported checkpoints outside of its storage %s, which are ignored", storage.address)
-    return report.model_copy(update={"checkpoints": own})

@@ -6,8 +6,10 @@ import json
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 import trek.errors
 from trek.engines import Gang
@@ -17,6 +19,7 @@ from trek.train.jobs.hang_report import WAITING, of_traceback
 from trek.train.jobs.user_traceback import format_user_traceback
 
 Kind = Literal["done", "user", "input", "outside", "rejected"]
+MAX_TEXT_CHARS = 65_536
 EXIT_CODES: dict[Kind, int] = {"done": 0, "user": 1, "input": 2, "outside": 3, "rejected": 0}
 
 
@@ -72,13 +75,33 @@ class RankOutcome:
     def read(cls, folder: MemberFolder) -> RankOutcome | None:
         """The outcome that a process of this member wrote, if any."""
         document = folder.read(OUTCOME)
-        return None if document is None else cls(**json.loads(document))
+        try:
+            return None if document is None else cls.of_document(json.loads(document))
+        except (ValueError, RecursionError):
+            return None
+
+    @classmethod
+    def of_document(cls, document: Any) -> RankOutcome | None:
+        """The outcome in a document; None if it is not one. A process may write anything into its folder."""
+        try:
+            outcome = _OUTCOME.validate_python(document)
+        except ValidationError:
+            return None
+        return replace(outcome, message=_text(outcome.message), traceback=_text(outcome.traceback))
+
+
+_OUTCOME = TypeAdapter(RankOutcome)
+
+
+def _text(text: str) -> str:
+    """Text that every database takes."""
+    return text[:MAX_TEXT_CHARS].encode("utf-8", errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def read_outcomes(gang: Gang) -> list[RankOutcome]:
     """The outcomes of the processes of `gang` that ended, the earliest first."""
-    outcomes = [RankOutcome(**document) for document in gang.outcomes().values()]
-    return sorted(outcomes, key=lambda outcome: outcome.time_s)
+    outcomes = [RankOutcome.of_document(document) for document in gang.outcomes().values()]
+    return sorted((one for one in outcomes if one is not None), key=lambda outcome: outcome.time_s)
 
 
 def find_cause(outcomes: Sequence[RankOutcome]) -> RankOutcome | None:

@@ -71,6 +71,13 @@ def test_a_line_that_matches_a_log_policy_cancels_restarts(make_plane: MakePlane
     assert (trial.state, trial.restarts) == ("errored", 0)
 
 
+def test_a_slow_pattern_holds_up_nobody(make_plane: MakePlane) -> None:
+    """The policy (a+)+$ and one line of a's froze the control plane for good."""
+    plane = make_plane("print('a' * 5000 + '!', flush=True); outcome('done')")
+    details = plane.run_to_end(plane.create(log_policies=[{"pattern": "(a+)+$"}]))
+    assert details.state == "completed"
+
+
 def test_killing_an_experiment_ends_its_processes(make_plane: MakePlane) -> None:
     plane = make_plane("time.sleep(600)")
     number = plane.create()
@@ -169,3 +176,30 @@ def test_the_supervisor_survives_what_the_outside_does(
         plane.supervisor.wake()
         time.sleep(0.05)
     plane.supervisor.stop()
+
+
+@pytest.mark.parametrize("document", ["garbage", "[]", "{}", "[" * 100_000, '{"rank": 0, "kind": "\\ud800"}'])
+def test_an_outcome_that_is_none_ends_one_trial_and_nobody_else(make_plane: MakePlane, document: str) -> None:
+    """Garbage in a trial's outcome.json ended the supervisor's thread, and with it all supervision."""
+    script = f"open(folder + '/outcome.json', 'w').write({document!r}); sys.exit(1)"
+    details = make_plane(script)
+    ended = details.run_to_end(details.create(max_restarts=0))
+    assert ended.state == "errored"
+
+
+def test_text_that_no_database_takes_is_replaced(make_plane: MakePlane) -> None:
+    plane = make_plane("outcome('user', 'bad \\ud800 and \\0 text')")
+    assert "bad" in plane.run_to_end(plane.create(max_restarts=0)).error
+
+
+def test_a_chatty_trial_keeps_nobody_from_being_served(make_plane: MakePlane) -> None:
+    """A trial that printed 300 MB held up every other trial until all of it was stored."""
+    script = "sys.stdout.write(('x' * 99 + '\\n') * 60_000); sys.stdout.flush(); time.sleep(600)"
+    plane = make_plane(script)
+    number = plane.create()
+    plane.run_until(lambda: bool(plane.services.logs.read(experiment_id=number, limit=1)))
+    plane.supervisor.tick()
+    stored = len(plane.services.logs.read(experiment_id=number, limit=100_000))
+    assert 0 < stored < 60_000, "a bounded part in every round"
+    plane.services.experiments.kill(number)
+    assert plane.run_to_end(number).state == "killed"
