@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from trek import errors
 from trek._version import __version__
 from trek.client import models
+from trek.client.wire_values import MAX_KEY_CHARACTERS, clean
 from trek.control.services import Services
 from trek.master.auth import Auth, NotLoggedIn
 from trek.master.etags import add_etag
@@ -96,14 +97,15 @@ async def _show_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.TrekError)
     status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
     kind = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
-    return JSONResponse(models.ErrorBody(kind=kind, message=str(error)).model_dump(), status_code=status)
+    return JSONResponse(models.ErrorBody(kind=kind, message=clean(str(error))).model_dump(), status_code=status)
 
 
 async def _show_bad_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    body = models.ErrorBody(kind="InputError", message=f"invalid request, {where}: {first['msg']}.")
+    where = ".".join(str(part)[:MAX_KEY_CHARACTERS] for part in first["loc"])
+    problem = first["msg"].removeprefix("Value error, ")
+    body = models.ErrorBody(kind="InputError", message=clean(f"invalid request, {where}: {problem}."))
     return JSONResponse(body.model_dump(), status_code=422)
 
 
@@ -111,6 +113,6 @@ async def _show_http_error(request: Request, error: Exception) -> JSONResponse:
     """What the framework itself refuses: an unknown route or method, a body that cannot be read."""
     assert isinstance(error, HTTPException)
     kind = "NotFound" if error.status_code == 404 else "InputError"
-    message = f"{request.method} {request.url.path}: {error.detail}."
+    message = clean(f"{request.method} {request.url.path}: {error.detail}.")
     body = models.ErrorBody(kind=kind, message=message).model_dump()
     return JSONResponse(body, status_code=error.status_code, headers=error.headers)

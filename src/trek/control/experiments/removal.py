@@ -66,7 +66,8 @@ def expire_checkpoints(session: Session, experiment: ExperimentRow) -> list[str]
 
 def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> list[str]:
     """Delete an experiment's rows; returns the folders to remove after the transaction."""
-    storage = parsed_config(experiment).checkpoint_storage
+    # Only this section: an experiment whose config can no longer be read can still be deleted.
+    storage = CheckpointStorage.model_validate(experiment.config.get("checkpoint_storage", {}))
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     ids = [trial.id for trial in trials]
     paths = session.scalars(select(CheckpointTable.path).where(CheckpointTable.trial_id.in_(ids))).all()

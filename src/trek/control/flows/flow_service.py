@@ -15,6 +15,8 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowStep, FlowSummary
+from trek.client.wire_values import clean
+from trek.control.damaged_rows import each_shown, shown
 from trek.control.flows.flow_tables import FlowRunRow, FlowStepRow
 from trek.control.masking import masked
 from trek.control.store import Store
@@ -94,7 +96,9 @@ class FlowService:
     def _runs(self, flow: str) -> list[FlowRun]:
         with self._store.reading() as session:
             rows = session.scalars(select(FlowRunRow).where(FlowRunRow.flow == flow)).all()
-        runs = {row.id: FlowRun.model_validate(_describe(row, now_s=self._clock.now_s())) for row in rows}
+        now_s = self._clock.now_s()
+        found = each_shown(rows, lambda row: FlowRun.model_validate(_describe(row, now_s=now_s)), instead=_damaged)
+        runs = {run.id: run for run in found}
         for own in records.own_runs(flow, home=self._home):
             owner = runs[own.id].owner if own.id in runs else ""
             runs[own.id] = own.model_copy(update={"owner": owner, "params": masked(own.params)})
@@ -104,8 +108,14 @@ class FlowService:
         with self._store.reading() as session:
             row = session.get_one(FlowRunRow, (flow, run))
             steps = [FlowStep(**values) for values in _step_values(session, flow, run)]
-        described = _describe(row, now_s=self._clock.now_s())
-        return FlowRunDetails.model_validate({**described, "graph": row.graph, "steps": steps})
+        now_s = self._clock.now_s()
+        return shown(
+            row,
+            lambda row: FlowRunDetails.model_validate(
+                {**_describe(row, now_s=now_s), "graph": row.graph, "steps": steps}
+            ),
+            instead=_damaged,
+        )
 
 
 def _summary(name: str, runs: list[FlowRun]) -> FlowSummary:
@@ -138,6 +148,18 @@ def _describe(row: FlowRunRow, *, now_s: float) -> dict[str, Any]:
         "state": "interrupted" if is_lost else row.state,
         "params": masked(row.params),
     }
+
+
+def _damaged(row: FlowRunRow, reason: str) -> FlowRunDetails:
+    return FlowRunDetails(
+        id=clean(row.id),
+        flow=clean(row.flow),
+        state=clean(row.state),
+        owner=row.owner,
+        started_s=row.started_s,
+        ended_s=row.ended_s,
+        error=f"cannot be shown: {reason}",
+    )
 
 
 def _save_steps(session: Session, record: FlowRunDetails) -> None:
