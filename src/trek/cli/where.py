@@ -21,6 +21,8 @@ Test = Callable[[Row], bool]
 _TOKEN = re.compile(r"\s*(<=|>=|!=|==|[<>=~()]|'[^']*'|\"[^\"]*\"|[^\s<>=!~()'\"]+)")
 _ALIASES = {"metric": ("best_metric", "metric"), "hparams": ("hparams", "best_hparams", "hyperparameters")}
 _MISSING = object()
+MAX_CHARACTERS = 10_000
+MAX_DEPTH = 64
 
 
 def parse_where(text: str) -> Test:
@@ -67,6 +69,7 @@ class _Parser:
         self._text = text
         self._tokens = _tokens(text)
         self._at = 0
+        self._depth = 0
         self.names: list[str] = []
 
     def either(self) -> Test:
@@ -87,14 +90,22 @@ class _Parser:
 
     def _one(self) -> Test:
         if self._take("not"):
-            inner = self._one()
+            inner = self._nested(self._one)
             return lambda row: not inner(row)
         if self._take("("):
-            inner = self.either()
+            inner = self._nested(self.either)
             if not self._take(")"):
                 raise self._error("missing ')'")
             return inner
         return self._comparison()
+
+    def _nested(self, parse: Callable[[], Test]) -> Test:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"it must be nested at most {MAX_DEPTH} levels deep")
+        inner = parse()
+        self._depth -= 1
+        return inner
 
     def _comparison(self) -> Test:
         name, operator, value = self._next("a name"), self._next("a comparison"), self._next("a value")
@@ -117,15 +128,22 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _error(self, problem: str) -> InputError:
-        return InputError(f"invalid --where {self._text!r}: {problem}. Example: 'state=completed'.")
+        return _invalid(self._text, problem)
+
+
+def _invalid(text: str, problem: str) -> InputError:
+    shown = text if len(text) <= 200 else f"{text[:200]}…"
+    return InputError(f"invalid --where {shown!r}: {problem}. Example: 'state=completed'.")
 
 
 def _tokens(text: str) -> list[str]:
+    if len(text) > MAX_CHARACTERS:
+        raise _invalid(text, f"it must have at most {MAX_CHARACTERS} characters, got {len(text)}")
     tokens, at = [], 0
     while text[at:].strip():
         found = _TOKEN.match(text, at)
         if found is None:
-            raise InputError(f"invalid --where {text!r}: unexpected {text[at:]!r}. Example: 'state=completed'.")
+            raise _invalid(text, f"unexpected {text[at:][:50]!r}")
         tokens.append(found.group(1))
         at = found.end()
     return tokens

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
-from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -21,6 +20,7 @@ from trek import errors
 from trek.client import models
 from trek.client.files import unpack_files
 from trek.client.flow_calls import FlowCalls
+from trek.client.wire_values import segment
 from trek.errors import MasterUnreachable, TrekError
 
 T = TypeVar("T", bound=BaseModel)
@@ -196,7 +196,7 @@ class Client(FlowCalls):
 
     def checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """One checkpoint, by its uuid or the beginning of it."""
-        return self._one(models.CheckpointRecord, "GET", f"/checkpoints/{uuid}")
+        return self._one(models.CheckpointRecord, "GET", f"/checkpoints/{segment(uuid)}")
 
     def best_checkpoint(self, experiment_id: int) -> models.BestCheckpoint:
         """The best checkpoint of an experiment, over all its trials, and why it is the best."""
@@ -204,12 +204,12 @@ class Client(FlowCalls):
 
     def delete_checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """Delete a checkpoint's files."""
-        return self._one(models.CheckpointRecord, "DELETE", f"/checkpoints/{uuid}")
+        return self._one(models.CheckpointRecord, "DELETE", f"/checkpoints/{segment(uuid)}")
 
     def download_checkpoint(self, uuid: str, target: Path) -> None:
         """Download a checkpoint's files into the folder `target`, which must not exist yet."""
         with tempfile.TemporaryFile() as file:
-            self._stream(f"/checkpoints/{uuid}/files", file)
+            self._stream(f"/checkpoints/{segment(uuid)}/files", file)
             file.seek(0)
             unpack_files(file, target)
 
@@ -221,7 +221,7 @@ class Client(FlowCalls):
 
     def registered_model(self, name: str) -> models.RegisteredModel:
         """One registered model with its versions."""
-        return self._one(models.RegisteredModel, "GET", f"/models/{quote(name, safe='')}")
+        return self._one(models.RegisteredModel, "GET", f"/models/{segment(name)}")
 
     def create_model(self, name: str, *, description: str = "") -> models.RegisteredModel:
         """Add a model without versions."""
@@ -230,12 +230,12 @@ class Client(FlowCalls):
 
     def register_version(self, name: str, *, checkpoint: str, notes: str = "") -> models.RegisteredModel:
         """Make a checkpoint the next version of a model."""
-        body = models.RegisterVersion(checkpoint=checkpoint, notes=notes)
-        return self._one(models.RegisteredModel, "POST", f"/models/{quote(name, safe='')}/versions", body=body)
+        body = _checked(models.RegisterVersion, checkpoint=checkpoint, notes=notes)
+        return self._one(models.RegisteredModel, "POST", f"/models/{segment(name)}/versions", body=body)
 
     def delete_model(self, name: str) -> None:
         """Delete a model; its checkpoints stay."""
-        self._send("DELETE", f"/models/{quote(name, safe='')}")
+        self._send("DELETE", f"/models/{segment(name)}")
 
     def templates(self) -> list[models.Template]:
         """All templates."""
@@ -243,16 +243,16 @@ class Client(FlowCalls):
 
     def template(self, name: str) -> models.Template:
         """One template."""
-        return self._one(models.Template, "GET", f"/templates/{quote(name, safe='')}")
+        return self._one(models.Template, "GET", f"/templates/{segment(name)}")
 
     def set_template(self, name: str, config: dict[str, Any]) -> models.Template:
         """Add or replace a template."""
-        body = models.Template(name=name, config=config)
+        body = _checked(models.SetTemplate, name=name, config=config)
         return self._one(models.Template, "POST", "/templates", body=body)
 
     def delete_template(self, name: str) -> None:
         """Delete a template."""
-        self._send("DELETE", f"/templates/{quote(name, safe='')}")
+        self._send("DELETE", f"/templates/{segment(name)}")
 
     def jobs(self) -> list[models.Job]:
         """Running trials, then queued ones in the order the scheduler starts them."""
@@ -262,7 +262,7 @@ class Client(FlowCalls):
 
     def login(self, name: str, password: str) -> models.Token:
         """A token for a name and a password; the client uses it from now on."""
-        token = self._one(models.Token, "POST", "/login", body=models.Login(name=name, password=password))
+        token = self._one(models.Token, "POST", "/login", body=_checked(models.Login, name=name, password=password))
         self._address = Address(self._address.url, token.token)
         return token
 
@@ -281,7 +281,7 @@ class Client(FlowCalls):
 
     def change_user(self, name: str, **changes: Any) -> models.User:
         """Set password (one's own with old_password), role or is_active."""
-        return self._one(models.User, "PATCH", f"/users/{name}", body=_checked(models.ChangeUser, **changes))
+        return self._one(models.User, "PATCH", f"/users/{segment(name)}", body=_checked(models.ChangeUser, **changes))
 
     def tokens(self) -> list[models.Token]:
         """The user's tokens."""
@@ -366,6 +366,8 @@ class Client(FlowCalls):
             response = self._http.request(
                 method, f"{address.url}/api/v1{path}", params=params, content=content, headers=headers
             )
+        except UnicodeEncodeError:
+            raise errors.InputError("the request has text that is not valid Unicode. Check names and tokens.") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = str(error).rstrip(".") or type(error).__name__
             raise MasterUnreachable(f"no answer from the control plane at {address.url}: {why}.") from error

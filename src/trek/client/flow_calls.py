@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
 from trek.client.flow_models import FlowLog, FlowRun, FlowRunDetails, FlowSummary
+from trek.client.wire_values import segment
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -20,7 +20,7 @@ class FlowCalls(ABC):
     def save_flow_run(self, run: FlowRunDetails) -> None:
         """Record the state of a run, replacing what was recorded before."""
         content = run.model_dump_json().encode()
-        self._send("PUT", f"/flows/{quote(run.flow, safe='')}/runs/{quote(run.id, safe='')}", content=content)
+        self._send("PUT", f"/flows/{segment(run.flow)}/runs/{segment(run.id)}", content=content)
 
     def flows(self) -> list[FlowSummary]:
         """All flows by name, each with its newest run."""
@@ -31,16 +31,16 @@ class FlowCalls(ABC):
         if flow is None:
             runs = [run for one in self.flows() for run in self.flow_runs(one.name)]
             return sorted(runs, key=lambda run: run.started_s, reverse=True)
-        return self._pages(FlowRun, f"/flows/{quote(flow, safe='')}/runs")
+        return self._pages(FlowRun, f"/flows/{segment(flow)}/runs")
 
     def flow_run(self, flow: str, run: str) -> FlowRunDetails:
         """One run with its steps."""
-        reply = self._send("GET", f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}")
+        reply = self._send("GET", f"/flows/{segment(flow)}/runs/{segment(run)}")
         return FlowRunDetails.model_validate_json(reply.content)
 
     def flow_log(self, flow: str, run: str, *, step: str) -> str:
         """What a step wrote, for a run in the home of the control plane."""
-        path = f"/flows/{quote(flow, safe='')}/runs/{quote(run, safe='')}/log"
+        path = f"/flows/{segment(flow)}/runs/{segment(run)}/log"
         return FlowLog.model_validate_json(self._send("GET", path, query={"step": step}).content).text
 
     @abstractmethod

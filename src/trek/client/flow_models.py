@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from trek.client.models import Model
+from trek.client.wire_values import JsonObject, Line, Output
 
 
 class FlowStep(Model):
@@ -54,6 +55,37 @@ class FlowRunDetails(FlowRun):
 
     graph: list[FlowNode] = Field(default_factory=list)
     steps: list[FlowStep] = Field(default_factory=list)
+
+
+class SavedStep(FlowStep):
+    """One step of a run that is sent to be recorded."""
+
+    name: Line
+    state: Line = Field(max_length=20)
+    reason: Output | None = None
+    error: Output | None = None
+
+
+class SavedNode(FlowNode):
+    """A step in the graph of a run that is sent to be recorded."""
+
+    name: Line
+    after: list[Line] = Field(default_factory=list)
+
+
+class SaveFlowRun(FlowRunDetails):
+    """A run that is sent to be recorded."""
+
+    id: Line = Field(min_length=1, max_length=100)
+    flow: Line = Field(min_length=1, max_length=200)
+    state: Line = Field(max_length=20)
+    owner: Line = ""
+    params: JsonObject = Field(default_factory=dict)
+    source: Output | None = None
+    num_steps: dict[Line, int] = Field(default_factory=dict)
+    error: Output = ""
+    graph: list[SavedNode] = Field(default_factory=list)  # type: ignore[assignment]
+    steps: list[SavedStep] = Field(default_factory=list)  # type: ignore[assignment]
 
 
 class FlowLog(Model):

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from trek.client.wire_values import JsonObject, Line, MetricName, Output, Secret, Text
+
 State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
 Level = Literal["debug", "info", "warning", "error", "critical"]
@@ -18,9 +20,12 @@ Failure = Literal["", "user", "input", "outside", "rejected"]
 
 
 class Model(BaseModel):
-    """Unknown fields are ignored, so that an older client can talk to a newer master."""
+    """Unknown fields are ignored, so that an older client can talk to a newer master. Numbers are finite.
 
-    model_config = ConfigDict(frozen=True)
+    A model that is the body of a request takes its text from `wire_values`.
+    """
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 class ExperimentRecord(Model):
@@ -94,10 +99,10 @@ class ExperimentDetails(ExperimentRecord):
 class MetricPoint(Model):
     """One report of one group of metrics."""
 
-    group: str
+    group: MetricName
     batches: int
     epoch: float = 0.0
-    metrics: dict[str, float | None]
+    metrics: dict[MetricName, float | None]
     """None stands for a value that is not finite."""
     time_s: float
     duration_s: float = 0.0
@@ -108,9 +113,9 @@ class CheckpointReport(Model):
 
     uuid: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
     batches: int
-    path: str
+    path: Output
     num_bytes: int
-    metrics: dict[str, float | None] = {}
+    metrics: dict[MetricName, float | None] = {}
     time_s: float
 
 
@@ -210,16 +215,16 @@ class ReportReply(Model):
 class CreateExperiment(Model):
     """A new experiment; its archive must be uploaded before."""
 
-    config: dict[str, Any]
-    archive: str
-    provenance: dict[str, Any] = {}
+    config: JsonObject
+    archive: Line
+    provenance: JsonObject = {}
     """The versions, machine and commit it was created with."""
 
 
 class ForkExperiment(Model):
     """A new experiment with the code and config of another; `changes` are keyed by dotted names."""
 
-    changes: dict[str, Any] = {}
+    changes: JsonObject = {}
     is_continued: bool = False
     """Start from the experiment's best checkpoint."""
 
@@ -227,9 +232,9 @@ class ForkExperiment(Model):
 class ChangeExperiment(Model):
     """Changes to an experiment; fields that are None are left unchanged."""
 
-    name: str | None = Field(default=None, min_length=1, max_length=200)
-    description: str | None = None
-    labels: list[str] | None = None
+    name: Line | None = Field(default=None, min_length=1, max_length=200)
+    description: Text | None = None
+    labels: list[Line] | None = Field(default=None, max_length=1000)
     is_archived: bool | None = None
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0)
@@ -277,15 +282,15 @@ class RegisteredModel(Model):
 class CreateModel(Model):
     """A new model."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,199}$")
-    description: str = ""
+    name: Line = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,199}$")
+    description: Text = ""
 
 
 class RegisterVersion(Model):
     """The checkpoint that becomes the next version."""
 
-    checkpoint: str
-    notes: str = ""
+    checkpoint: Line
+    notes: Text = ""
 
 
 class Template(Model):
@@ -295,6 +300,15 @@ class Template(Model):
     config: dict[str, Any]
     owner: str = ""
     created_s: float = 0.0
+    error: str = ""
+    """Why its config cannot be shown."""
+
+
+class SetTemplate(Model):
+    """A template to add or replace."""
+
+    name: Line = Field(min_length=1, max_length=200)
+    config: JsonObject
 
 
 Role = Literal["viewer", "editor", "admin"]
@@ -312,16 +326,16 @@ class User(Model):
 class CreateUser(Model):
     """A new user."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")
-    password: str = Field(min_length=8, max_length=1000)
+    name: Line = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")
+    password: Secret = Field(min_length=8, max_length=1000)
     role: Role = "editor"
 
 
 class ChangeUser(Model):
     """Changes to a user; fields that are None are left unchanged."""
 
-    password: str | None = Field(default=None, min_length=8, max_length=1000)
-    old_password: str | None = Field(default=None, max_length=1000)
+    password: Secret | None = Field(default=None, min_length=8, max_length=1000)
+    old_password: Secret | None = Field(default=None, max_length=1000)
     """Required to change one's own password."""
     role: Role | None = None
     is_active: bool | None = None
@@ -330,8 +344,8 @@ class ChangeUser(Model):
 class Login(Model):
     """A name and a password."""
 
-    name: str = Field(max_length=100)
-    password: str = Field(max_length=1000)
+    name: Line = Field(max_length=100)
+    password: Secret = Field(max_length=1000)
 
 
 class Token(Model):
@@ -347,7 +361,7 @@ class Token(Model):
 class CreateToken(Model):
     """A new token."""
 
-    description: str = Field(default="", max_length=200)
+    description: Line = Field(default="", max_length=200)
     days: float = Field(default=30, gt=0, le=3660)
 
 

@@ -80,6 +80,8 @@ class Store:
         except (OverflowError, DataError) as error:
             cause = getattr(error, "orig", None) or error
             raise InputError(f"a value does not fit into the database: {cause}. Use a smaller one.") from error
+        except UnicodeEncodeError as error:
+            raise InputError(f"text cannot be stored: {error.reason}. Use valid Unicode.") from error
 
 
 def _open(url: str) -> Engine:
@@ -114,7 +116,15 @@ def _from_json(text: str | bytes) -> Any:
     try:
         return from_json(text)
     except ValueError:
+        return _from_json_of_old_versions(text)
+
+
+def _from_json_of_old_versions(text: str | bytes) -> Any:
+    """Values that were stored before they were checked. One that cannot be read must not hide the other rows."""
+    try:
         return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return {"cannot be read": type(error).__name__}
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

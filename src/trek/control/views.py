@@ -8,6 +8,8 @@ from typing import Any, cast
 from sqlalchemy import Row
 
 from trek.client import models
+from trek.client.wire_values import clean
+from trek.control.damaged_rows import shown
 from trek.control.experiments.parsed_config import known_secrets, parsed_config
 from trek.control.logs.levels import name_of
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
@@ -18,13 +20,20 @@ from trek.experiments.masking import masked, masked_text, redacted, redacted_val
 
 def experiment(row: ExperimentRow, *, num_trials: int, best_hparams: Mapping[str, Any]) -> models.ExperimentRecord:
     """An experiment, as lists show it."""
-    best = masked(best_hparams)
-    return models.ExperimentRecord(**_experiment_fields(row), num_trials=num_trials, best_hparams=best)  # type: ignore[arg-type]
+
+    def show(row: ExperimentRow) -> models.ExperimentRecord:
+        best = masked(best_hparams)
+        return models.ExperimentRecord(**_experiment_fields(row), num_trials=num_trials, best_hparams=best)  # type: ignore[arg-type]
+
+    return shown(row, show, instead=_damaged_experiment)
 
 
 def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.ExperimentDetails:
     """An experiment with its config and trials."""
-    unit = unit_of(row)
+    return shown(row, lambda row: _experiment_details(row, trials), instead=_damaged_experiment)
+
+
+def _experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.ExperimentDetails:
     return models.ExperimentDetails(
         **_experiment_fields(row),  # type: ignore[arg-type]
         num_trials=len(trials),
@@ -32,13 +41,53 @@ def experiment_details(row: ExperimentRow, trials: list[TrialRow]) -> models.Exp
         config=masked(row.config),
         archive=row.archive,
         provenance=_provenance(row),
-        trials=[trial(one, row, unit=unit) for one in trials],
+        trials=[trial(one, row) for one in trials],
         warnings=row.warnings,
     )
 
 
-def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.TrialRecord:
+def _damaged_experiment(row: ExperimentRow, reason: str) -> models.ExperimentDetails:
+    return models.ExperimentDetails(
+        id=row.id,
+        name=clean(row.name),
+        state=cast(models.State, row.state),
+        progress=row.progress,
+        metric="",
+        smaller_is_better=True,
+        searcher="",
+        owner=row.owner,
+        is_archived=row.is_archived,
+        error=f"cannot be shown: {reason}",
+        created_s=row.created_s,
+        started_s=row.started_s,
+        ended_s=row.ended_s,
+        config={},
+        archive=row.archive,
+    )
+
+
+def trial(row: TrialRow, experiment: ExperimentRow) -> models.TrialRecord:
     """One trial, its length in the unit of its experiment."""
+    return shown(row, lambda row: _trial(row, experiment), instead=_damaged_trial)
+
+
+def _damaged_trial(row: TrialRow, reason: str) -> models.TrialRecord:
+    return models.TrialRecord(
+        id=row.id,
+        experiment_id=row.experiment_id,
+        key=row.key,
+        state=cast(models.State, row.state),
+        hparams={},
+        seed=row.seed,
+        progress=row.progress,
+        batches=row.batches,
+        length={},
+        error=f"cannot be shown: {reason}",
+        created_s=row.created_s,
+    )
+
+
+def _trial(row: TrialRow, experiment: ExperimentRow) -> models.TrialRecord:
     return models.TrialRecord(
         id=row.id,
         experiment_id=row.experiment_id,
@@ -48,7 +97,7 @@ def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.Tria
         seed=row.seed,
         progress=row.progress,
         batches=row.batches,
-        length={unit: row.length},
+        length={_unit_of(experiment): row.length},
         slots=slots_of(row, experiment),
         restarts=row.restarts,
         run=row.run,
@@ -67,6 +116,23 @@ def trial(row: TrialRow, experiment: ExperimentRow, *, unit: str) -> models.Tria
 
 def job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
     """A trial as the queue sees it."""
+    return shown(trial, lambda trial: _job(trial, experiment), instead=_damaged_job)
+
+
+def _damaged_job(trial: TrialRow, reason: str) -> models.Job:
+    return models.Job(
+        trial_id=trial.id,
+        experiment_id=trial.experiment_id,
+        name="",
+        state=cast(models.State, trial.state),
+        slots=1,
+        priority=DEFAULT_PRIORITY,
+        weight=1.0,
+        waiting=f"cannot be shown: {reason}",
+    )
+
+
+def _job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
     resources = experiment.config["resources"]
     return models.Job(
         trial_id=trial.id,
@@ -81,12 +147,19 @@ def job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
 
 
 def metric(row: MetricTable | Row[Any]) -> models.MetricPoint:
-    """One report."""
+    """One report. Its model refuses whatever cannot be sent, so that no second look is needed."""
+    try:
+        return _metric(row, row.metrics)
+    except ValueError:
+        return _metric(row, {})
+
+
+def _metric(row: MetricTable | Row[Any], metrics: Mapping[str, float | None]) -> models.MetricPoint:
     return models.MetricPoint(
         group=row.group,
         batches=row.batches,
         epoch=row.epoch,
-        metrics=row.metrics,
+        metrics=dict(metrics),
         time_s=row.time_s,
         duration_s=row.duration_s,
     )
@@ -94,6 +167,16 @@ def metric(row: MetricTable | Row[Any]) -> models.MetricPoint:
 
 def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.CheckpointRecord:
     """One checkpoint."""
+    return shown(
+        row,
+        lambda row: _checkpoint(row, row.metrics, experiment_id=experiment_id),
+        instead=lambda row, reason: _checkpoint(row, {}, experiment_id=experiment_id),
+    )
+
+
+def _checkpoint(
+    row: CheckpointTable, metrics: Mapping[str, float | None], *, experiment_id: int
+) -> models.CheckpointRecord:
     return models.CheckpointRecord(
         uuid=row.uuid,
         trial_id=row.trial_id,
@@ -101,7 +184,7 @@ def checkpoint(row: CheckpointTable, *, experiment_id: int) -> models.Checkpoint
         batches=row.batches,
         path=masked_text(row.path),
         num_bytes=row.num_bytes,
-        metrics=row.metrics,
+        metrics=dict(metrics),
         time_s=row.time_s,
         is_deleted=row.is_deleted,
     )
@@ -116,18 +199,18 @@ def log_line(row: LogTable, *, secrets: frozenset[str]) -> models.LogLine:
         run=row.run,
         time_s=row.time_s,
         level=cast(models.Level, name_of(row.level)),
-        text=redacted(row.text, secrets),
+        text=redacted(clean(row.text), secrets),
     )
 
 
-def unit_of(row: ExperimentRow) -> str:
+def _unit_of(row: ExperimentRow) -> str:
     """The unit in which the experiment's trials are measured."""
     return parsed_config(row).searcher.length.unit
 
 
 def shown_text(text: str, experiment: ExperimentRow) -> str:
     """What a trial wrote, without the secrets of its experiment."""
-    return redacted(text, known_secrets(experiment)) if text else ""
+    return redacted(clean(text), known_secrets(experiment)) if text else ""
 
 
 def _provenance(row: ExperimentRow) -> dict[str, Any]:
@@ -148,7 +231,7 @@ def _experiment_fields(row: ExperimentRow) -> dict[str, object]:
     return {
         "id": row.id,
         "name": row.name,
-        "description": masked_text(row.description),
+        "description": masked_text(clean(row.description)),
         "state": row.state,
         "progress": row.progress,
         "metric": searcher["metric"],

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from trek.client.wire_values import Line, Text, find_fault
 from trek.engines import ENGINES
 from trek.experiments.config_checks import check_config
 from trek.experiments.config_errors import Problem, translate
@@ -113,11 +114,11 @@ class RetentionPolicy(Section):
 class ExperimentConfig(Section):
     """One experiment, in the normal form."""
 
-    name: str = Field(default="experiment", min_length=1, max_length=200)
-    """The name in lists; by default the description."""
-    description: str = ""
+    name: Line = Field(default="experiment", min_length=1, max_length=200)
+    """The name in lists; by default the first line of the description."""
+    description: Text = ""
     """A sentence for people."""
-    labels: list[str] = Field(default_factory=list)
+    labels: list[Line] = Field(default_factory=list, max_length=1000)
     """Words to find it by."""
     data: dict[str, Any] = Field(default_factory=dict)
     """What the Trial finds in `context.get_data_config()`."""
@@ -207,6 +208,9 @@ class ExperimentConfig(Section):
 
     @classmethod
     def _from_source(cls, source: YamlSource) -> Self:
+        if fault := find_fault(source.data):
+            where = ".".join(map(str, fault.path)) or "the config"
+            raise Problem(fault.path, f"{where!r} {fault.reason}.").as_error(source)
         try:
             config = cls.model_validate(respell_config(source.data))
             check_config(config)

@@ -78,7 +78,7 @@ def _check_batch_size(config: ExperimentConfig) -> None:
     if raw is None:
         return
     slots = config.resources.slots_per_trial
-    for size in _smallest_values(parse_parameter(raw)):
+    for size in _smallest_values(_batch_size(raw)):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise Problem(
                 ("hyperparameters", "global_batch_size"),
@@ -90,6 +90,13 @@ def _check_batch_size(config: ExperimentConfig) -> None:
                 f"global_batch_size {size} is smaller than the {slots} slots of a trial. Increase global_batch_size "
                 "or decrease resources.slots_per_trial.",
             )
+
+
+def _batch_size(raw: Any) -> Parameter:
+    try:
+        return parse_parameter(raw)
+    except ConfigError as error:
+        raise Problem(("hyperparameters", "global_batch_size"), f"global_batch_size: {error}") from None
 
 
 def _smallest_values(parameter: Parameter) -> list[Any]:

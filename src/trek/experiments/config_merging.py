@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from trek.client.wire_values import MAX_DEPTH
 from trek.errors import InputError
 from trek.experiments.config_spelling import canonical_path, respell_training
 from trek.search.searcher_settings import OLD_LENGTHS, UNITS
@@ -40,6 +41,8 @@ def with_changes(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
         if not all(dotted.split(".")):
             raise InputError(f"invalid key {dotted!r}: expected a dotted name, such as searcher.max_trials.")
         keys = canonical_path(tuple(dotted.split(".")))
+        if len(keys) > MAX_DEPTH:
+            raise InputError(f"invalid key {dotted[:40]!r}…: expected at most {MAX_DEPTH} names, got {len(keys)}.")
         inner = changed
         for key in keys[:-1]:
             _drop_other_spellings(inner, key)

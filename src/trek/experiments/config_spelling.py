@@ -56,7 +56,7 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     if "batches_per_step" in new and "scheduling_unit" not in new:
         new["scheduling_unit"] = new.pop("batches_per_step")
     if not new.get("name") and isinstance(new.get("description"), str) and new["description"].strip():
-        new["name"] = new["description"].strip()[:200]
+        new["name"] = new["description"].strip().splitlines()[0][:200]
     _respell_entrypoint(new)
     _respell_precision(new)
     new = respell_training(new)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trek._version import __version__
+from trek.client.wire_values import printable
 
 MAX_DIFF = 200_000
 
@@ -48,4 +49,4 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return printable(done.stdout.strip()) if done.returncode == 0 else None

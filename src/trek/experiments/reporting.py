@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
+from pydantic import ValidationError
+
 from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
-from trek.errors import MasterUnreachable, RunEnded, TrekError
+from trek.errors import InputError, MasterUnreachable, RunEnded, TrekError
 from trek.experiments.spool import Spool, merged
 from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
 from trek.train.loop.stopping import StopRequest
@@ -69,15 +71,7 @@ class ControlPlaneLogger(Logger):
 
     def log_metrics(self, row: MetricRow) -> None:
         """Queue a row."""
-        point = MetricPoint(
-            group=row.group,
-            batches=row.batches,
-            epoch=row.epoch,
-            metrics=_finite(row.metrics),
-            time_s=row.time_s,
-            duration_s=row.duration_s,
-        )
-        self._put(Report(run=self._run, metrics=[point]))
+        self._put(Report(run=self._run, metrics=[_point(row)]))
         if row.group == "validation" and self._awaits_decisions:
             self._await_decision()
 
@@ -187,6 +181,23 @@ class ControlPlaneLogger(Logger):
             self._is_unreachable = False
             if not self._queue and not self._has_lost:
                 self._spool.clear()
+
+
+def _point(row: MetricRow) -> MetricPoint:
+    try:
+        return MetricPoint(
+            group=row.group,
+            batches=row.batches,
+            epoch=row.epoch,
+            metrics=_finite(row.metrics),
+            time_s=row.time_s,
+            duration_s=row.duration_s,
+        )
+    except ValidationError:
+        names = [row.group, *row.metrics]
+        raise InputError(
+            f"names of metrics must have at most 200 characters and no control characters, got {names!r}."
+        ) from None
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:

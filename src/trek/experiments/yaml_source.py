@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
+from trek.client.safe_yaml import load_yaml
 from trek.errors import ConfigError, InputError
 from trek.experiments.config_merging import with_changes
 
 Keys = tuple[str | int, ...]
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-_MAX_NODES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,7 +59,7 @@ def parse_override(setting: str) -> tuple[str, Any]:
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise InputError(f"invalid override {setting!r}: expected key=value, such as searcher.max_trials=16.")
-    return ".".join(keys), _construct(text, name=f"--config {dotted}")
+    return ".".join(keys), load_yaml(text, name=f"--config {dotted[:100]}", loader=_Loader).value
 
 
 def read_yaml(path: Path, *, environ: Mapping[str, str] = os.environ) -> YamlSource:
@@ -78,40 +78,16 @@ def read_yaml(path: Path, *, environ: Mapping[str, str] = os.environ) -> YamlSou
 def parse_yaml(text: str, *, name: str = "config", environ: Mapping[str, str] = os.environ) -> YamlSource:
     """Like `read_yaml`, for text."""
     lines: dict[Keys, int] = {}
-    try:
-        node = yaml.compose(text, Loader=_Loader)
-        _note_lines(node, (), lines, name=name, seen=set())
-        data = _construct(text, name=name)
-    except yaml.YAMLError as error:
-        raise _syntax_error(error, name=name) from None
-    except RecursionError:
-        raise ConfigError(f"{name} is nested too deeply to be read.") from None
-    if not isinstance(data, dict):
+    document = load_yaml(text, name=name, loader=_Loader)
+    _note_lines(document.node, (), lines, name=name, seen=set())
+    if not isinstance(document.value, dict):
         raise ConfigError(f"{name} is not a mapping of keys to values. Write lines such as 'entrypoint: module:Class'.")
-    source = YamlSource(name, data, lines)
-    source.data = _substitute(data, (), source=source, environ=environ)
+    source = YamlSource(name, document.value, lines)
+    source.data = _substitute(source.data, (), source=source, environ=environ)
     return source
 
 
-def _construct(text: str, *, name: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise _syntax_error(error, name=name) from None
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{name} cannot be read as YAML: {error}.") from None
-
-
-def _syntax_error(error: yaml.YAMLError, *, name: str) -> ConfigError:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    where = f"{name}:{mark.line + 1}" if mark is not None else name
-    return ConfigError(f"{where}: invalid YAML: {problem}.")
-
-
 def _note_lines(node: yaml.Node | None, at: Keys, lines: dict[Keys, int], *, name: str, seen: set[int]) -> None:
-    if len(lines) > _MAX_NODES:
-        raise ConfigError(f"{name} has more than {_MAX_NODES} entries. Move data out of the config.")
     if node is not None and not isinstance(node, yaml.ScalarNode):
         if id(node) in seen:
             return  # an alias: its lines are those of the anchor
@@ -140,7 +116,9 @@ def _substitute(value: Any, at: Keys, *, source: YamlSource, environ: Mapping[st
         return value
     text = _VARIABLE.sub(lambda match: _variable(match, at, source=source, environ=environ), value)
     # A value that consists of one variable takes the type that the variable's text has in YAML.
-    return _construct(text, name=source.at(at)) if _VARIABLE.fullmatch(value) else text
+    if not _VARIABLE.fullmatch(value):
+        return text
+    return load_yaml(text, name=source.at(at), loader=_Loader).value
 
 
 def _variable(match: re.Match[str], at: Keys, *, source: YamlSource, environ: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from trek.client.wire_values import find_fault
 from trek.errors import InputError
 
 Handover = Literal["disk", "memory"]
@@ -24,6 +25,8 @@ class Param:
 
     def parse(self, text: str) -> Any:
         """`text` from a command line as a value of the parameter's type."""
+        if fault := find_fault(text):
+            raise InputError(f"parameter {self.name!r} {fault.reason}.")
         kind = type(self.default)
         if kind is bool:
             if text.lower() not in _BOOLEANS:

@@ -41,12 +41,12 @@ _KINDS: dict[str, set[str]] = {
 
 def read_yaml_flow(path: Path) -> Flow:
     """The flow that `path` describes."""
-    import yaml
+    from trek.client.safe_yaml import load_yaml
 
     try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        content = load_yaml(path.read_text(encoding="utf-8"), name=str(path)).value
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text.") from None
     if not isinstance(content, dict) or not isinstance(content.get("steps"), dict):
         raise ConfigError(f"{path} needs a mapping called 'steps'. See the documentation of flows.")
     if unknown := sorted(content.keys() - {"name", "params", "steps"}):

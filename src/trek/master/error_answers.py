@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from trek import errors
 from trek.client import models
+from trek.client.wire_values import MAX_KEY_CHARACTERS, clean
 from trek.experiments.masking import redacted
 from trek.master.auth import NotLoggedIn
 
@@ -34,7 +35,7 @@ def error_answer(error: errors.TrekError) -> JSONResponse:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    body = models.ErrorBody(kind=kind, message=redacted(str(error), frozenset())).model_dump()
+    body = models.ErrorBody(kind=kind, message=redacted(clean(str(error)), frozenset())).model_dump()
     return JSONResponse(body, status_code=status, headers=headers)
 
 
@@ -48,8 +49,9 @@ async def show_bad_request(request: Request, error: Exception) -> JSONResponse:
     """Handler of requests that do not fit their route."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    body = models.ErrorBody(kind="InputError", message=f"invalid request, {where}: {first['msg']}.")
+    where = ".".join(str(part)[:MAX_KEY_CHARACTERS] for part in first["loc"])
+    problem = first["msg"].removeprefix("Value error, ")
+    body = models.ErrorBody(kind="InputError", message=clean(f"invalid request, {where}: {problem}."))
     return JSONResponse(body.model_dump(), status_code=422)
 
 
@@ -57,6 +59,6 @@ async def show_http_error(request: Request, error: Exception) -> JSONResponse:
     """Handler of what the framework refuses: an unknown route or method, a body that cannot be read or is too large."""
     assert isinstance(error, HTTPException)
     kind = "NotFound" if error.status_code == 404 else "InputError"
-    message = f"{request.method} {request.url.path}: {error.detail}."
+    message = clean(f"{request.method} {request.url.path}: {error.detail}.")
     body = models.ErrorBody(kind=kind, message=message).model_dump()
     return JSONResponse(body, status_code=error.status_code, headers=error.headers)

@@ -204,7 +204,7 @@ def _nearest_type(kind: Any) -> str | None:
 
 
 def _unknown_type(raw: Mapping[str, Any]) -> str:
-    kind = raw["type"]
+    kind = raw.get("type")
     near = _nearest_type(kind)
     remedy = f"Did you mean {near!r}?" if near else ""
     return " ".join(

@@ -101,3 +101,18 @@ def test_a_name_that_no_row_can_have_is_refused(text: str, remedy: str) -> None:
 def test_nested_names_may_be_missing_and_of_no_rows_nothing_is_known() -> None:
     check_names(names_in("hparams.momentum<1 and metric<3"), [ROW])
     check_names(names_in("anything=1"), [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 5000 + "a=1" + ")" * 5000, "not " * 2400 + "a=1", "(" * 65 + "a=1" + ")" * 65, "a=1 and " * 5000 + "a=1"],
+)
+def test_an_expression_without_end_is_one_short_error(text: str) -> None:
+    # Five thousand parentheses ended in a RecursionError.
+    with pytest.raises(InputError, match=r"invalid --where .*it must (be nested|have) at most") as raised:
+        parse_where(text)
+    assert len(str(raised.value)) < 400
+
+
+def test_an_expression_that_is_nested_as_deep_as_allowed_works() -> None:
+    assert parse_where("(" * 64 + "a=1" + ")" * 64)({"a": 1})

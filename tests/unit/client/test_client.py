@@ -128,3 +128,15 @@ def test_the_pages_of_a_list_are_read_as_one() -> None:
         assert [one.get("cursor") for one in asked] == [None, "1000", "2000"]
         assert [line.id for line in asking._pages(LogLine, "/logs", limit=1500)] == list(range(1, 1501))
         assert [one["limit"] for one in asked[3:]] == ["1000", "500"]
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\nb", "\x1b[2J"])
+def test_a_name_that_no_path_can_hold_is_bad_input(name: str) -> None:
+    # It ended in a UnicodeEncodeError, or counted as an unreachable master.
+    asking = client(lambda request: httpx.Response(500))
+    for call in (asking.template, asking.registered_model, asking.checkpoint, asking.delete_template):
+        with pytest.raises(InputError, match="must not contain"):
+            call(name)
+    with pytest.raises(InputError, match="must not contain"):
+        asking.set_template(name, {})
+    asking.close()

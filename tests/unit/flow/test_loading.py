@@ -105,7 +105,7 @@ def test_yaml_describes_the_same_graph(tmp_path: Path) -> None:
         ("steps: {a: {command: [ls, '${b}']}}", "refers to 'b', which is not an earlier step"),
         ("steps: {a: {python: 'nowhere_at_all:f'}}", "cannot be loaded"),
         ("steps: {a: {service: [ls]}}", "step 'a': .*'ready'"),
-        ("a: [", "is not valid YAML"),
+        ("a: [", "flow.yaml:1: invalid YAML"),
     ],
 )
 def test_a_mistake_in_yaml_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -6,6 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trek.client import models
+from trek.client.wire_values import clean
 from trek.control.lookup import find_model
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ModelRow, ModelVersionRow
@@ -76,11 +77,11 @@ def _model(session: Session, row: ModelRow) -> models.RegisteredModel:
     )
     return models.RegisteredModel(
         name=row.name,
-        description=row.description,
+        description=clean(row.description),
         owner=row.owner,
         created_s=row.created_s,
         versions=[
-            models.ModelVersion(number=v.number, checkpoint=v.checkpoint, notes=v.notes, created_s=v.created_s)
+            models.ModelVersion(number=v.number, checkpoint=v.checkpoint, notes=clean(v.notes), created_s=v.created_s)
             for v in versions
         ],
     )

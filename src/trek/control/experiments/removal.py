@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 from trek.client.models import ENDED
 from trek.control.checkpoints.retention import needed_paths
 from trek.control.checkpoints.trial_storage import TrialStorage
-from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.tables import (
     CheckpointTable,
@@ -25,6 +24,7 @@ from trek.control.tables import (
     TrialRow,
 )
 from trek.errors import InputError, StorageError
+from trek.experiments.config import CheckpointStorage
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ class ExperimentFiles:
 
 def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> ExperimentFiles:
     """Delete an experiment's rows; returns the files to remove after the transaction."""
-    storage = parsed_config(experiment).checkpoint_storage
+    # Only this section: an experiment whose config can no longer be read can still be deleted.
+    storage = CheckpointStorage.model_validate(experiment.config.get("checkpoint_storage", {}))
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     ids = [trial.id for trial in trials]
     paths = session.scalars(select(CheckpointTable.path).where(CheckpointTable.trial_id.in_(ids))).all()

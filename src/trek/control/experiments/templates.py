@@ -7,6 +7,8 @@ from typing import Any
 from sqlalchemy import select
 
 from trek.client import models
+from trek.client.wire_values import clean
+from trek.control.damaged_rows import each_shown, shown
 from trek.control.lookup import find_template
 from trek.control.store import Store
 from trek.control.tables import TemplateRow
@@ -31,12 +33,19 @@ class Templates:
     def all(self) -> list[models.Template]:
         """All templates by name, their secrets masked."""
         with self._store.reading() as session:
-            return [_template(row) for row in session.scalars(select(TemplateRow).order_by(TemplateRow.name))]
+            rows = session.scalars(select(TemplateRow).order_by(TemplateRow.name)).all()
+        return each_shown(rows, _template, instead=_damaged)
+
+    def owner(self, name: str) -> str | None:
+        """Who set the template; None if it does not exist."""
+        with self._store.reading() as session:
+            return session.scalar(select(TemplateRow.owner).where(TemplateRow.name == name))
 
     def get(self, name: str, *, is_masked: bool = True) -> models.Template:
         """One template; unmasked for its owner, who creates experiments from it."""
         with self._store.reading() as session:
-            return _template(find_template(session, name), is_masked=is_masked)
+            row = find_template(session, name)
+        return shown(row, lambda one: _template(one, is_masked=is_masked), instead=_damaged)
 
     def delete(self, name: str) -> None:
         """Delete a template; experiments created from it keep their configs."""
@@ -47,3 +56,9 @@ class Templates:
 def _template(row: TemplateRow, *, is_masked: bool = True) -> models.Template:
     config = masked(row.config) if is_masked else row.config
     return models.Template(name=row.name, config=config, owner=row.owner, created_s=row.created_s)
+
+
+def _damaged(row: TemplateRow, reason: str) -> models.Template:
+    return models.Template(
+        name=clean(row.name), config={}, owner=row.owner, created_s=row.created_s, error=f"cannot be shown: {reason}"
+    )

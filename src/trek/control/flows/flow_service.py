@@ -15,6 +15,8 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from trek.client.flow_models import FlowRun, FlowRunDetails, FlowStep, FlowSummary
+from trek.client.wire_values import clean
+from trek.control.damaged_rows import each_shown, shown
 from trek.control.flows.flow_tables import FlowRunRow, FlowStepRow
 from trek.control.store import Store
 from trek.errors import InputError, NotFound
@@ -95,7 +97,12 @@ class FlowService:
     def _runs(self, flow: str) -> list[FlowRun]:
         with self._store.reading() as session:
             rows = session.scalars(select(FlowRunRow).where(FlowRunRow.flow == flow)).all()
-        runs = {row.id: _shown(FlowRun.model_validate(_describe(row, now_s=self._clock.now_s()))) for row in rows}
+        now_s = self._clock.now_s()
+
+        def show(row: FlowRunRow) -> FlowRun:
+            return _shown(FlowRun.model_validate(_describe(row, now_s=now_s)))
+
+        runs = {run.id: run for run in each_shown(rows, show, instead=_damaged)}
         for own in records.own_runs(flow, home=self._home):
             owner = runs[own.id].owner if own.id in runs else ""
             runs[own.id] = _shown(own.model_copy(update={"owner": owner}))
@@ -105,8 +112,13 @@ class FlowService:
         with self._store.reading() as session:
             row = session.get_one(FlowRunRow, (flow, run))
             steps = [FlowStep(**values) for values in _step_values(session, flow, run)]
-        described = _describe(row, now_s=self._clock.now_s())
-        return _shown(FlowRunDetails.model_validate({**described, "graph": row.graph, "steps": steps}))
+        now_s = self._clock.now_s()
+
+        def show(row: FlowRunRow) -> FlowRunDetails:
+            described = {**_describe(row, now_s=now_s), "graph": row.graph, "steps": steps}
+            return _shown(FlowRunDetails.model_validate(described))
+
+        return shown(row, show, instead=_damaged)
 
 
 def _shown(run: Run) -> Run:
@@ -153,6 +165,18 @@ def _describe(row: FlowRunRow, *, now_s: float) -> dict[str, Any]:
         "state": "interrupted" if is_lost else row.state,
         "params": row.params,
     }
+
+
+def _damaged(row: FlowRunRow, reason: str) -> FlowRunDetails:
+    return FlowRunDetails(
+        id=clean(row.id),
+        flow=clean(row.flow),
+        state=clean(row.state),
+        owner=row.owner,
+        started_s=row.started_s,
+        ended_s=row.ended_s,
+        error=f"cannot be shown: {reason}",
+    )
 
 
 def _save_steps(session: Session, record: FlowRunDetails) -> None:

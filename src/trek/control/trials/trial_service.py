@@ -42,7 +42,7 @@ class TrialService:
         with self._store.reading() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
-        return views.trial(trial, experiment, unit=views.unit_of(experiment))
+        return views.trial(trial, experiment)
 
     def all(self, experiment_id: int, *, limit: int | None = None, after: int = 0) -> list[models.TrialRecord]:
         """Trials of an experiment in the order they were created: at most `limit`, with ids above `after`."""
@@ -50,8 +50,7 @@ class TrialService:
             experiment = find_experiment(session, experiment_id)
             query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.id > after)
             rows = session.scalars(query.order_by(TrialRow.id).limit(limit)).all()
-        unit = views.unit_of(experiment)
-        return [views.trial(row, experiment, unit=unit) for row in rows]
+        return [views.trial(row, experiment) for row in rows]
 
     def metric_page(
         self, trial_id: int, *, group: str | None = None, limit: int, after: tuple[float, str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from trek.client.flow_models import FlowLog, FlowRun, FlowRunDetails, FlowSummary
+from trek.client.flow_models import FlowLog, FlowRun, FlowRunDetails, FlowSummary, SaveFlowRun
 from trek.control.services import Services
 from trek.master.auth import Auth, check_owner
 from trek.master.routes.paging import Cursor, Limit, read_pair, tell_next
@@ -36,7 +36,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return FlowLog(text=services.flows.log(flow, run, step=step))
 
     @router.put("/{flow}/runs/{run}", status_code=204, dependencies=editor)
-    def save_run(flow: str, run: str, body: FlowRunDetails, request: Request) -> None:
+    def save_run(flow: str, run: str, body: SaveFlowRun, request: Request) -> None:
         identity = auth.identify(request)
         owner = services.flows.owner(flow, run)
         if owner is not None:

@@ -51,16 +51,16 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.templates.get(name, is_masked=identity.role != "admin" and identity.name != owner)
 
     @router.post("/templates", status_code=201, dependencies=editor)
-    def set_template(body: models.Template, request: Request) -> models.Template:
+    def set_template(body: models.SetTemplate, request: Request) -> models.Template:
         identity = auth.identify(request)
-        known = {template.name: template.owner for template in services.templates.all()}
-        if body.name in known:
-            check_owner(identity, known[body.name], what=f"template {body.name!r}")
+        owner = services.templates.owner(body.name)
+        if owner is not None:
+            check_owner(identity, owner, what=f"template {body.name!r}")
         return services.templates.set(body.name, body.config, owner=identity.name)
 
     @router.delete("/templates/{name}", status_code=204, dependencies=editor)
     def delete_template(name: str, request: Request) -> None:
-        check_owner(auth.identify(request), services.templates.get(name).owner, what=f"template {name!r}")
+        check_owner(auth.identify(request), services.templates.owner(name) or "", what=f"template {name!r}")
         services.templates.delete(name)
 
     return router
