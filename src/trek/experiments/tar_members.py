@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from trek.errors import InputError
 
@@ -37,7 +37,7 @@ def open_archive(data: bytes, *, max_bytes: int, max_members: int) -> Iterator[M
     try:
         with (
             gzip.GzipFile(fileobj=io.BytesIO(data)) as plain,
-            tarfile.open(fileobj=_LimitedFile(plain, max_bytes=limit), mode="r:") as tar,  # type: ignore[call-overload]
+            tarfile.open(fileobj=cast(IO[bytes], _LimitedFile(plain, max_bytes=limit)), mode="r:") as tar,
         ):
             yield _members(tar, max_bytes=max_bytes, max_members=max_members)
     except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError, OverflowError) as error:
@@ -58,7 +58,7 @@ def damaged(error: Exception) -> InputError:
 class _LimitedFile(io.RawIOBase):
     """A file that refuses large reads, and reading beyond `max_bytes`."""
 
-    def __init__(self, file: IO[bytes], *, max_bytes: int) -> None:
+    def __init__(self, file: gzip.GzipFile, *, max_bytes: int) -> None:
         self._file = file
         self._max_bytes = max_bytes
 
