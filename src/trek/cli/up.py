@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+
 import click
 
 TAKE_OVER_S = 60.0
@@ -17,7 +21,18 @@ TAKE_OVER_S = 60.0
     show_default=True,
     help="The port to listen on; 0 chooses a free one.",
 )
-@click.option("--db", "database", metavar="URL", help="The database, such as postgresql://…  [default: SQLite]")
+@click.option(
+    "--db",
+    "database",
+    metavar="URL",
+    help="The database, such as postgresql://…, without a password: see --db-file.  [default: $TREK_DB, else SQLite]",
+)
+@click.option(
+    "--db-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file that holds the URL of the database, which may then have a password.",
+)
 @click.option("--prefix", default="", metavar="PATH", help="The path under which a proxy serves it, such as /trek.")
 @click.option(
     "--slots", type=click.IntRange(min=1), help="How many processes may train at once.  [default: one per core or GPU]"
@@ -42,6 +57,7 @@ def up(
     host: str,
     port: int,
     database: str | None,
+    db_file: Path | None,
     prefix: str,
     slots: int | None,
     engine: str,
@@ -72,7 +88,7 @@ def up(
         home=home,
         host=host,
         port=port,
-        database=database,
+        database=_database_url(database, db_file, environ=os.environ),
         prefix=path,
         slots=slots,
         engine=engine,
@@ -81,6 +97,31 @@ def up(
         trusted_proxies=trusted_proxies,
     )
     ControlPlane(settings, on_ready=announce).serve()
+
+
+def _database_url(option: str | None, file: Path | None, *, environ: MutableMapping[str, str]) -> str | None:
+    """The database's URL: from the option, else the file, else TREK_DB, which trials do not inherit."""
+    from trek.errors import InputError
+    from trek.experiments.masking import masked_text
+
+    inherited = environ.pop("TREK_DB", None)
+    if option is not None and file is not None:
+        raise InputError("--db and --db-file exclude each other. Give one of them.")
+    if option is not None and masked_text(option) != option:
+        click.echo(
+            "trek: warning: every user of this machine can read the password in --db while the master runs. "
+            "Use --db-file, TREK_DB, or a libpq password file (PGPASSFILE).",
+            err=True,
+        )
+    if file is None:
+        return option or inherited or None
+    try:
+        url = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read --db-file {str(file)!r}: {error}.") from None
+    if "://" not in url or any(character.isspace() for character in url):
+        raise InputError(f"--db-file {str(file)!r} must hold one URL, such as postgresql://user:password@host/trek.")
+    return url
 
 
 def _check_networks(values: tuple[str, ...]) -> None:

@@ -9,16 +9,18 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import stat
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from filelock import FileLock
 from pathspec import GitIgnoreSpec
 
 from trek.errors import InputError, StorageError
+from trek.experiments.tar_members import CHUNK_BYTES, Members, open_archive
 
 MAX_BYTES = 96 * 2**20
 MAX_FILES = 20_000
@@ -59,13 +61,10 @@ def pack(folder: Path, *, max_bytes: int = MAX_BYTES) -> Package:
 def unpack(data: bytes, target: Path, *, max_bytes: int = MAX_BYTES) -> int:
     """Unpack into `target`, which must not exist; returns the number of files. Refuses what `pack` never produces."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
-            count = _extract(tar, target, max_bytes=max_bytes)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise StorageError(f"cannot unpack into {str(target)!r}: {error.strerror}.") from error
-        raise InputError(f"the archive of the model folder is damaged: {error}.") from None
-    return count
+        with open_archive(data, max_bytes=max_bytes, max_members=MAX_FILES) as members:
+            return _extract(members, target)
+    except OSError as error:
+        raise StorageError(f"cannot unpack into {str(target)!r}: {error.strerror}.") from error
 
 
 def unpack_once(data: bytes, target: Path) -> None:
@@ -82,11 +81,8 @@ def inspect(data: bytes, *, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
     """The numbers of files and bytes in an archive; InputError for one that `unpack` would refuse."""
     if len(data) > max_bytes:
         raise InputError(f"the archive has {len(data)} bytes, over the limit of {max_bytes}.")
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
-            sizes = [member.size for member in _safe_members(tar, max_bytes=max_bytes) if member.isfile()]
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise InputError(f"the archive of the model folder is damaged: {error}.") from None
+    with open_archive(data, max_bytes=max_bytes, max_members=MAX_FILES) as members:
+        sizes = [member.size for member, _ in members if member.isfile()]
     return len(sizes), sum(sizes)
 
 
@@ -142,32 +138,17 @@ def _add(tar: tarfile.TarFile, path: Path, *, name: str) -> int:
     return len(content)
 
 
-def _safe_members(tar: tarfile.TarFile, *, max_bytes: int) -> Iterator[tarfile.TarInfo]:
-    total = 0
-    for count, member in enumerate(tar):
-        path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts or "\\" in member.name or "\0" in member.name:
-            raise InputError(f"the archive holds {member.name!r}, which would be written outside its folder.")
-        if not (member.isfile() or member.isdir()) or member.issparse():
-            raise InputError(f"the archive holds {member.name!r}, which is not a regular file or folder.")
-        total += member.size
-        if count >= 2 * MAX_FILES or total > max_bytes:
-            raise InputError(f"the archive unpacks to more than {MAX_FILES} files or {max_bytes} bytes.")
-        yield member
-
-
-def _extract(tar: tarfile.TarFile, target: Path, *, max_bytes: int) -> int:
+def _extract(members: Members, target: Path) -> int:
     target.mkdir(parents=True)
     count = 0
-    for member in _safe_members(tar, max_bytes=max_bytes):
+    for member, content in members:
         path = target / member.name
-        if member.isdir():
+        if content is None:
             path.mkdir(parents=True, exist_ok=True)
             continue
-        content = tar.extractfile(member)
-        assert content is not None
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.read())
+        with path.open("wb") as file:
+            shutil.copyfileobj(content, file, CHUNK_BYTES)
         path.chmod(0o755 if member.mode & stat.S_IXUSR else 0o644)
         count += 1
     return count

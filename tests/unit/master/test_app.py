@@ -287,6 +287,24 @@ async def test_what_is_no_cursor_is_one_sentence(
     assert "invalid cursor" in reply.json()["message"]
 
 
+@pytest.mark.parametrize("name", ["запуск", "a\r\nSet-Cookie: session=evil", "100%25", "\x7f\x00;,", "a:b c"])
+async def test_a_name_that_no_header_can_hold_pages_all_the_same(
+    app: FastAPI, services: Services, store: Store, name: str
+) -> None:
+    """A name with a line end split the answer, and one that is not Latin-1 was a server error."""
+    _prepare(services, store)
+    row = {"trial_id": 1, "batches": 1, "metrics": {}, "time_s": 1.0}
+    with store.writing() as session:
+        session.add_all([MetricTable(group=group, **row) for group in (name, f"{name}2")])
+    first = await ask(app, "GET", "/api/v1/trials/1/metrics?limit=1")
+    assert first.status_code == 200
+    cursor = first.headers["x-next-cursor"]
+    assert cursor.isascii()
+    assert cursor.isprintable()
+    second = await ask(app, "GET", "/api/v1/trials/1/metrics", params={"limit": 1, "cursor": cursor})
+    assert [one["group"] for one in first.json() + second.json()] == [name, f"{name}2"]
+
+
 @pytest.mark.parametrize("path", ["/trek/api/v1/experiments", "/api/v1/experiments"])
 async def test_a_proxy_may_take_the_prefix_off_or_leave_it(app: FastAPI, path: str) -> None:
     assert (await ask(UnderPrefix(app, prefix="/trek"), "GET", path)).status_code == 200

@@ -39,9 +39,12 @@ def _open(address: tuple[str, int], *, sent: bytes) -> socket.socket:
 
 
 def _is_closed(connection: socket.socket) -> bool:
+    """Whether nothing more can come, having read what did."""
     connection.setblocking(False)
     try:
-        return connection.recv(1, socket.MSG_PEEK) == b""
+        while connection.recv(65_536):
+            pass
+        return True
     except BlockingIOError:
         return False
     except ConnectionError:
