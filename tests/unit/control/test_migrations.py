@@ -17,7 +17,7 @@ from sqlalchemy.types import JSON, Boolean, Float, Integer
 
 from trek.control.layout import Layout
 from trek.control.services import Services
-from trek.control.store import Store, _migrate, _open, migrations
+from trek.control.store import Store, _migrate, migrations, open_database
 from trek.control.tables import Base
 from trek.experiments.config import ExperimentConfig
 from trek.testing.postgres import can_run_postgres, postgres
@@ -101,7 +101,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_store_of_any_revision_is_brought_forward_with_all_its_rows(url: str, revision: str, tmp_path: Path) -> None:
-    engine = _open(url)
+    engine = open_database(url)
     _migrate(engine, to=revision)
     written = filled(engine)
     engine.dispose()
