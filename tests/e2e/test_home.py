@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
+import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +48,39 @@ def test_a_home_that_was_removed_can_be_used_again_at_once(shell: Shell) -> None
     assert shell.control_plane() == new
     assert shell.json("experiment", "list") == []
     assert shell.control_plane() == new
+
+
+def test_a_newer_database_is_named_with_exit_code_2(shell: Shell) -> None:
+    """A database of a newer release ended in "the control plane did not start: … Can't locate revision", code 3."""
+    assert shell.run("experiment", "list").returncode == 0
+    assert shell.run("cluster", "stop").returncode == 0
+    with contextlib.closing(sqlite3.connect(shell.home / "control.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    for command in (("experiment", "list"), ("up", "--port", "0")):
+        done = shell.run(*command)
+        assert done.returncode == 2
+        assert "written by a newer version of Trek" in done.stderr
+
+
+def test_a_second_master_on_one_database_is_refused(shell: Shell, tmp_path: Path) -> None:
+    """Two masters on one database restarted each other's trials."""
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    first = shell.start("up", "--port", "0", "--db", url)
+    try:
+        assert first.stdout is not None
+        assert "Trek master" in first.stdout.readline()
+        other = Shell(tmp_path / "other-home", tmp_path, shell.model)
+        second = other.run("up", "--port", "0", "--db", url)
+        assert second.returncode == 2
+        assert f"in use by another master: process {first.pid} on" in second.stderr
+        first.kill()
+        first.communicate()
+        third = other.start("up", "--port", "0", "--db", url)
+        assert third.stdout is not None
+        assert "Trek master" in third.stdout.readline(), "the place of a killed one is taken at once"
+        third.send_signal(signal.SIGINT)
+        third.communicate(timeout=30)
+    finally:
+        first.kill()
+        first.communicate()
+        (shell.home / "control.json").unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import httpx
 from filelock import FileLock
 
 from trek.client.client import Address, Client
-from trek.errors import MasterUnreachable, StorageError
+from trek.errors import InputError, MasterUnreachable, StorageError, TrekError
 from trek.world.home import claim_home
 
 START_TIMEOUT_S = 60.0
@@ -76,11 +76,20 @@ def _start(home: Path) -> Address:
         address = running_address(home)
         if address is not None:
             return address
-        if os.waitpid(pid, os.WNOHANG)[0] == pid:
-            break
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended == pid:
+            raise _start_error(log, began=began, exit_code=os.waitstatus_to_exitcode(status))
         time.sleep(0.02)
+    raise _start_error(log, began=began, exit_code=None)
+
+
+def _start_error(log: Path, *, began: int, exit_code: int | None) -> TrekError:
+    """Why the control plane did not start: its last line, with its own exit code if that says bad input."""
     output = log.read_bytes()[began:].decode(errors="replace").strip().splitlines()
-    raise MasterUnreachable(f"the control plane did not start: {output[-1] if output else 'no output'} (see {log}).")
+    last = output[-1].removeprefix("trek: error: ") if output else "no output"
+    if exit_code == InputError.exit_code:
+        return InputError(last)
+    return MasterUnreachable(f"the control plane did not start: {last} (see {log}).")
 
 
 def _spawn(command: list[str], *, log: Path) -> int:

@@ -16,12 +16,15 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 from sqlalchemy.orm import Session
 
+from trek._version import __version__
 from trek.errors import InputError, StorageError
 from trek.experiments.masking import masked_text, redacted, secret_values
 from trek.world.home import claim_home
@@ -38,18 +41,25 @@ class Store:
         self.num_writes = 0
         """How many transactions were committed; two equal readings mean that nothing changed between them."""
         self._write_lock = threading.RLock()
-        self._engine = _open(url)
+        self._engine = open_database(url)
         try:
             _migrate(self._engine)
         except (DatabaseError, sqlite3.Error, CommandError) as error:
             self._engine.dispose()
-            raise _storage_error(url, error) from error
+            raise storage_error(url, error) from error
+        except InputError:
+            self._engine.dispose()
+            raise
 
     @classmethod
     def at(cls, folder: Path) -> Store:
         """The SQLite database in the home `folder`, which is created if it is missing."""
-        claim_home(folder)
-        return cls(f"sqlite:///{folder / 'control.db'}")
+        return cls(cls.url_at(folder))
+
+    @staticmethod
+    def url_at(folder: Path) -> str:
+        """The URL of the SQLite database in the home `folder`, which is created if it is missing."""
+        return f"sqlite:///{claim_home(folder) / 'control.db'}"
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
@@ -76,7 +86,7 @@ class Store:
             with Session(engine, expire_on_commit=False) as session:
                 yield session
         except OperationalError as error:
-            raise _storage_error(self.url, error) from error
+            raise storage_error(self.url, error) from error
         except (OverflowError, DataError) as error:
             cause = getattr(error, "orig", None) or error
             raise InputError(f"a value does not fit into the database: {cause}. Use a smaller one.") from error
@@ -84,7 +94,8 @@ class Store:
             raise InputError(f"text cannot be stored: {error.reason}. Use valid Unicode.") from error
 
 
-def _open(url: str) -> Engine:
+def open_database(url: str) -> Engine:
+    """Connections to the database at `url`; nothing is read or written yet."""
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     try:
@@ -154,11 +165,25 @@ def migrations() -> Config:
 def _migrate(engine: Engine, *, to: str = "head") -> None:
     config = migrations()
     with engine.begin() as connection:
+        check_revision(connection)
         config.attributes["connection"] = connection
         command.upgrade(config, to)
 
 
-def _storage_error(url: str, error: Exception) -> StorageError:
+def check_revision(connection: Connection) -> None:
+    """Raise InputError if a newer version of Trek has changed the tables. Changes nothing."""
+    history = ScriptDirectory.from_config(migrations())
+    known = {script.revision for script in history.walk_revisions()}
+    newer = set(MigrationContext.configure(connection).get_current_heads()) - known
+    if newer:
+        raise InputError(
+            f"the database was written by a newer version of Trek: it has revision {sorted(newer)[0]}, but this "
+            f"version ({__version__}) knows revisions up to {max(known)}. Use the newer version; nothing was changed."
+        )
+
+
+def storage_error(url: str, error: Exception) -> StorageError:
+    """What the database at `url` refused, without its password."""
     cause = getattr(error, "orig", None) or error
     why = redacted(str(cause), secret_values(url))
     return StorageError(f"the database {masked_text(url)!r} cannot be used: {why}. Check its folder, disk and address.")

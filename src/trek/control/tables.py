@@ -261,3 +261,22 @@ class TemplateRow(Base):
     config: Mapped[dict[str, Any]] = mapped_column(JSON)
     owner: Mapped[str] = mapped_column(String(100), default="")
     created_s: Mapped[float] = mapped_column(Float)
+
+
+class MasterRow(Base):
+    """The one master that uses the database, or the last one that did; see `database_lease`."""
+
+    __tablename__ = "masters"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    nonce: Mapped[str] = mapped_column(String(32))
+    machine: Mapped[str] = mapped_column(String(200))
+    host: Mapped[str] = mapped_column(String(200))
+    pid: Mapped[int] = mapped_column(Integer)
+    process_start: Mapped[int] = mapped_column(BigInteger)
+    """When its process began, in the kernel's ticks."""
+    home: Mapped[str] = mapped_column(Text)
+    since_s: Mapped[float] = mapped_column(Float)
+    beat: Mapped[int] = mapped_column(BigInteger)
+    """Counted up while it lives."""
+    is_held: Mapped[bool] = mapped_column()

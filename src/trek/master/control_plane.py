@@ -21,6 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from trek._version import __version__
 from trek.client.models import ENDED
+from trek.control.database_lease import DatabaseLease
+from trek.control.experiments.archives import Archives
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
@@ -85,7 +87,7 @@ class ControlPlane:
         self._is_stopping = threading.Event()
 
     def serve(self) -> None:
-        """Run until stopped. Only one control plane at a time may use a home."""
+        """Run until stopped. Only one control plane at a time may use a home, and a database."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()
@@ -94,8 +96,11 @@ class ControlPlane:
         self._user_umask = os.umask(OTHERS)
         with (
             _own(self._settings.home, patience_s=self._settings.patience_s) as lock_file,
-            contextlib.closing(self._open_store()) as store,
+            self._open_lease() as lease,
+            contextlib.closing(Store(self._database)) as store,
         ):
+            lease.take()
+            Archives(store, folder=self._layout.archives, clock=self._clock).check(last_place=lease.last_place)
             listener = _listen(self._settings.host, self._settings.port)
             with listener:
                 self._url = f"http://{_shown_host(self._settings.host)}:{listener.getsockname()[1]}"
@@ -106,8 +111,12 @@ class ControlPlane:
         self._kill = self._kill or kill
         self._is_stopping.set()
 
-    def _open_store(self) -> Store:
-        return Store(self._settings.database) if self._settings.database else Store.at(self._settings.home)
+    @property
+    def _database(self) -> str:
+        return self._settings.database or Store.url_at(self._settings.home)
+
+    def _open_lease(self) -> DatabaseLease:
+        return DatabaseLease(self._database, home=self._settings.home, clock=self._clock, on_lost=self.stop)
 
     def _run(self, store: Store, listener: socket.socket, *, lock_file: OwnFile) -> None:
         engine = open_engine(self._settings.engine)

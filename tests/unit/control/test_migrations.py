@@ -18,7 +18,7 @@ from sqlalchemy.types import JSON, Boolean, Float, Integer
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.services import Services
-from trek.control.store import Store, _migrate, _open, migrations
+from trek.control.store import Store, _migrate, migrations, open_database
 from trek.control.tables import Base, ExperimentRow
 from trek.experiments.config import ExperimentConfig
 from trek.testing.postgres import can_run_postgres, postgres
@@ -102,7 +102,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_store_of_any_revision_is_brought_forward_with_all_its_rows(url: str, revision: str, tmp_path: Path) -> None:
-    engine = _open(url)
+    engine = open_database(url)
     _migrate(engine, to=revision)
     written = filled(engine)
     engine.dispose()
@@ -121,7 +121,7 @@ def test_a_store_of_any_revision_is_brought_forward_with_all_its_rows(url: str, 
 
 def test_a_stored_pattern_that_is_no_longer_supported_is_taken_out_and_named(url: str) -> None:
     """A stored (a+)+$ froze the control plane at every start; one with a lookahead cannot be loaded now."""
-    engine = _open(url)
+    engine = open_database(url)
     _migrate(engine, to="0007")
     written = filled(engine)["experiments"][0]
     policies = [{"pattern": "(a+)+$", "action": "cancel_retries"}, {"pattern": "(?=a)b", "action": "cancel_retries"}]

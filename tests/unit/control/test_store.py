@@ -91,7 +91,7 @@ def test_a_database_of_a_newer_trek_is_left_alone(tmp_path: Path) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
-    with pytest.raises(StorageError, match="9999"):
+    with pytest.raises(InputError, match="newer version of Trek: it has revision 9999"):
         Store.at(tmp_path)
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 from pathlib import Path
 
+from sqlalchemy import select
+
+from trek.client.models import ENDED
 from trek.control.store import Store
-from trek.control.tables import ArchiveTable
+from trek.control.tables import ArchiveTable, ExperimentRow
 from trek.errors import InputError, StorageError
 from trek.experiments.package import inspect
 from trek.world.clock import Clock
+
+_LOG = logging.getLogger(__name__)
 
 
 class Archives:
@@ -37,7 +43,33 @@ class Archives:
         """The bytes of an archive."""
         if not self.has(sha256):
             raise InputError(f"the archive {sha256!r} does not exist. Upload it first.")
-        return (self._folder / f"{sha256}.tar.gz").read_bytes()
+        try:
+            return (self._folder / f"{sha256}.tar.gz").read_bytes()
+        except FileNotFoundError:
+            raise StorageError(
+                f"the archive {sha256!r} is in the database, but not in {str(self._folder)!r}. "
+                "Copy it there from the home that the database was used with before."
+            ) from None
+
+    def check(self, *, last_place: str) -> None:
+        """Raise InputError if archives that experiments still need are missing here; log those that none needs.
+
+        A database may be used from another home than before; `last_place` says which that was, if it is known.
+        """
+        with self._store.reading() as session:
+            known = set(session.scalars(select(ArchiveTable.sha256)))
+            needed = set(session.scalars(select(ExperimentRow.archive).where(ExperimentRow.state.not_in(ENDED))))
+        missing = {sha256 for sha256 in known if not (self._folder / f"{sha256}.tar.gz").is_file()}
+        if not missing:
+            return
+        where = f"It was last used with {last_place}. " if last_place else ""
+        found = f"{len(missing)} of {len(known)} archives of model code in the database are not in {self._folder}."
+        if missing & needed:
+            raise InputError(
+                f"{found} Experiments that have not ended need {len(missing & needed)} of them. {where}"
+                "Start the master with that home, or copy its archives and trials folders to this one."
+            )
+        _LOG.warning("%s %sTheir experiments can be looked at, but neither forked nor downloaded.", found, where)
 
     def has(self, sha256: str) -> bool:
         """Whether the archive is stored."""
