@@ -37,6 +37,8 @@ OLD_SPELLINGS = [
     "resources: {slots: 2}",
     "searcher: {name: sync_halving, num_rungs: 3, target_trial_steps: 10, step_budget: 100}",
     "searcher: {name: adaptive, max_length: {batches: 100}, budget: {batches: 1000}}",
+    "searcher: {source_checkpoint_uuid: 4ac3}",
+    "searcher: {source_trial_id: 7}",
     "checkpoint_storage: {type: hdfs, hdfs_url: 'http://namenode:50070', hdfs_path: /runs}",
     "log_policies: [{pattern: OOM, actions: [cancel_retries]}]",
     "log_policies: [{pattern: OOM, action: {type: cancel_retries}}]",

@@ -60,6 +60,7 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     _respell_entrypoint(new)
     _respell_precision(new)
     new = respell_training(new)
+    _respell_start(new)
     _respell_lengths(new)
     _respell_storage(new)
     _respell_profiling(new)
@@ -129,6 +130,17 @@ def _respell_entrypoint(new: dict[str, Any]) -> None:
             new["entrypoint"] = shlex.split(text)
         except ValueError:
             return  # an unclosed quote
+
+
+def _respell_start(new: dict[str, Any]) -> None:
+    """Rewrite a searcher's `source_checkpoint_uuid` or `source_trial_id` to `start_from`."""
+    searcher = new.get("searcher")
+    if not isinstance(searcher, dict) or new.get("start_from") is not None:
+        return
+    if isinstance(searcher.get("source_checkpoint_uuid"), str):
+        new["start_from"] = searcher.pop("source_checkpoint_uuid")
+    elif isinstance(searcher.get("source_trial_id"), int):
+        new["start_from"] = f"trial:{searcher.pop('source_trial_id')}"
 
 
 def _respell_lengths(new: dict[str, Any]) -> None:

@@ -94,6 +94,7 @@ OLD_NAMES = {
 OLD_LENGTHS = ("max_steps", "max_time", "max_batches", "max_records", "max_epochs")
 OLD_BUDGETS = ("budget", "step_budget")
 OLD_KEYS = {*OLD_LENGTHS, *OLD_BUDGETS, "target_trial_steps", "time_metric", "steps_per_round"}
+OLD_KEYS |= {"source_checkpoint_uuid", "source_trial_id"}
 
 
 def respell(raw: Mapping[str, Any], *, batches_per_step: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from trek.client.models import ENDED
 from trek.control.checkpoints.best_checkpoint import Candidate, stored_candidates
 from trek.control.checkpoints.checkpoint_rows import newest_checkpoint
+from trek.control.checkpoints.starting_point import starting_path
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import CheckpointTable, ExperimentRow, ModelVersionRow, TrialRow
 from trek.experiments.config import CheckpointStorage
@@ -54,4 +55,7 @@ def needed_paths(session: Session) -> set[str]:
         TrialRow.state.not_in(ENDED), TrialRow.start_checkpoint.is_not(None)
     )
     registered = select(CheckpointTable.path).join(ModelVersionRow, ModelVersionRow.checkpoint == CheckpointTable.uuid)
-    return {path for query in (waiting, registered) for path in session.scalars(query) if path is not None}
+    running = session.scalars(select(ExperimentRow).where(ExperimentRow.state.not_in(ENDED)))
+    to_start = [starting_path(session, experiment) for experiment in running]  # also trials that are yet to be made
+    paths = [*session.scalars(waiting), *session.scalars(registered), *to_start]
+    return {path for path in paths if path is not None}

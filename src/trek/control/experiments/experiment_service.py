@@ -10,6 +10,7 @@ from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
 from trek.control.checkpoints.best_checkpoint import best_checkpoint
+from trek.control.checkpoints.starting_point import find_starting_point
 from trek.control.experiments.archives import Archives
 from trek.control.experiments.removal import delete_experiment
 from trek.control.layout import Layout
@@ -62,7 +63,8 @@ class ExperimentService:
         if request.is_continued and best is None:
             raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
         base = row.config if is_admin or owner == row.owner else masked(row.config)
-        config = with_changes(base, request.changes)
+        start = {"start_from": best[0].uuid} if best is not None else {}
+        config = with_changes(base, {**start, **request.changes})
         check_unmasked(config)
         return self._create(
             ExperimentConfig.parse(config),
@@ -70,7 +72,6 @@ class ExperimentService:
             owner=owner,
             provenance=row.provenance,
             parent=experiment_id,
-            start=best[0].path if best is not None else None,
         )
 
     def _create(
@@ -81,11 +82,12 @@ class ExperimentService:
         owner: str,
         provenance: dict[str, Any],
         parent: int | None = None,
-        start: str | None = None,
     ) -> models.ExperimentDetails:
         self._check_slots(config)
         now_s = self._clock.now_s()
         with self._store.writing() as session:
+            if config.start_from is not None:
+                config = config.model_copy(update={"start_from": find_starting_point(session, config.start_from)})
             row = ExperimentRow(
                 parent=parent,
                 name=config.name,
@@ -103,8 +105,6 @@ class ExperimentService:
             session.add(row)
             session.flush()
             advance(session, row, lambda searcher: searcher.start(), now_s=now_s)
-            for trial in session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
-                trial.start_checkpoint = start
         self._runner.wake()
         return self.get(row.id)
 

@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trek.client.models import ENDED, MetricPoint
+from trek.control.checkpoints.starting_point import starting_path
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.experiments.config import ExperimentConfig
@@ -95,7 +96,8 @@ def _apply(session: Session, experiment: ExperimentRow, action: Action, *, now_s
     if isinstance(action, Finish):
         experiment.search_finished = True
     elif isinstance(action, Create):
-        session.add(_new_trial(experiment, action, now_s=now_s))
+        start = starting_path(session, experiment) if action.parent is None else None
+        session.add(_new_trial(experiment, action, start=start, now_s=now_s))
     else:
         session.flush()
         trial = session.scalars(
@@ -107,7 +109,7 @@ def _apply(session: Session, experiment: ExperimentRow, action: Action, *, now_s
             _stop(trial, now_s=now_s)
 
 
-def _new_trial(experiment: ExperimentRow, action: Create, *, now_s: float) -> TrialRow:
+def _new_trial(experiment: ExperimentRow, action: Create, *, start: str | None, now_s: float) -> TrialRow:
     return TrialRow(
         experiment_id=experiment.id,
         key=action.key,
@@ -115,6 +117,7 @@ def _new_trial(experiment: ExperimentRow, action: Create, *, now_s: float) -> Tr
         hparams=dict(action.hparams),
         seed=action.seed,
         length=action.length,
+        start_checkpoint=start,
         created_s=now_s,
     )
 

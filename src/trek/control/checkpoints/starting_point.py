@@ -1,0 +1,34 @@
+"""The checkpoint that the trials of an experiment start from."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from trek.control.checkpoints.best_checkpoint import choose_best, stored_candidates
+from trek.control.lookup import find_checkpoint, find_experiment, find_trial
+from trek.control.tables import CheckpointTable, ExperimentRow
+from trek.errors import InputError
+
+
+def find_starting_point(session: Session, start_from: str) -> str:
+    """The uuid of the checkpoint that `start_from` names; InputError or NotFound if it cannot be started from."""
+    kind, _, number = start_from.rpartition(":")
+    if kind != "trial":
+        found = find_checkpoint(session, start_from)
+        if found.is_deleted:
+            raise InputError(f"start_from: the files of checkpoint {found.uuid} were deleted. Choose another one.")
+        return found.uuid
+    trial = find_trial(session, int(number))
+    candidates = stored_candidates(session, find_experiment(session, trial.experiment_id))
+    own = [candidate for _, candidate in candidates if candidate.trial_id == trial.id]
+    best = choose_best(own, best_trial=trial.id)
+    if best is None:
+        raise InputError(f"start_from: trial {trial.id} has no checkpoint. Choose another one.")
+    return best[0]
+
+
+def starting_path(session: Session, experiment: ExperimentRow) -> str | None:
+    """Where the checkpoint lies that new trials of the experiment start from; None if they start from scratch."""
+    uuid = experiment.config.get("start_from")
+    return session.scalar(select(CheckpointTable.path).where(CheckpointTable.uuid == uuid)) if uuid else None
