@@ -5,13 +5,14 @@ Times are seconds since 1970.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from trek.client.wire_values import JsonObject, Line, MetricName, Output, Secret, Text
 
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number of batches or bytes, as a database can hold it."""
 State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
 Level = Literal["debug", "info", "warning", "error", "critical"]
@@ -99,8 +100,8 @@ class ExperimentDetails(ExperimentRecord):
 class MetricPoint(Model):
     """One report of one group of metrics."""
 
-    group: MetricName
-    batches: int
+    group: MetricName = Field(min_length=1)
+    batches: Count
     epoch: float = 0.0
     metrics: dict[MetricName, float | None]
     """None stands for a value that is not finite."""
@@ -112,9 +113,9 @@ class CheckpointReport(Model):
     """A complete checkpoint on storage, as a trial reports it."""
 
     uuid: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
-    batches: int
+    batches: Count
     path: Output
-    num_bytes: int
+    num_bytes: Count
     metrics: dict[MetricName, float | None] = {}
     time_s: float
 
@@ -171,39 +172,13 @@ class Assignment(Model):
     name: str
 
 
-def _storable_point(point: MetricPoint) -> MetricPoint:
-    """The point with None for metrics that are not finite; ValueError for numbers that no store can hold."""
-    _check_numbers(point.batches, times=(point.epoch, point.time_s, point.duration_s))
-    if not 0 < len(point.group) <= 100:
-        raise ValueError(f"group must have 1 to 100 characters, got {len(point.group)}")
-    if all(value is None or math.isfinite(value) for value in point.metrics.values()):
-        return point
-    return point.model_copy(update={"metrics": _finite(point.metrics)})
-
-
-def _storable_checkpoint(checkpoint: CheckpointReport) -> CheckpointReport:
-    _check_numbers(checkpoint.batches, checkpoint.num_bytes, times=(checkpoint.time_s,))
-    return checkpoint.model_copy(update={"metrics": _finite(checkpoint.metrics)})
-
-
-def _check_numbers(*counts: int, times: tuple[float, ...]) -> None:
-    if not all(0 <= count < 2**63 for count in counts):
-        raise ValueError("batches and sizes must be between 0 and 2**63 - 1, got one that is not")
-    if not all(math.isfinite(number) for number in times):
-        raise ValueError("times and epochs must be finite")
-
-
-def _finite(metrics: dict[str, float | None]) -> dict[str, float | None]:
-    return {name: value if value is not None and math.isfinite(value) else None for name, value in metrics.items()}
-
-
 class Report(Model):
     """What a trial reports. Rows are identified by trial, group and batches: sent twice, they count once."""
 
     run: int
-    metrics: list[Annotated[MetricPoint, AfterValidator(_storable_point)]] = []
-    checkpoints: list[Annotated[CheckpointReport, AfterValidator(_storable_checkpoint)]] = []
-    progress: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    metrics: list[MetricPoint] = []
+    checkpoints: list[CheckpointReport] = []
+    progress: float | None = None
 
 
 class ReportReply(Model):

