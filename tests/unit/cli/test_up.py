@@ -57,7 +57,7 @@ def test_any_text_is_a_network_or_an_input_error(text: str) -> None:
 
 
 def test_an_invalid_network_is_named() -> None:
-    with pytest.raises(InputError, match="--trusted-proxy 'proxy.local'"):
+    with pytest.raises(InputError, match=r"--trusted-proxy 'proxy\.local'"):
         _check_networks(("proxy.local",))
 
 
