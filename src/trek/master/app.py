@@ -64,11 +64,19 @@ class _Api(FastAPI):
             }
             schema["components"]["securitySchemes"] = {"token": scheme}
             schema["security"] = [{"token": []}]
-            for path in OPEN & schema["paths"].keys():
-                for operation in schema["paths"][path].values():
-                    operation["security"] = []
+            for path, item in schema["paths"].items():
+                for operation in item.values():
+                    _describe_errors(operation)
+                    operation.update({"security": []} if path in OPEN else {})
         assert self.openapi_schema is not None
         return self.openapi_schema
+
+
+def _describe_errors(operation: dict[str, Any]) -> None:
+    """Errors are JSON, also where the answer is something else, such as text or a stream."""
+    for status, answer in operation["responses"].items():
+        if status.startswith(("4", "5")) and "content" in answer:
+            answer["content"] = {"application/json": next(iter(answer["content"].values()))}
 
 
 def make_app(
