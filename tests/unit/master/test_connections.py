@@ -85,11 +85,18 @@ def test_who_waited_too_long_is_closed_and_then_the_oldest() -> None:
     assert to_close(waits, now_s=STALL_TIMEOUT_S, max_idle=4)[-1] == "slow"
 
 
+class Cycle:
+    """One request and its answer; equal to itself alone."""
+
+    def __init__(self, is_complete: bool) -> None:
+        self.response_complete = is_complete
+
+
 class Connection:
     """As uvicorn's: a cycle per request, and a transport to abort."""
 
     def __init__(self) -> None:
-        self.cycle: SimpleNamespace | None = None
+        self.cycle: Cycle | None = None
         self.flow = SimpleNamespace(write_paused=False)
         self.transport = SimpleNamespace(abort=self._abort, get_write_buffer_size=lambda: self.num_unread)
         self.num_unread = 100
@@ -99,7 +106,7 @@ class Connection:
         self.is_open = False
 
     def answer(self, *, is_complete: bool = True) -> None:
-        self.cycle = SimpleNamespace(response_complete=is_complete)
+        self.cycle = Cycle(is_complete)
 
 
 def test_a_connection_that_is_used_again_and_again_stays() -> None:
