@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from trek import errors
 from trek._version import __version__
 from trek.client import models
 from trek.control.services import Services
+from trek.master.api_page import POLICY, api_page
 from trek.master.auth import Auth
-from trek.master.door import Door
+from trek.master.door import OPEN, Door
 from trek.master.error_answers import show_bad_request, show_error, show_http_error
 from trek.master.etags import EntityTags
 from trek.master.login_limits import LoginLimits
@@ -47,6 +50,35 @@ _DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }
 
 
+class _Api(FastAPI):
+    """Describes itself with its security scheme: a token, for everything but the open routes."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI description, made once."""
+        if self.openapi_schema is None:
+            schema = super().openapi()
+            scheme = {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "A token of `trek token create`, or a login's.",
+            }
+            schema["components"]["securitySchemes"] = {"token": scheme}
+            schema["security"] = [{"token": []}]
+            for path, item in schema["paths"].items():
+                for operation in item.values():
+                    _describe_errors(operation)
+                    operation.update({"security": []} if path in OPEN else {})
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
+def _describe_errors(operation: dict[str, Any]) -> None:
+    """Errors are JSON, also where the answer is something else, such as text or a stream."""
+    for status, answer in operation["responses"].items():
+        if status.startswith(("4", "5")) and "content" in answer:
+            answer["content"] = {"application/json": next(iter(answer["content"].values()))}
+
+
 def make_app(
     services: Services,
     *,
@@ -59,7 +91,7 @@ def make_app(
     """The application. `stop(kill)` ends the control plane; `on_request` is called for every request."""
     clock = clock or SystemClock()
     auth = Auth(services, own_token=token)
-    app = FastAPI(title="Trek", version=__version__, docs_url="/docs", redoc_url=None, responses=_DOCUMENTED)
+    app = _Api(title="Trek", version=__version__, docs_url=None, redoc_url=None, responses=_DOCUMENTED)
     app.add_exception_handler(errors.TrekError, show_error)
     app.add_exception_handler(RequestValidationError, show_bad_request)
     app.add_exception_handler(HTTPException, show_http_error)
@@ -69,6 +101,12 @@ def make_app(
     @app.get("/health")
     def health() -> dict[str, str]:
         return {"status": "ok", "version": __version__}
+
+    page = cache(lambda: api_page(app.openapi()))
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(page(), headers={"content-security-policy": POLICY})
 
     for router in (
         experiments.make_router(services, auth),

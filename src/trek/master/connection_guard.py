@@ -23,7 +23,7 @@ class Wait:
     """What a connection is waiting for, and since when. Another `progress` is another wait."""
 
     kind: str
-    progress: int
+    progress: object
     since_s: float
 
 
@@ -59,12 +59,11 @@ class ConnectionGuard:
 def _wait_of(connection: Any, now_s: float) -> Wait | None:
     """What a connection waits for at present: a request, or that its client reads; None if for the application."""
     if connection.cycle is None or connection.cycle.response_complete:
-        return Wait("request", 0, now_s)
+        return Wait("request", connection.cycle, now_s)  # each request has a cycle of its own
     if connection.flow.write_paused:
         return Wait("reader", connection.transport.get_write_buffer_size(), now_s)
     return None
 
 
 def _earlier(before: Wait | None, now: Wait) -> Wait:
-    is_same = before is not None and (before.kind, before.progress) == (now.kind, now.progress)
-    return before if is_same and before is not None else now
+    return before if before is not None and (before.kind, before.progress) == (now.kind, now.progress) else now

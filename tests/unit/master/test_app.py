@@ -50,7 +50,7 @@ def all_routes(routes: Iterable[Any]) -> Iterator[Any]:
 def test_no_route_hides_from_the_tables(app: FastAPI) -> None:
     found = list(all_routes(app.routes))
     shown = [route for route in found if getattr(route, "include_in_schema", False)]
-    assert {route.path for route in found if route not in shown} == {"/openapi.json", "/docs", "/docs/oauth2-redirect"}
+    assert {route.path for route in found if route not in shown} == {"/openapi.json", "/docs"}
     assert sum(len(route.methods) for route in shown) == len(routes(app)) + len(OPEN)
 
 
