@@ -13,6 +13,18 @@ class Layout:
     """The folders of one control plane."""
 
     home: Path
+    trials_root: Path | None = None
+    """Where the folders of trials are, if other users than that of the control plane need to reach them."""
+
+    @property
+    def trials(self) -> Path:
+        """The folders of all trials."""
+        return self.trials_root or self.home / "trials"
+
+    @property
+    def user_homes(self) -> Path:
+        """A TREK_HOME for each user that trials run as: that of the control plane holds its token and its database."""
+        return self.trials / "homes"
 
     @property
     def archives(self) -> Path:
@@ -26,11 +38,15 @@ class Layout:
 
     def trial(self, trial_id: int) -> Path:
         """The files of one trial."""
-        return self.home / "trials" / str(trial_id)
+        return self.trials / str(trial_id)
 
     def run(self, trial_id: int, run: int) -> Path:
         """The files of one run of a trial: logs, outcomes, code."""
         return self.trial(trial_id) / f"run_{run}"
+
+    def work(self, trial_id: int, run: int) -> Path:
+        """What the processes of a run write beside their own folders, if they run as another user."""
+        return self.run(trial_id, run) / "work"
 
     def checkpoints(self, experiment_id: int, trial_id: int, storage: CheckpointStorage) -> str:
         """Where a trial's checkpoints go: a folder, or a URL."""

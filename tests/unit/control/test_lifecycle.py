@@ -26,7 +26,7 @@ point = {"group": "validation", "batches": 10, "metrics": {"error": 1.0}, "time_
 with open(folder + "/spool.jsonl", "w") as file: file.write(json.dumps({"run": run, "metrics": [point]}) + chr(10))
 """
 WITH_CHECKPOINT = """
-home = f"{os.environ['TREK_HOME']}/trials/{os.environ['TREK_TRIAL_ID']}/checkpoints/one"
+home = f"{plane_home}/trials/{os.environ['TREK_TRIAL_ID']}/checkpoints/one"
 os.makedirs(home)
 made = {"uuid": "abc-" + os.environ["TREK_TRIAL_ID"], "batches": 100, "metrics": {}, "time_s": 1.0, "files": {}}
 with open(home + "/manifest.json", "w") as file: json.dump(made, file)

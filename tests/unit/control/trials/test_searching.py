@@ -16,7 +16,7 @@ REPORTING = """
 trial = int(os.environ["TREK_TRIAL_ID"])
 point = {"group": "validation", "batches": 10, "metrics": {"error": float(trial)}, "time_s": 1.0}
 with open(folder + "/spool.jsonl", "w") as file: file.write(json.dumps({"run": run, "metrics": [point]}) + chr(10))
-home = f"{os.environ['TREK_HOME']}/trials/{trial}/checkpoints/run_{run}"
+home = f"{plane_home}/trials/{trial}/checkpoints/run_{run}"
 os.makedirs(home)
 made = {"uuid": f"u-{trial}-{run}", "batches": 10 * run, "metrics": {}, "time_s": 1.0, "files": {}}
 with open(home + "/manifest.json", "w") as file: json.dump(made, file)
