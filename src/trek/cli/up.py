@@ -52,6 +52,12 @@ TAKE_OVER_S = 60.0
     show_default=True,
     help="How many MiB of the log of one trial are stored.",
 )
+@click.option(
+    "--run-as",
+    metavar="USER",
+    help="The system's user that trials run as; 'owner' for the one with the name of the experiment's owner. "
+    "Requires root.  [default: the user of the master]",
+)
 def up(
     *,
     host: str,
@@ -63,12 +69,14 @@ def up(
     engine: str,
     trusted_proxies: tuple[str, ...],
     max_log_mb: float,
+    run_as: str | None,
 ) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
     Listening on an address that other machines can reach requires users; see `trek user create`.
     """
     from trek.client.embedded import ask_background_to_end
+    from trek.control.trials.trial_user import RunAs
     from trek.engines import ENGINES
     from trek.master.control_plane import ControlPlane, MasterSettings
     from trek.world import trek_home
@@ -93,6 +101,7 @@ def up(
         slots=slots,
         engine=engine,
         max_log_mb=max_log_mb,
+        run_as=RunAs(run_as) if run_as else None,
         patience_s=patience_s,
         trusted_proxies=trusted_proxies,
     )

@@ -247,11 +247,21 @@ def _prepare_member(request: dict[str, Any]) -> None:
         os._exit(126)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if request.get("log_path"):
-        log = os.open(request["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(request["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
+    if request.get("user"):
+        _become_user(*request["user"])
     if request["cwd"]:
         os.chdir(request["cwd"])
+
+
+def _become_user(uid: int, gid: int, groups: list[int]) -> None:
+    """Give up root's rights for good, before anything of the user's runs."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel clears it when the user changes
 
 
 def execute(request: dict[str, Any], env: dict[str, str]) -> None:

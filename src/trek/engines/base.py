@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -52,6 +52,16 @@ class Role:
 
 
 @dataclass(frozen=True)
+class OsUser:
+    """A user of the operating system, whom members may run as if this process is root's."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class GangSpec:
     """What to run, how often, and with what. `command` and `num_workers` describe the workers."""
 
@@ -59,6 +69,10 @@ class GangSpec:
     num_workers: int
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the starting process; variables of the role and the World come on top."""
+    unset: Collection[str] = ()
+    """Variables of the starting process that members do not inherit."""
+    user: OsUser | None = None
+    """Whom members run as; None for the user of this process. Only for members on this machine."""
     cwd: Path | None = None
     cpus_per_worker: float = 1
     gpus_per_worker: float = 0

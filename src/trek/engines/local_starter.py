@@ -41,6 +41,8 @@ class LocalStarter:
         self._roles = spec.all_roles()
         self._environ = environ
         self._hosts = read_hostfile(spec.hostfile) if spec.hostfile else None
+        if spec.user is not None and self._hosts is not None:
+            raise InputError("members run as another user on this machine only. Leave one of user and hostfile out.")
         if spec.output_dir is not None and any(not is_this_machine(host.name) for host in self._hosts or []):
             raise InputError("output_dir works with members on this machine only. Leave one of it and hostfile out.")
         self._counts = {role: one.count for role, one in self._roles.items()}
@@ -86,8 +88,10 @@ class LocalStarter:
     def _open_warm(self, request: Mapping[str, Any]) -> AgentProcess | None:
         """An agent forked from a warm parent, where that gives the same member as a fresh process would."""
         imports = self._spec.imports
-        if self._warm is None or why_not_warm(
-            request["argv"], env=request["env"], imports=imports, executable=sys.executable
+        if (
+            self._warm is None
+            or self._spec.user is not None
+            or why_not_warm(request["argv"], env=request["env"], imports=imports, executable=sys.executable)
         ):
             return None
         return self._warm.open_agent([*imports, request["argv"][2]], env=request["env"])
@@ -104,6 +108,7 @@ class LocalStarter:
             "num_threads": int(role.cpus) if role.cpus > 1 else None,
             "uses_gpu": assigned.role == WORKER or role.gpus > 0,
             "given": list(self._spec.files),
+            "user": self._spec.user and [self._spec.user.uid, self._spec.user.gid, list(self._spec.user.groups)],
             **self._places(assigned, is_here=is_here),
         }
 
@@ -130,11 +135,15 @@ class LocalStarter:
         folder.mkdir(mode=0o700, exist_ok=True)
         for name, data in self._spec.files.items():
             (folder / name).write_bytes(data)
+        if self._spec.user is not None:
+            for one in (*folder.iterdir(), folder):
+                os.chown(one, self._spec.user.uid, self._spec.user.gid)
         return str(folder)
 
     def _environment(self, assigned: AssignedRank, *, is_here: bool) -> dict[str, str]:
         around = self._environ if is_here else portable_environment(self._environ)
-        inherited = {name: value for name, value in around.items() if name not in LAUNCHER_NAMES}
+        unset = {*LAUNCHER_NAMES, *self._spec.unset}
+        inherited = {name: value for name, value in around.items() if name not in unset}
         env = {**inherited, "PYTHONUNBUFFERED": "1", **self._visible_gpus(), **self._spec.env}
         env |= {**self._roles[assigned.role].env, **role_environment(assigned, addresses=self._addresses)}
         if assigned.role == WORKER:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trek.client.client import Address, Client
-from trek.client.embedded import read_address
 from trek.client.models import Assignment, Report
 from trek.engines.member_folder import MemberFolder
 from trek.errors import InputError, MasterUnreachable
@@ -33,7 +32,8 @@ class TrialProcess:
     folder: MemberFolder
     """The folder of this process alone."""
     address: Address
-    address_file: Path | None
+    url_file: Path | None
+    """Where the control plane writes its URL, and nothing else, whenever it has started."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> TrialProcess:
@@ -45,7 +45,7 @@ class TrialProcess:
                 run_folder=Path(environ["TREK_RUN_DIR"]),
                 folder=MemberFolder.from_env(environ),
                 address=Address(environ["TREK_MASTER"], environ.get("TREK_TOKEN", "")),
-                address_file=Path(environ["TREK_ADDRESS_FILE"]) if environ.get("TREK_ADDRESS_FILE") else None,
+                url_file=Path(environ["TREK_MASTER_FILE"]) if environ.get("TREK_MASTER_FILE") else None,
             )
         except KeyError as error:
             raise InputError(f"{error.args[0]} is not set. The process of a trial must be started by Trek.") from None
@@ -75,8 +75,11 @@ class TrialProcess:
 
     def _relocated(self) -> Address | None:
         """The address of a restarted control plane, which may have changed; the trial's token stays valid."""
-        moved = read_address(self.address_file) if self.address_file is not None else None
-        return Address(moved.url, self.address.token) if moved is not None else None
+        try:
+            url = self.url_file.read_text().strip() if self.url_file is not None else ""
+        except OSError:
+            return None
+        return Address(url, self.address.token) if url else None
 
 
 def retry_until_reachable(ask: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.trials.log_intake import MAX_LOG_BYTES
+from trek.control.trials.private_variables import private_variables
 from trek.control.trials.supervisor import Supervisor
+from trek.control.trials.trial_user import RunAs, check_run_as
 from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError, TrekError
 from trek.master.app import make_app
@@ -58,12 +61,19 @@ class MasterSettings:
     slots: int | None = None
     engine: str = "local"
     """The name of the Engine that trials run on."""
+    run_as: RunAs | None = None
+    """Whom trials run as; None for the user of this process."""
     max_log_mb: float = MAX_LOG_BYTES / 2**20
     """How many MiB of the log of one trial are stored."""
     patience_s: float = 0.0
     """How long to wait for a control plane of the same home that is shutting down."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded-For is believed; by default none is, loopback neither."""
+
+    @property
+    def trials_root(self) -> Path | None:
+        """Beside the home, which other users must not pass through; None where no other user needs to."""
+        return self.home.with_name(f"{self.home.name}-trials") if self.run_as is not None else None
 
 
 class ControlPlane:
@@ -79,7 +89,7 @@ class ControlPlane:
         self._settings = settings
         self._on_ready = on_ready
         self._clock = clock or SystemClock()
-        self._layout = Layout(settings.home)
+        self._layout = Layout(settings.home, trials_root=settings.trials_root)
         self._token = secrets.token_urlsafe(32)
         self._last_request_s = self._clock.monotonic_s()
         self._kill = False
@@ -88,6 +98,9 @@ class ControlPlane:
 
     def serve(self) -> None:
         """Run until stopped. Only one control plane at a time may use a home, and a database."""
+        if self._settings.run_as is not None:
+            programs = [Path(sys.executable).resolve(), Path(__file__)]
+            check_run_as(self._settings.run_as, layout=self._layout, programs=programs)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()
@@ -128,6 +141,8 @@ class ControlPlane:
             environment=lambda trial_id, run: self._environment(services, trial_id, run),
             clock=self._clock,
             has_gpus=engine.num_gpus() > 0,
+            run_as=self._settings.run_as,
+            private_variables=private_variables(os.environ),
             max_log_bytes=int(self._settings.max_log_mb * 2**20),
         )
         services = Services.over(store, layout=self._layout, runner=supervisor, clock=self._clock)
@@ -208,7 +223,6 @@ class ControlPlane:
         return {
             "TREK_MASTER": self._url,
             "TREK_TOKEN": services.accounts.trial_token(trial_id, run),
-            "TREK_ADDRESS_FILE": str(self._layout.address_file),
             "TREK_UMASK": f"{self._user_umask:03o}",
         }
 

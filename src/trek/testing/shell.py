@@ -109,7 +109,8 @@ class Shell:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("TREK_HOME") == str(self.home) and process.status() != "zombie":
+                home = Path(process.environ().get("TREK_HOME", "/"))
+                if home.is_relative_to(self.home) and process.status() != "zombie":
                     found.append(process)
             except psutil.Error:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _PRELUDE = """
 import json, os, sys, time
 folder, rank = os.environ["TREK_MEMBER_DIR"], int(os.environ["RANK"])
 run, run_dir = int(os.environ["TREK_RUN"]), os.environ["TREK_RUN_DIR"]
-uuid = os.environ.get("TRIAL_UUID")
+uuid, plane_home = os.environ.get("TRIAL_UUID"), run_dir.rpartition("/trials/")[0]
 def outcome(kind, message="", stop_reason=""):
     told = {"rank": rank, "kind": kind, "message": message, "traceback": "", "stop_reason": stop_reason}
     with open(f"{folder}/outcome.json", "w") as file: json.dump({**told, "time_s": time.time()}, file)
@@ -92,7 +92,13 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
     made: list[Plane] = []
 
     def make(
-        script: str = "outcome('done')", *, slots: int = 2, url: str | None = None, clock: Clock | None = None
+        script: str = "outcome('done')",
+        *,
+        slots: int = 2,
+        url: str | None = None,
+        clock: Clock | None = None,
+        environment: Mapping[str, str] | None = None,
+        private_variables: Sequence[str] = (),
     ) -> Plane:
         home = tmp_path / "control-home"
         home.mkdir(exist_ok=True)
@@ -103,7 +109,8 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
             layout=layout,
             engine=LocalEngine(),
             slots=slots,
-            environment=lambda trial, run: {"TRIAL_UUID": _uuid(store, trial)},
+            environment=lambda trial, run: {"TRIAL_UUID": _uuid(store, trial), **(environment or {})},
+            private_variables=private_variables,
             clock=clock,
             command=[sys.executable, "-S", "-c", _PRELUDE + script],
         )

@@ -25,7 +25,7 @@ SEARCHER = {"name": "asha", "metric": "error", "num_rungs": 3, "divisor": 4, "pr
 # Trains one batch at a time to the length the store gives, spooling a row before each batch counts as saved.
 TRAINING = """
 import sqlite3
-trial, home = os.environ["TREK_TRIAL_ID"], os.environ["TREK_HOME"]
+trial, home = os.environ["TREK_TRIAL_ID"], plane_home
 length, hparams = sqlite3.connect(f"file:{home}/control.db?mode=ro", uri=True).execute(
     "select length, hparams from trials where id = ?", [trial]).fetchone()
 saved = f"{os.path.dirname(run_dir)}/saved"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +33,8 @@ from trek.control.trials.runs import begin_run, end_run, held_back, requests
 from trek.control.trials.scheduler import Occupied, plan
 from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
-from trek.engines import Engine, Exit, Gang, GangSpec
+from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
+from trek.engines import Engine, Exit, Gang, GangSpec, OsUser
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.experiments.log_patterns import LogPatterns
@@ -87,6 +88,8 @@ class Supervisor:
         clock: Clock,
         has_gpus: bool = False,
         max_log_bytes: int = MAX_LOG_BYTES,
+        run_as: RunAs | None = None,
+        private_variables: Collection[str] = (),
         command: Sequence[str] = (sys.executable, "-m", "trek.experiments.trial_worker"),
     ) -> None:
         self._store = store
@@ -96,6 +99,8 @@ class Supervisor:
         self._clock = clock
         self._command = command
         self._max_log_bytes = max_log_bytes
+        self._run_as = run_as
+        self._private_variables = private_variables
         self.has_gpus = has_gpus
         self.slots = slots
         self.running: dict[int, Running] = {}
@@ -200,7 +205,8 @@ class Supervisor:
         if running.stopper is not None:
             running.stopper.join()
         trial, storage = self._files_of(running)
-        close_to_others(self._layout.trial(trial))
+        if self._run_as is None:  # otherwise the folders are closed already, and their owner could put links there
+            close_to_others(self._layout.trial(trial))
         found = find_checkpoints(storage.address, owner=trial.uuid)
         now_s = self._clock.now_s()
         with self._store.writing() as session:
@@ -265,24 +271,32 @@ class Supervisor:
                 return
             begin_run(session, trial, slots=slots, now_s=self._clock.now_s())
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
-        spec = self._spec(experiment, trial)
         try:
+            spec = self._spec(experiment, trial)
+            self._publish_url(trial)
             write_handle(self._handle_file(trial), spec, engine=self._engine)
             gang = self._engine.start(spec, on_exit=lambda _: self.wake())
         except (TrekError, OSError) as error:
             with self._store.writing() as session:
-                ending = Ending("outside", str(error))
+                ending = Ending("input" if isinstance(error, InputError) else "outside", str(error))
                 end_run(session, session.get_one(TrialRow, trial_id), ending, now_s=self._clock.now_s())
             return
         self.running[trial_id] = self._watch(experiment, trial, gang)
 
     def _spec(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
+        user = self._run_as.user_of(experiment.owner) if self._run_as is not None else None
+        folder = self._layout.run(trial)
+        folder.mkdir(parents=True, exist_ok=True)
+        if user is not None:
+            make_folders(self._layout, trial, user=user)
         return GangSpec(
             command=self._command,
             num_workers=len(trial.slots),
-            env=self._trial_environment(experiment, trial),
-            cwd=self._layout.home,
-            output_dir=self._layout.run(trial),
+            env=self._trial_environment(experiment, trial, user=user),
+            unset=self._private_variables,
+            user=user,
+            cwd=folder if user is None else self._layout.work(trial),
+            output_dir=folder,
             slots=trial.slots if self.has_gpus else (),
             # A command may do without torch.
             imports=() if parsed_config(experiment).command else _TRIAL_IMPORTS,
@@ -296,17 +310,34 @@ class Supervisor:
         free = [slot for slot in range(self.slots) if slot not in taken]
         return (free + list(range(self.slots, count)))[:count]
 
-    def _trial_environment(self, experiment: ExperimentRow, trial: TrialRow) -> dict[str, str]:
+    def _publish_url(self, trial: TrialRow) -> None:
+        """Write where the control plane listens now into the trial's folder: after a restart, its port may differ."""
+        url = self._environment(trial.id, trial.run).get("TREK_MASTER", "")
+        partial = self._url_file(trial).with_suffix(".new")
+        partial.write_text(url)
+        partial.chmod(0o644)
+        partial.replace(self._url_file(trial))
+
+    def _url_file(self, trial: TrialRow) -> Path:
+        return self._layout.run(trial) / "master.url"
+
+    def _trial_environment(self, experiment: ExperimentRow, trial: TrialRow, *, user: OsUser | None) -> dict[str, str]:
         variables = dict(experiment.config["environment"]["environment_variables"])
+        if user is None:
+            run_dir, home = self._layout.run(trial), make_own_home(self._layout)
+        else:
+            run_dir, home = self._layout.work(trial), self._layout.user_homes / user.name
+            variables |= {"HOME": str(home), "USER": user.name, "LOGNAME": user.name}
         if not self.has_gpus:
             variables.setdefault("OMP_NUM_THREADS", "1")
         return {
             **variables,
             **self._environment(trial.id, trial.run),
-            "TREK_HOME": str(self._layout.home),
+            "TREK_HOME": str(home),
             "TREK_TRIAL_ID": str(trial.id),
             "TREK_RUN": str(trial.run),
-            "TREK_RUN_DIR": str(self._layout.run(trial)),
+            "TREK_RUN_DIR": str(run_dir),
+            "TREK_MASTER_FILE": str(self._url_file(trial)),
         }
 
     def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang) -> Running:
@@ -353,6 +384,7 @@ class Supervisor:
                 continue
             gang = self._attach(trial)
             if gang is not None:
+                self._publish_url(trial)
                 self.running[trial.id] = self._watch(experiment, trial, gang)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
