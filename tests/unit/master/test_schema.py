@@ -61,7 +61,8 @@ class Served:
             row.state, row.run = "running", 1
         name, uuid = f"made-{trial}", f"uuid-{trial}"
         point = models.MetricPoint(group="validation", batches=1, metrics={"e": 1.0}, time_s=1.0)
-        kept = models.CheckpointReport(uuid=uuid, batches=1, path="/nowhere", num_bytes=1, time_s=1.0)
+        folder = self.services.trials.assignment(trial, run=1).checkpoint_dir
+        kept = models.CheckpointReport(uuid=uuid, batches=1, path=f"{folder}/one", num_bytes=1, time_s=1.0)
         self.services.trials.report(trial, models.Report(run=1, metrics=[point], checkpoints=[kept]))
         self.services.models.create(models.CreateModel(name=name), owner="")
         self.services.templates.set(name, {}, owner="")

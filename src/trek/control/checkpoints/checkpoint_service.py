@@ -103,6 +103,7 @@ class CheckpointService:
                 raise InputError(
                     f"checkpoint {row.uuid} cannot be deleted: it is a version of a model, or a trial starts from it."
                 )
+            storage.check(row.path)
             row.is_deleted = True
             trial.checkpoint = newest_checkpoint(session, trial.id)
         try:

@@ -46,9 +46,8 @@ class TrialStorage:
             return False
         if is_remote(self.root) or is_remote(address):
             return parent == self.address
-        return local_path(parent) == local_path(self.address) and _is_direct(
-            local_path(address), root=local_path(self.root)
-        )
+        own = str(local_path(self.address))  # compared as text: one folder has one address
+        return parent == own and _is_direct(Path(address), root=local_path(self.root))
 
     def remove(self, address: str) -> None:
         """Remove one checkpoint. Missing files are ignored, and links are never followed."""
