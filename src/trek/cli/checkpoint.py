@@ -11,6 +11,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import confirm, echo
 
 if TYPE_CHECKING:
     from trek.client.models import CheckpointRecord
@@ -63,7 +64,7 @@ def download(obj: dict[str, Any], uuid: str, *, output: Path | None) -> None:
         found = client.checkpoint(uuid)
         target = output or Path(found.uuid)
         client.download_checkpoint(found.uuid, target)
-    click.echo(f"Wrote checkpoint {found.uuid} to {target}")
+    echo(f"Wrote checkpoint {found.uuid} to {target}")
 
 
 @checkpoint.command()
@@ -75,9 +76,9 @@ def delete(obj: dict[str, Any], uuid: str, *, yes: bool) -> None:
     with connect(obj) as client:
         found = client.checkpoint(uuid)
         if not yes:
-            click.confirm(f"Delete checkpoint {found.uuid} of trial {found.trial_id}?", abort=True)
+            confirm(f"Delete checkpoint {found.uuid} of trial {found.trial_id}?")
         client.delete_checkpoint(found.uuid)
-    click.echo(f"Deleted checkpoint {found.uuid}.")
+    echo(f"Deleted checkpoint {found.uuid}.")
 
 
 def _row(one: CheckpointRecord) -> dict[str, Any]:

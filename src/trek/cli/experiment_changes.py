@@ -12,6 +12,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
+from trek.cli.terminal import confirm, echo
 
 if TYPE_CHECKING:
     from trek.client.models import ExperimentDetails
@@ -23,7 +24,7 @@ def _show(details: ExperimentDetails, *, as_json: bool, text: str = "") -> None:
     if as_json:
         render.show_json(details)
     else:
-        click.echo(text or f"Experiment {details.id} is {details.state}.")
+        echo(text or f"Experiment {details.id} is {details.state}.")
 
 
 @click.command()
@@ -89,9 +90,9 @@ def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool) -> None:
     with connect(obj) as client:
         name = client.experiment(experiment_id).name
         if not yes:
-            click.confirm(f"Delete experiment {experiment_id} ({name}) with all its checkpoints?", abort=True)
+            confirm(f"Delete experiment {experiment_id} ({name}) with all its checkpoints?")
         client.delete_experiment(experiment_id)
-    click.echo(f"Deleted experiment {experiment_id}.")
+    echo(f"Deleted experiment {experiment_id}.")
 
 
 @click.command()
@@ -134,7 +135,7 @@ def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None) ->
     config = target / "experiment.yaml"
     if not config.exists():
         config.write_text(yaml.safe_dump(details.config, sort_keys=False))
-    click.echo(f"Wrote {render.count(count, 'file')} and {config.name} to {target}")
+    echo(f"Wrote {render.count(count, 'file')} and {config.name} to {target}")
 
 
 def _fork(

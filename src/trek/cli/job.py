@@ -8,6 +8,7 @@ import click
 
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.models import Job
@@ -40,7 +41,7 @@ def update(
     """Change how an experiment's trials are scheduled from now on."""
     with connect(obj) as client:
         client.change_experiment(experiment_id, priority=priority, weight=weight, max_slots=max_slots)
-    click.echo(f"Updated experiment {experiment_id}.")
+    echo(f"Updated experiment {experiment_id}.")
 
 
 def _row(one: Job) -> dict[str, Any]:

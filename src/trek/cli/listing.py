@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trek.cli import render
+from trek.cli.terminal import echo_lines
 from trek.cli.where import check_names, names_in, parse_where, sort_rows
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Listing:
         if self.as_json:
             render.show_json(chosen)
         elif self.as_csv:
-            click.echo(_csv([_flat(item.model_dump(mode="json")) for item in chosen]), nl=False)
+            echo_lines(_csv([_flat(item.model_dump(mode="json")) for item in chosen]).removesuffix("\n"))
         else:
             render.show_table([row(item) for item in chosen], empty=empty)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trek.cli import render
+from trek.cli.terminal import visible
 from trek.client.models import ENDED
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows
 
     line = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=1.0, completed=details.progress, width=24)
-    line.add_row(Text(headline(details)), bar, _percent_and_rest(details))
+    line.add_row(Text(visible(headline(details))), bar, _percent_and_rest(details))
     if details.searcher == "single":
         return line
     return Group(_table(details, rungs=rungs, max_rows=max_rows), line)
@@ -70,7 +71,7 @@ def _table(details: ExperimentDetails, *, rungs: Sequence[int], max_rows: int) -
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("trial", "state", "length", *(["rung"] if rungs else []), details.metric, "hyperparameters"):
-        table.add_column(Text(name), no_wrap=True, overflow="ellipsis")
+        table.add_column(Text(visible(name)), no_wrap=True, overflow="ellipsis")
     shown = shown_trials(details, max_rows=max_rows)
     for trial in shown:
         table.add_row(*_cells(details, trial, rungs), style="green" if trial.id == details.best_trial else "")

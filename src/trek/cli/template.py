@@ -11,6 +11,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from trek.client.models import Template
@@ -32,7 +33,7 @@ def set_(obj: dict[str, Any], name: str, file: Path) -> None:
     source = read_yaml(file)
     with connect(obj) as client:
         client.set_template(name, source.data)
-    click.echo(f"Set template {name}.")
+    echo(f"Set template {name}.")
 
 
 @template.command("list")
@@ -61,7 +62,7 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
     else:
-        click.echo(yaml.safe_dump(found.config, sort_keys=False).rstrip())
+        echo_lines(yaml.safe_dump(found.config, sort_keys=False).rstrip())
 
 
 @template.command()
@@ -71,7 +72,7 @@ def delete(obj: dict[str, Any], name: str) -> None:
     """Delete a template; experiments created from it keep their configs."""
     with connect(obj) as client:
         client.delete_template(name)
-    click.echo(f"Deleted template {name}.")
+    echo(f"Deleted template {name}.")
 
 
 def _row(one: Template) -> dict[str, Any]:

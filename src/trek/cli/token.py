@@ -11,6 +11,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.models import Token
@@ -33,7 +34,7 @@ def create(obj: dict[str, Any], *, description: str, days: float, as_json: bool)
     if as_json:
         render.show_json(made)
     else:
-        click.echo(made.token)
+        echo(made.token)
 
 
 @token.command("list")
@@ -53,7 +54,7 @@ def revoke(obj: dict[str, Any], token_id: int) -> None:
     """Revoke a token."""
     with connect(obj) as client:
         client.revoke_token(token_id)
-    click.echo(f"Revoked token {token_id}.")
+    echo(f"Revoked token {token_id}.")
 
 
 def _row(one: Token) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from trek.cli.terminal import echo
+
 TAKE_OVER_S = 60.0
 """How long the trials of the background control plane may take to save."""
 
@@ -37,11 +39,11 @@ def up(*, host: str, port: int, database: str | None, prefix: str, slots: int | 
     home, path = trek_home(), prefix.rstrip("/")
 
     def announce(url: str) -> None:
-        click.echo(f"Trek master at {url}{path} (Ctrl-C stops it; running trials save, and resume at the next start)")
+        echo(f"Trek master at {url}{path} (Ctrl-C stops it; running trials save, and resume at the next start)")
 
     patience_s = 0.0
     if ask_background_to_end(home):
-        click.echo("Taking over from the control plane that commands started in the background …", err=True)
+        echo("Taking over from the control plane that commands started in the background …", err=True)
         patience_s = TAKE_OVER_S
     settings = MasterSettings(
         home=home,

@@ -10,6 +10,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.models import User
@@ -34,7 +35,7 @@ def login(obj: dict[str, Any], name: str, *, password: str) -> None:
     with connect(obj) as client:
         token = client.login(name, password)
         save_token(client.url, token.token, home=trek_home())
-    click.echo(f"Logged in as {name} at {client.url}.")
+    echo(f"Logged in as {name} at {client.url}.")
 
 
 @user.command()
@@ -46,7 +47,7 @@ def logout(obj: dict[str, Any]) -> None:
 
     with connect(obj) as client:
         save_token(client.url, None, home=trek_home())
-    click.echo("Logged out.")
+    echo("Logged out.")
 
 
 @user.command()
@@ -59,7 +60,7 @@ def whoami(obj: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
     else:
-        click.echo(f"{found.name} ({found.role})")
+        echo(f"{found.name} ({found.role})")
 
 
 @user.command("list")
@@ -83,7 +84,7 @@ def create(obj: dict[str, Any], name: str, *, role: Any, password: str) -> None:
     """Add a user. Viewers read, editors create experiments and change their own, admins may do anything."""
     with connect(obj) as client:
         client.create_user(name, password=password, role=role)
-    click.echo(f"Created user {name} ({role}).")
+    echo(f"Created user {name} ({role}).")
 
 
 @user.command()
@@ -97,7 +98,7 @@ def change(obj: dict[str, Any], name: str, *, role: str | None, is_active: bool 
     new = click.prompt("New password", hide_input=True, confirmation_prompt=True) if password else None
     with connect(obj) as client:
         found = client.change_user(name, role=role, is_active=is_active, password=new)
-    click.echo(f"{found.name} is {found.role}{'' if found.is_active else ' and cannot log in'}.")
+    echo(f"{found.name} is {found.role}{'' if found.is_active else ' and cannot log in'}.")
 
 
 def _row(one: User) -> dict[str, Any]:

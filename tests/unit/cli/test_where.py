@@ -106,7 +106,7 @@ def test_nested_names_may_be_missing_and_of_no_rows_nothing_is_known() -> None:
 )
 def test_an_expression_without_end_is_one_short_error(text: str) -> None:
     # Five thousand parentheses ended in a RecursionError.
-    with pytest.raises(InputError, match="invalid --where .*it must (be nested|have) at most") as raised:
+    with pytest.raises(InputError, match=r"invalid --where .*it must (be nested|have) at most") as raised:
         parse_where(text)
     assert len(str(raised.value)) < 400
 
