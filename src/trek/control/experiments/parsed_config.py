@@ -16,10 +16,13 @@ MAX_CACHED = 256
 def parsed_config(row: ExperimentRow) -> ExperimentConfig:
     """The row's config; ConfigError if it cannot be read.
 
-    It is shared between callers and threads, so it must not be changed. The cache is keyed by the text of the config: a row whose config was changed is parsed again.
+    It is shared between callers and threads, so it must not be changed. The cache is keyed by the text of the config: a
+    row whose config was changed is parsed again.
     """
     try:
         return _parse(to_json(row.config))
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:  # what no version since has accepted: invalid Unicode, endless depth
         raise ConfigError(f"the config of experiment {row.id} cannot be read: {type(error).__name__}.") from error
 
