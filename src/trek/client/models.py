@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trek.client.wire_values import JsonObject, Line, MetricName, Output, Secret, Text
+from trek.client.wire_values import JsonObject, Line, MetricName, Metrics, Output, Secret, Text
 
 State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
@@ -101,7 +101,7 @@ class MetricPoint(Model):
     group: MetricName
     batches: int
     epoch: float = 0.0
-    metrics: dict[MetricName, float | None]
+    metrics: Metrics
     """None stands for a value that is not finite."""
     time_s: float
     duration_s: float = 0.0
@@ -114,7 +114,7 @@ class CheckpointReport(Model):
     batches: int
     path: Output
     num_bytes: int
-    metrics: dict[MetricName, float | None] = {}
+    metrics: Metrics = {}
     time_s: float
 
 

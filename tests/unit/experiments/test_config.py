@@ -218,6 +218,7 @@ searcher: {name: random, metric: m, max_trials: 4, max_length: {batches: 8}}
             {"name": "asha", "max_trials": 10**6, "max_length": 9, "max_concurrent_trials": 50_000},
             "50000 trials at the",
         ),
+        ({"name": "hyperband", "max_length": 10**5, "max_concurrent_trials": 0}, "trials at the same time"),
     ],
 )
 def test_a_search_that_would_fill_the_database_at_once_is_refused(searcher: dict[str, Any], reason: str) -> None:
