@@ -12,6 +12,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import confirm, echo
 
 if TYPE_CHECKING:
     from trek.client.models import CheckpointRecord
@@ -79,7 +80,7 @@ def verify(obj: dict[str, Any], place: str) -> None:
     with connect(obj) if is_id(place) else nullcontext() as client:
         found = Checkpoint(place, client=client)
         found.verify()
-    click.echo(f"Checkpoint {found.uuid}: {render.count(len(found.manifest['files']), 'file')} verified.")
+    echo(f"Checkpoint {found.uuid}: {render.count(len(found.manifest['files']), 'file')} verified.")
 
 
 @checkpoint.command()
@@ -92,7 +93,7 @@ def delete(obj: dict[str, Any], uuid: str, *, yes: bool, as_json: bool) -> None:
     with connect(obj) as client:
         found = client.checkpoint(uuid)
         if not yes:
-            click.confirm(f"Delete checkpoint {found.uuid} of trial {found.trial_id}?", abort=True)
+            confirm(f"Delete checkpoint {found.uuid} of trial {found.trial_id}?")
         client.delete_checkpoint(found.uuid)
     render.show_done(f"Deleted checkpoint {found.uuid}.", as_json=as_json, deleted=found.uuid)
 

@@ -9,6 +9,7 @@ import click
 
 from trek.cli import render
 from trek.cli.render import json_option
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.client import Client
@@ -28,16 +29,16 @@ def info(obj: dict[str, Any], *, as_json: bool) -> None:
     """Show the control plane, its slots and its trials. Does not start one."""
     client = _running(obj)
     if client is None:
-        click.echo("null" if as_json else "No control plane is running; commands start one when they need it.")
+        echo("null" if as_json else "No control plane is running; commands start one when they need it.")
         return
     with client:
         found = client.cluster()
         if as_json:
             render.show_json(found)
             return
-        click.echo(f"Control plane {found.version} at {client.url}, process {found.pid}")
-        click.echo(f"Slots: {found.slots}, {found.free_slots} free")
-        click.echo(f"Trials: {found.running_trials} running, {found.queued_trials} queued")
+        echo(f"Control plane {found.version} at {client.url}, process {found.pid}")
+        echo(f"Slots: {found.slots}, {found.free_slots} free")
+        echo(f"Trials: {found.running_trials} running, {found.queued_trials} queued")
 
 
 @cluster.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
 from typing import Any
 
 import click
 
 from trek.cli.render import json_option
+from trek.cli.terminal import echo, echo_json, echo_lines
 
 
 @click.group()
@@ -23,12 +25,12 @@ def list_datasets(as_json: bool) -> None:
 
     rows = [_summary(find_dataset(name)) for name in dataset_names()]
     if as_json:
-        click.echo(json.dumps(rows))
+        echo_json(rows)
         return
     for row in rows:
         sizes = " + ".join(f"{count:,}" for count in row["num_rows"].values())
         status = "fetched" if row["is_fetched"] else f"{row['size_bytes'] / 1e6:.1f} MB to fetch"
-        click.echo(f"{row['name']:<14} {sizes:<22} {status:<18} {row['title']}")
+        echo(f"{row['name']:<14} {sizes:<22} {status:<18} {row['title']}")
 
 
 @data.command()
@@ -44,9 +46,9 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
         paths = fetch(dataset)
         rows.append({"name": dataset.name, "files": {name: str(path) for name, path in paths.items()}})
         if not as_json:
-            click.echo(_fetched_line(dataset.name, [str(path.parent) for path in paths.values()], dataset.size_bytes))
+            echo(_fetched_line(dataset.name, [str(path.parent) for path in paths.values()], dataset.size_bytes))
     if as_json:
-        click.echo(json.dumps(rows))
+        echo_json(rows)
 
 
 @data.command()
@@ -62,9 +64,12 @@ def show(name: str, split: str | None, num_rows: int, as_json: bool) -> None:
     table = open_table(name, split=split)
     if as_json:
         rows = [row for batch in table.head(num_rows) for row in rows_of(batch)]
-        click.echo(json.dumps(rows, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)))
+        echo_json(rows, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value))
     else:
-        table.show(num_rows)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            table.show(num_rows)
+        echo_lines(printed.getvalue().removesuffix("\n"))
 
 
 @data.command()
@@ -77,9 +82,9 @@ def describe(name: str, split: str | None, as_json: bool) -> None:
 
     frame = open_table(name, split=split).describe()
     if as_json:
-        click.echo(frame.reset_index().to_json(orient="records"))
+        echo(frame.reset_index().to_json(orient="records"))
     else:
-        click.echo(frame.to_string(na_rep="", float_format=lambda number: f"{number:.4g}"))
+        echo_lines(frame.to_string(na_rep="", float_format=lambda number: f"{number:.4g}"))
 
 
 def _summary(dataset: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
 from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
+from trek.cli.terminal import echo, echo_json, echo_lines
 
 if TYPE_CHECKING:
     from trek.client.client import Client
@@ -58,7 +59,7 @@ def create(
 
     def show_package(package: Package) -> None:
         files, size = render.count(package.num_files, "file"), render.size(package.num_bytes)
-        click.echo(f"Preparing files ({folder}): {files}, {size}", err=as_json)
+        echo(f"Preparing files ({folder}): {files}, {size}", err=as_json)
 
     with ExitStack() as stack:
         open_client = functools.cache(lambda: stack.enter_context(connect(obj)))
@@ -75,7 +76,7 @@ def create(
             hint = (
                 "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
             )
-            click.echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
+            echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
             _follow(open_client(), created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
         else:
             _show_created(created, as_json=as_json)
@@ -86,11 +87,10 @@ def create(
 @experiment.command()
 def schema() -> None:
     """Print the JSON Schema of configs, for use in editors."""
-    import json
 
     from trek.experiments.config_schema import config_schema
 
-    click.echo(json.dumps(config_schema(), indent=2))
+    echo_json(config_schema(), indent=2)
 
 
 @experiment.command()
@@ -108,7 +108,7 @@ def wait(obj: dict[str, Any], experiment_id: int, *, timeout_s: float | None, as
     if as_json:
         render.show_json(details)
     elif details.state in ("completed", "paused"):
-        click.echo(f"Experiment {experiment_id} is {details.state}.")
+        echo(f"Experiment {experiment_id} is {details.state}.")
     raise_for_end(details)
 
 
@@ -119,7 +119,7 @@ def wait(obj: dict[str, Any], experiment_id: int, *, timeout_s: float | None, as
 def follow(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """Show an experiment's logs and progress until the end. Ctrl-C leaves it running."""
     with connect(obj) as client:
-        click.echo(f"Following experiment {experiment_id} (Ctrl-C leaves it running)", err=True)
+        echo(f"Following experiment {experiment_id} (Ctrl-C leaves it running)", err=True)
         _follow(client, experiment_id, detach_on_interrupt=True, as_json=as_json)
 
 
@@ -159,7 +159,7 @@ def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     if as_json:
         render.show_json(details)
     else:
-        click.echo(f"Experiment {experiment_id} is {details.state}.")
+        echo(f"Experiment {experiment_id} is {details.state}.")
 
 
 def _row(one: ExperimentRecord) -> dict[str, Any]:
@@ -178,8 +178,8 @@ def _row(one: ExperimentRecord) -> dict[str, Any]:
 
 def _show_created(created: ExperimentDetails, *, as_json: bool) -> None:
     for warning in created.warnings:
-        click.echo(f"trek: warning: {warning}", err=True)
-    click.echo(f"Created experiment {created.id}", err=as_json)
+        echo(f"trek: warning: {warning}", err=True)
+    echo(f"Created experiment {created.id}", err=as_json)
 
 
 def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as_json: bool) -> None:
@@ -189,9 +189,9 @@ def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as
         details = follow(client, experiment_id, to_stderr=as_json)
     except KeyboardInterrupt:
         if detach_on_interrupt:
-            click.echo(f"Still running; come back with `trek experiment follow {experiment_id}`.", err=True)
+            echo(f"Still running; come back with `trek experiment follow {experiment_id}`.", err=True)
         else:
-            click.echo(f"Ending experiment {experiment_id} …", err=True)
+            echo(f"Ending experiment {experiment_id} …", err=True)
             _kill(client, experiment_id)
         sys.exit(130)
     if as_json:
@@ -217,14 +217,14 @@ def _describe(client: Client, details: ExperimentDetails) -> None:
 
     from trek.cli.follow import show_best_checkpoint
 
-    click.echo(f"Experiment {details.id}: {details.name}")
-    click.echo(f"State: {details.state}, {render.percent(details.progress)}")
+    echo(f"Experiment {details.id}: {details.name}")
+    echo(f"State: {details.state}, {render.percent(details.progress)}")
     if details.error:
-        click.echo(f"Error: {details.error}")
+        echo(f"Error: {details.error}")
     if details.best_trial is not None:
-        click.echo(f"Best {details.metric}: {render.number(details.best_metric)} (trial {details.best_trial})")
+        echo(f"Best {details.metric}: {render.number(details.best_metric)} (trial {details.best_trial})")
     show_best_checkpoint(client, details)
-    click.echo()
+    echo()
     rows = [
         {
             "trial": one.id,
@@ -239,8 +239,8 @@ def _describe(client: Client, details: ExperimentDetails) -> None:
         for one in details.trials
     ]
     render.show_table(rows, empty="No trials.")
-    click.echo()
-    click.echo(yaml.safe_dump(details.config, sort_keys=False).rstrip())
+    echo()
+    echo_lines(yaml.safe_dump(details.config, sort_keys=False).rstrip())
 
 
 for _command in (logs_command("experiment"), *experiment_changes.COMMANDS):

@@ -12,6 +12,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
+from trek.cli.terminal import confirm, echo
 
 if TYPE_CHECKING:
     from trek.client.models import ExperimentDetails
@@ -23,7 +24,7 @@ def _show(details: ExperimentDetails, *, as_json: bool, text: str = "") -> None:
     if as_json:
         render.show_json(details)
     else:
-        click.echo(text or f"Experiment {details.id} is {details.state}.")
+        echo(text or f"Experiment {details.id} is {details.state}.")
 
 
 @click.command()
@@ -90,7 +91,7 @@ def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool, as_json: bool)
     with connect(obj) as client:
         name = client.experiment(experiment_id).name
         if not yes:
-            click.confirm(f"Delete experiment {experiment_id} ({name}) with all its checkpoints?", abort=True)
+            confirm(f"Delete experiment {experiment_id} ({name}) with all its checkpoints?")
         client.delete_experiment(experiment_id)
     render.show_done(f"Deleted experiment {experiment_id}.", as_json=as_json, deleted=experiment_id)
 

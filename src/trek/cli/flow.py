@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -17,6 +16,7 @@ import click
 from trek.cli.flow_list import list_flows
 from trek.cli.flow_records import find_flows, find_run, find_runs, read_step_log, summary, summary_with_steps
 from trek.cli.render import json_option
+from trek.cli.terminal import echo, echo_json, echo_lines, echo_log, visible
 from trek.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(
     from trek.flow.loading import load_flow
 
     if wants_help:
-        click.echo(ctx.get_help() + (_describe_params(load_flow(file)) if file else ""))
+        echo_lines(ctx.get_help() + (_describe_params(load_flow(file)) if file else ""))
         return 0
     if file is None:
         raise InputError("FILE is missing: name the file that defines the flow, such as flow.py.")
@@ -118,9 +118,9 @@ def status(obj: dict[str, Any], flow_name: str | None, run_id: str | None, as_js
         return
     found = summary_with_steps(find_run(obj, _name_of(flow_name), run_id))
     if as_json:
-        click.echo(json.dumps(found))
+        echo_json(found)
         return
-    click.echo(f"{found['flow']} {found['id']}: {found['state']}")
+    echo(f"{found['flow']} {found['id']}: {found['state']}")
     _show(found["steps"], as_json=False, columns=("name", "state", "seconds", "reason", "error"))
 
 
@@ -147,11 +147,11 @@ def graph(
     nodes = _nodes(obj, flow_name, run_id)
     if as_json:
         rows = [{"name": n.name, "after": list(n.after), "state": n.state, "seconds": n.seconds} for n in nodes]
-        click.echo(json.dumps(rows))
+        echo_json(rows)
         return
     draw = {"text": drawing.draw_text, "mermaid": drawing.draw_mermaid, "svg": drawing.draw_svg}[style]
     if output is None:
-        click.echo(draw(nodes))
+        echo_lines(draw(nodes))
     else:
         output.write_text(draw(nodes) + "\n")
 
@@ -165,9 +165,12 @@ def graph(
 def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
     """Print the log of STEP."""
     text = read_step_log(obj, _name_of(flow_name), run_id, step=step)
-    click.echo(
-        json.dumps([{"step": step, "line": line} for line in text.splitlines()]) if as_json else text, nl=as_json
-    )
+    lines = text.splitlines()
+    if as_json:
+        echo_json([{"step": step, "line": line} for line in lines])
+        return
+    for line in lines:
+        echo_log(line)
 
 
 @flow.command()
@@ -186,8 +189,10 @@ def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
     store = _open(_name_of(flow_name))
     count, num_bytes = store.clean(keep_runs=keep_runs)
     store.close()
-    gone = {"flow": store.name, "artefacts": count, "bytes": num_bytes}
-    click.echo(json.dumps(gone) if as_json else f"Removed {count} artefacts, {num_bytes} bytes.")
+    if as_json:
+        echo_json({"flow": store.name, "artefacts": count, "bytes": num_bytes})
+    else:
+        echo(f"Removed {count} artefacts, {num_bytes} bytes.")
 
 
 @flow.command()
@@ -206,7 +211,10 @@ def stop(flow_name: str, service: str | None, as_json: bool) -> None:
     chosen = running if service is None else [service]
     for name in chosen:
         stop_service(store.services / name)
-    click.echo(json.dumps([{"name": name} for name in chosen]) if as_json else f"Stopped: {_list(chosen)}.")
+    if as_json:
+        echo_json([{"name": name} for name in chosen])
+    else:
+        echo(f"Stopped: {_list(chosen)}.")
 
 
 class _Terminated(KeyboardInterrupt):
@@ -230,7 +238,7 @@ def _run(loaded: Flow, *, as_json: bool, **settings: Any) -> int:
 
 def _print_newest(name: str, run_id: str | None = None) -> None:
     """The run is one of this home, even if a master is named: it has just ended here."""
-    click.echo(json.dumps(summary_with_steps(find_run({"master": None}, name, run_id))))
+    echo_json(summary_with_steps(find_run({"master": None}, name, run_id)))
 
 
 @contextmanager
@@ -309,12 +317,12 @@ def _describe_params(loaded: Flow) -> str:
 
 def _show(rows: list[dict[str, Any]], *, as_json: bool, columns: tuple[str, ...]) -> None:
     if as_json:
-        click.echo(json.dumps(rows))
+        echo_json(rows)
         return
-    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    cells = [[visible(_cell(row[column])) for column in columns] for row in rows]
     widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
     for line in [list(columns), *cells]:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(value: Any) -> str:

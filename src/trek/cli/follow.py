@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import click
-
 from trek.cli import render
+from trek.cli.terminal import echo, echo_log, visible_log
 from trek.client.models import ENDED
 from trek.errors import NotFound, TrainingError
 
@@ -71,13 +70,13 @@ def raise_for_end(details: ExperimentDetails) -> None:
 def show_end(client: Client, details: ExperimentDetails) -> None:
     """Show the result: the best trial and its metrics, and the best checkpoint."""
     best = next((t for t in details.trials if t.id == details.best_trial), None)
-    click.echo(f"Experiment {details.id} {details.state}.")
+    echo(f"Experiment {details.id} {details.state}.")
     if best is not None:
         if details.num_trials > 1:
-            click.echo(f"Best trial: {best.id} with {render.hparams(best.hparams)}")
-        click.echo(f"Best {details.metric}: {render.number(details.best_metric)}")
+            echo(f"Best trial: {best.id} with {render.hparams(best.hparams)}")
+        echo(f"Best {details.metric}: {render.number(details.best_metric)}")
         if best.latest_metrics:
-            click.echo(f"Last validation: {_metrics(best.latest_metrics)}")
+            echo(f"Last validation: {_metrics(best.latest_metrics)}")
     show_best_checkpoint(client, details)
 
 
@@ -90,8 +89,8 @@ def show_best_checkpoint(client: Client, details: ExperimentDetails) -> None:
     reason = f"{details.metric} {render.number(found.metrics.get(details.metric))}"
     if found.reason != "best_metric":
         reason = f"the newest, none has a {details.metric}"
-    click.echo(f"Checkpoint: {found.uuid} of trial {found.trial_id} at {found.batches} batches, {reason}")
-    click.echo(f"  {found.path}")
+    echo(f"Checkpoint: {found.uuid} of trial {found.trial_id} at {found.batches} batches, {reason}")
+    echo(f"  {found.path}")
 
 
 def _metrics(values: Mapping[str, float]) -> str:
@@ -127,11 +126,13 @@ class _Screen:
             self._live.stop()
 
     def print(self, text: str) -> None:
-        """Print one line of a log unchanged."""
+        """Print one line of a log."""
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            from rich.text import Text
+
+            self._live.console.print(Text.from_ansi(visible_log(text)), soft_wrap=True)
         else:
-            click.echo(text, err=self._to_stderr)
+            echo_log(text, err=self._to_stderr)
 
     def update(self, details: ExperimentDetails) -> None:
         """Show the progress of the experiment."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trek.cli.terminal import echo_lines
 from trek.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _run(engine: Engine, spec: GangSpec) -> int:
 def _report(failure: Exit, spec: GangSpec) -> int:
     from trek.engines.failure import describe_failure, exit_status
 
-    click.echo(describe_failure(failure, num_workers=spec.num_workers), err=True)
+    echo_lines(describe_failure(failure, num_workers=spec.num_workers), err=True)
     return exit_status(failure.code)
 
 

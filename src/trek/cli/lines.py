@@ -13,6 +13,7 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
+from trek.cli.terminal import echo_json, echo_log
 
 if TYPE_CHECKING:
     from trek.client.models import ExperimentDetails, LogLine
@@ -128,4 +129,7 @@ def _print_lines(
 def _print(line: LogLine, *, details: ExperimentDetails, as_json: bool) -> None:
     from trek.cli.follow import prefix
 
-    click.echo(line.model_dump_json() if as_json else prefix(details, line) + line.text)
+    if as_json:
+        echo_json(line.model_dump(mode="json"))
+    else:
+        echo_log(prefix(details, line) + line.text)

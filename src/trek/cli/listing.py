@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trek.cli import render
+from trek.cli.terminal import echo_lines
 from trek.cli.where import check_names, names_in, parse_where, sort_rows
 from trek.experiments.hparams import flatten
 
@@ -41,7 +42,7 @@ class Listing:
         if self.as_json:
             render.show_json(chosen)
         elif self.as_csv:
-            click.echo(_csv([flatten(item.model_dump(mode="json")) for item in chosen]), nl=False)
+            echo_lines(_csv([flatten(item.model_dump(mode="json")) for item in chosen]).removesuffix("\n"))
         else:
             is_filtered = found and self.where is not None
             none = f"None of {len(found)} matches --where {self.where!r}." if is_filtered else empty

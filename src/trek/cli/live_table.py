@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trek.cli import render
+from trek.cli.terminal import visible
 from trek.client.models import ENDED
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def live_view(details: ExperimentDetails, *, rungs: Sequence[int] = (), max_rows
 
     line = Table.grid(padding=(0, 1))
     bar = ProgressBar(total=1.0, completed=details.progress, width=24)
-    line.add_row(Text(headline(details)), bar, _percent_and_rest(details))
+    line.add_row(Text(visible(headline(details))), bar, _percent_and_rest(details))
     if details.searcher == "single":
         return line
     return Group(TrialTable(details, rungs, max_rows), line)
@@ -83,7 +84,7 @@ class TrialTable:
         rows = [_cells(self.details, trial, self.rungs) for trial in shown]
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name, width in zip(names, _widths(names, rows, total=options.max_width), strict=True):
-            table.add_column(Text(name), no_wrap=True, overflow="ellipsis", width=width)
+            table.add_column(Text(visible(name)), no_wrap=True, overflow="ellipsis", width=width)
         for trial, row in zip(shown, rows, strict=True):
             table.add_row(*map(Text, row), style="green" if trial.id == self.details.best_trial else "")
         hidden = len(self.details.trials) - len(shown)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from trek._version import __version__
+from trek.cli.terminal import echo_lines
 from trek.errors import TrainingError, TrekError
 
 # command -> (module:attribute, help shown in the list, so that listing imports nothing)
@@ -83,8 +84,9 @@ def main(argv: list[str] | None = None) -> Any:
 
 def _show(error: TrekError) -> None:
     if isinstance(error, TrainingError) and error.traceback_text:
-        click.echo(error.traceback_text.rstrip(), err=True)
-    click.echo(f"trek: error: {error}", err=True)
+        echo_lines(error.traceback_text.rstrip(), err=True)
+    message = str(error).replace("\n", "\n  ")  # indented, so that no line of it passes for one of the command
+    echo_lines(f"trek: error: {message}", err=True)
 
 
 if __name__ == "__main__":

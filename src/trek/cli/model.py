@@ -10,6 +10,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import confirm, echo
 
 if TYPE_CHECKING:
     from trek.client.models import ModelVersion, RegisteredModel
@@ -67,7 +68,7 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
         return
-    click.echo(f"Model {found.name}, owned by {found.owner or 'nobody'}: {found.description or 'no description'}")
+    echo(f"Model {found.name}, owned by {found.owner or 'nobody'}: {found.description or 'no description'}")
     render.show_table([_version_row(one) for one in found.versions], empty="No versions.")
 
 
@@ -91,7 +92,7 @@ def delete(obj: dict[str, Any], name: str, *, yes: bool, as_json: bool) -> None:
     """Delete a model and its version numbers; its checkpoints stay."""
     with connect(obj) as client:
         if not yes:
-            click.confirm(f"Delete the model {name} and its version numbers?", abort=True)
+            confirm(f"Delete the model {name} and its version numbers?")
         client.delete_model(name)
     render.show_done(f"Deleted model {name}.", as_json=as_json, deleted=name)
 
@@ -100,7 +101,7 @@ def _show(found: RegisteredModel, *, as_json: bool, text: str) -> None:
     if as_json:
         render.show_json(found)
     else:
-        click.echo(text)
+        echo(text)
 
 
 def _version_row(one: ModelVersion) -> dict[str, Any]:

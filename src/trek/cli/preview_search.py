@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from trek.cli import render
 from trek.cli.overrides import overrides_option
 from trek.cli.render import json_option
+from trek.cli.terminal import echo, echo_json
 
 
 @click.command("preview-search")
@@ -23,8 +23,8 @@ def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bo
 
     rows = preview(ExperimentConfig.read(config_file, overrides=overrides))
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo_json(rows, indent=2)
         return
     render.show_table(rows, empty="No trials.")
     trials, length = sum(row["trials"] for row in rows), sum(row["trials"] * row["length"] for row in rows)
-    click.echo(f"{render.count(trials, 'trial')}, {length} {rows[0]['unit']} in total")
+    echo(f"{render.count(trials, 'trial')}, {length} {rows[0]['unit']} in total")

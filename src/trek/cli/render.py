@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -10,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from trek.cli.terminal import echo, echo_json, echo_lines, visible
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,12 +25,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def show_json(value: BaseModel | Sequence[BaseModel]) -> None:
     """One object, or an array of objects."""
     items = [item.model_dump(mode="json") for item in value] if isinstance(value, Sequence) else None
-    click.echo(json.dumps(value.model_dump(mode="json") if not isinstance(value, Sequence) else items, indent=2))
+    echo_json(value.model_dump(mode="json") if not isinstance(value, Sequence) else items, indent=2)
 
 
 def show_done(text: str, *, as_json: bool, **fields: Any) -> None:
     """What a command did: a sentence, or `fields` as JSON."""
-    click.echo(json.dumps(fields) if as_json else text)
+    if as_json:
+        echo_json(fields)
+    else:
+        echo(text)
 
 
 def show_fields(value: BaseModel, *, as_json: bool) -> None:
@@ -39,22 +43,24 @@ def show_fields(value: BaseModel, *, as_json: bool) -> None:
         return
     for name, field in value.model_dump().items():
         if field not in (None, "", {}, []):
-            click.echo(f"{name}: {hparams(field) if isinstance(field, dict) else field}")
+            text = hparams(field) if isinstance(field, dict) else str(field)
+            echo_lines(f"{name}: {text}" if name == "traceback" else f"{name}: {visible(text)}")
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], *, empty: str) -> None:
     """Aligned columns under their names; `empty` where there is nothing to show. A terminal's width is kept to."""
     if not rows:
-        click.echo(empty)
+        echo(empty)
         return
     names = list(rows[0])
+    heads = [visible(name.upper()) for name in names]
     cells = [[_cell(row[name]) for name in names] for row in rows]
-    widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(names)]
+    widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(heads)]
     if sys.stdout.isatty():
         widths = fit_widths(widths, total=shutil.get_terminal_size().columns)
-    for line in [[name.upper() for name in names], *cells]:
+    for line in [heads, *cells]:
         parts = [_cut(text, width).ljust(width) for text, width in zip(line, widths, strict=True)]
-        click.echo("  ".join(parts).rstrip())
+        echo("  ".join(parts).rstrip())
 
 
 def fit_widths(widths: Sequence[int], *, total: int) -> list[int]:
@@ -112,10 +118,10 @@ def count(number: int, noun: str) -> str:
 
 def hparams(values: Mapping[str, Any]) -> str:
     """Hyperparameters on one line."""
-    return " ".join(f"{key}={_cell(value)}" for key, value in values.items())
+    return " ".join(f"{visible(str(key))}={_cell(value)}" for key, value in values.items())
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else visible(str(value))

@@ -11,6 +11,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo_lines
 
 if TYPE_CHECKING:
     from trek.client.models import Template
@@ -62,7 +63,7 @@ def describe(obj: dict[str, Any], name: str, *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
     else:
-        click.echo(yaml.safe_dump(found.config, sort_keys=False).rstrip())
+        echo_lines(yaml.safe_dump(found.config, sort_keys=False).rstrip())
 
 
 @template.command()

@@ -11,6 +11,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.models import Token
@@ -33,7 +34,7 @@ def create(obj: dict[str, Any], *, description: str, days: float, as_json: bool)
     if as_json:
         render.show_json(made)
     else:
-        click.echo(made.token)
+        echo(made.token)
 
 
 @token.command("list")

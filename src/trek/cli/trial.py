@@ -11,6 +11,7 @@ from trek.cli.connect import connect
 from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.models import MetricPoint, TrialRecord
@@ -43,7 +44,7 @@ def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
     else:
-        click.echo(f"Trial {trial_id} is {found.state}." if found.state != "running" else f"Ending trial {trial_id}.")
+        echo(f"Trial {trial_id} is {found.state}." if found.state != "running" else f"Ending trial {trial_id}.")
 
 
 @trial.command()
@@ -60,9 +61,7 @@ def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> N
         return
     shown = render.count(slots, "slot")
     is_running = found.state == "running"
-    click.echo(
-        f"Trial {trial_id} saves and resumes with {shown}." if is_running else f"Trial {trial_id} will use {shown}."
-    )
+    echo(f"Trial {trial_id} saves and resumes with {shown}." if is_running else f"Trial {trial_id} will use {shown}.")
 
 
 @trial.command()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from trek.cli.terminal import echo
+
 TAKE_OVER_S = 60.0
 """How long the trials of the background control plane may take to save."""
 
@@ -86,11 +88,11 @@ def up(
     home, path = trek_home(), prefix.rstrip("/")
 
     def announce(url: str) -> None:
-        click.echo(f"Trek master at {url}{path} (Ctrl-C stops it; running trials save, and resume at the next start)")
+        echo(f"Trek master at {url}{path} (Ctrl-C stops it; running trials save, and resume at the next start)")
 
     patience_s = 0.0
     if ask_background_to_end(home):
-        click.echo("Taking over from the control plane that commands started in the background …", err=True)
+        echo("Taking over from the control plane that commands started in the background …", err=True)
         patience_s = TAKE_OVER_S
     settings = MasterSettings(
         home=home,
@@ -117,7 +119,7 @@ def _database_url(option: str | None, file: Path | None, *, environ: MutableMapp
     if option is not None and file is not None:
         raise InputError("--db and --db-file exclude each other. Give one of them.")
     if option is not None and masked_text(option) != option:
-        click.echo(
+        echo(
             "trek: warning: every user of this machine can read the password in --db while the master runs. "
             "Use --db-file, TREK_DB, or a libpq password file (PGPASSFILE).",
             err=True,

@@ -10,6 +10,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
+from trek.cli.terminal import echo
 
 if TYPE_CHECKING:
     from trek.client.models import User
@@ -61,7 +62,7 @@ def whoami(obj: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         render.show_json(found)
     else:
-        click.echo(f"{found.name} ({found.role})")
+        echo(f"{found.name} ({found.role})")
 
 
 @user.command("list")

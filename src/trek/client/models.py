@@ -5,26 +5,15 @@ Times are seconds since 1970.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from trek.client.wire_values import JsonObject, Line, MetricName, Output, Secret, Text
+from trek.client.wire_values import JsonObject, Line, MetricName, Metrics, Output, Secret, Text
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """A number of batches or bytes, as a database can hold it."""
 
-
-def _finite(metrics: dict[str, float | None]) -> dict[str, float | None]:
-    return {name: value if value is not None and math.isfinite(value) else None for name, value in metrics.items()}
-
-
-Metrics = Annotated[
-    dict[MetricName, Annotated[float, Field(allow_inf_nan=True)] | None],
-    AfterValidator(_finite),
-]
-"""Values by name; None stands for a value that is not finite."""
 State = Literal["queued", "running", "paused", "completed", "errored", "killed"]
 ENDED: tuple[State, ...] = ("completed", "errored", "killed")
 Level = Literal["debug", "info", "warning", "error", "critical"]

@@ -137,6 +137,17 @@ def _clean(raw: Any) -> Any:
     return clean(raw) if isinstance(raw, str) else raw
 
 
+def _finite_or_none(raw: Any) -> Any:
+    """Metrics with None for values that no JSON can hold."""
+    if not isinstance(raw, dict) or not any(_is_not_finite(value) for value in raw.values()):
+        return raw
+    return {name: None if _is_not_finite(value) else value for name, value in raw.items()}
+
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 Line = Annotated[str, AfterValidator(_as_line)]
 """A name or a label: one line without control characters."""
 Text = Annotated[str, AfterValidator(_as_text)]
@@ -149,3 +160,5 @@ JsonObject = Annotated[dict[str, Any], AfterValidator(_as_json)]
 """A JSON object of bounded depth, size and numbers, with text that can be shown."""
 MetricName = Annotated[str, Field(pattern="^[^\\x00-\\x1f\\x7f-\\x9f]*$", max_length=200)]
 """The name of a metric or of a group of them. A pattern, since it is checked for each metric of each report."""
+Metrics = Annotated[dict[MetricName, float | None], BeforeValidator(_finite_or_none)]
+"""Metrics by name, with None for a value that is not finite."""

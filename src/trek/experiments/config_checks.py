@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from trek.errors import ConfigError, InputError
 from trek.experiments.config_errors import Problem, parameter_problem
 from trek.experiments.log_patterns import MAX_PATTERNS, compile_pattern
-from trek.search.searcher_registry import SEARCHERS
+from trek.search.searcher_registry import SEARCHERS, make_searcher
 from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
 from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.loggers.logger_registry import LOGGERS
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from trek.experiments.config import ExperimentConfig
 
 _ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+MAX_AT_ONCE = 10_000
 SET_ELSEWHERE = {
     "max_length": "searcher.max_length",
     "seed": "reproducibility.experiment_seed",
@@ -39,6 +41,7 @@ def check_config(config: ExperimentConfig) -> None:
     _check_resources(config)
     _check_training(config)
     _check_lengths(config)
+    _check_concurrency(config)
     _check_log_policies(config)
     if config.checkpoint_storage.type == "directory" and not config.checkpoint_storage.path:
         raise Problem(("checkpoint_storage",), "checkpoint_storage of type 'directory' needs a 'path'.")
@@ -139,6 +142,28 @@ def _check_lengths(config: ExperimentConfig) -> None:
             ("searcher", "max_length"),
             "a length in records needs hyperparameters.global_batch_size. Add it, or give the length in batches.",
         )
+
+
+def _check_concurrency(config: ExperimentConfig) -> None:
+    """All trials that may run at the same time are stored at once, which must not take long."""
+    limit = getattr(config.searcher, "max_concurrent_trials", None)
+    if limit is None or 0 < limit <= MAX_AT_ONCE:
+        return
+    at_once = min(_num_trials(config), limit or math.inf)
+    if at_once > MAX_AT_ONCE:
+        raise Problem(
+            ("searcher", "max_concurrent_trials"),
+            f"searcher.max_concurrent_trials allows {at_once} trials at the same time, more than {MAX_AT_ONCE}. "
+            f"Set it to {MAX_AT_ONCE} or less.",
+        )
+
+
+def _num_trials(config: ExperimentConfig) -> int:
+    if (most := getattr(config.searcher, "max_trials", None)) is not None:
+        return int(most)
+    seed = config.reproducibility.experiment_seed
+    searcher = make_searcher(config.searcher, hyperparameters=config.hyperparameters, seed=seed)
+    return searcher.expected().total()
 
 
 def _check_log_policies(config: ExperimentConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -52,7 +53,7 @@ class GridSearcher(PoolSearcher):
         return False
 
     @cached_property
-    def _points(self) -> list[dict[str, Any]]:
+    def _points(self) -> Sequence[dict[str, Any]]:
         return self.space.grid()
 
     def _hparams(self, key: int) -> dict[str, Any]:

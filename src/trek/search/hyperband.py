@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trek.search.base import Action, Extend, Finish, Searcher, Snapshot, Stop
 from trek.search.metric_pairs import from_pairs, to_pairs
@@ -15,6 +15,8 @@ from trek.search.pool import MAX_REPLACEMENTS
 from trek.search.rungs import whole_log
 from trek.search.searcher_settings import LengthSetting, SearcherSettings
 from trek.search.space import Space
+
+MAX_TRIALS = 1_000_000
 
 
 @dataclass
@@ -74,6 +76,16 @@ class HyperbandSettings(SearcherSettings):
     """At each rung, one trial of so many goes on; each rung is so many times longer."""
     max_concurrent_trials: int = Field(default=16, ge=0)
     """Trials that may run at the same time; 0: no limit."""
+
+    @model_validator(mode="after")
+    def _is_bounded(self) -> Self:
+        deepest = whole_log(self.max_length.count, self.divisor)
+        if self.divisor**deepest > MAX_TRIALS:  # of the first bracket, before any are listed
+            raise ValueError(
+                f"hyperband over {self.max_length.count} {self.max_length.unit} with divisor {self.divisor:g} has more "
+                f"than {MAX_TRIALS} trials. Shorten max_length, raise divisor, or count in a larger unit."
+            )
+        return self
 
 
 class HyperbandSearcher(Searcher):

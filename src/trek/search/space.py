@@ -14,7 +14,6 @@ import difflib
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
@@ -234,18 +233,12 @@ class Space:
         """One point of the space, nested as the space is."""
         return self.assemble({path: parameter.sample(rng) for path, parameter in self.parameters.items()})
 
-    def grid(self) -> list[dict[str, Any]]:
+    def grid(self) -> Sequence[dict[str, Any]]:
         """Every point of the grid, the last parameter varying fastest; points that conditions make equal count once."""
-        paths = list(self.parameters)
-        choices = [self._grid_of(path) for path in paths]
-        points = (self.assemble(dict(zip(paths, values, strict=True))) for values in product(*choices))
-        unique: list[dict[str, Any]] = []
-        seen: set[str] = set()
-        for point in points:
-            if repr(point) not in seen:
-                seen.add(repr(point))
-                unique.append(point)
-        return unique
+        points = _GridPoints(self, {path: self._grid_of(path) for path in self.parameters})
+        if not any(parameter.when for parameter in self.parameters.values()):
+            return points
+        return list({repr(point): point for point in points}.values())
 
     def grid_size(self) -> int:
         """Points of the grid, before conditions make some equal."""
@@ -266,7 +259,7 @@ class Space:
 
     def _grid_of(self, path: Path) -> list[Any]:
         try:
-            return self.parameters[path].grid()
+            return list({repr(value): value for value in self.parameters[path].grid()}.values())
         except ConfigError as error:
             raise ConfigError(f"hyperparameters.{'.'.join(path)} has no count: {error}.") from None
 
@@ -300,6 +293,26 @@ class Space:
                         f"hyperparameters.{'.'.join(path)} is conditional on {dotted!r}, which is not written before "
                         "it. Name an earlier hyperparameter, with dots for nested ones."
                     )
+
+
+class _GridPoints(Sequence[dict[str, Any]]):
+    """The points of a grid without conditions, each made when it is asked for: a grid may have very many."""
+
+    def __init__(self, space: Space, choices: Mapping[Path, Sequence[Any]]) -> None:
+        self._space = space
+        self._choices = choices
+
+    def __len__(self) -> int:
+        return math.prod(len(choices) for choices in self._choices.values())
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        values: dict[Path, Any] = {}
+        for path, choices in reversed(list(self._choices.items())):
+            index, place = divmod(index, len(choices))
+            values[path] = choices[place]
+        return self._space.assemble({path: values[path] for path in self._choices})
 
 
 def _parse_at(path: Path, leaf: Any) -> Parameter:

@@ -205,3 +205,26 @@ searcher: {name: random, metric: m, max_trials: 4, max_length: {batches: 8}}
         ConfigError, match=r"^config:4: hyperparameters\.width: 'integer' is not a type .* mean 'int'\?"
     ):
         ExperimentConfig.parse_text(text)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "reason"),
+    [
+        ({"name": "hyperband", "max_length": {"batches": 10**12}}, "has more than 1000000 trials"),
+        ({"name": "random", "max_trials": 10**6, "max_length": 1, "max_concurrent_trials": 0}, "1000000 trials at the"),
+        (
+            {"name": "asha", "max_trials": 10**6, "max_length": 9, "max_concurrent_trials": 50_000},
+            "50000 trials at the",
+        ),
+        ({"name": "hyperband", "max_length": 10**5, "max_concurrent_trials": 0}, "trials at the same time"),
+    ],
+)
+def test_a_search_that_would_fill_the_database_at_once_is_refused(searcher: dict[str, Any], reason: str) -> None:
+    # All its first trials were stored in one transaction, for which everybody else waited.
+    with pytest.raises(ConfigError, match=reason):
+        ExperimentConfig.parse({"entrypoint": "a:B", "searcher": {"metric": "m", **searcher}})
+
+
+def test_a_long_search_with_few_trials_at_a_time_is_accepted() -> None:
+    searcher = {"name": "random", "metric": "m", "max_trials": 10**6, "max_length": 1}
+    assert ExperimentConfig.parse({"entrypoint": "a:B", "searcher": searcher}).searcher.name == "random"

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pydantic_core import from_json, to_json
 
 from trek.control.tables import ExperimentRow
+from trek.errors import ConfigError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.masking import secret_values
 
@@ -14,11 +15,17 @@ MAX_CACHED = 256
 
 
 def parsed_config(row: ExperimentRow) -> ExperimentConfig:
-    """The row's config. Shared between callers and threads, so it must not be changed.
+    """The row's config; ConfigError if it cannot be read.
 
-    The cache is keyed by the text of the config: a row whose config was changed is parsed again.
+    It is shared between callers and threads, so it must not be changed. The cache is keyed by the text of the config: a
+    row whose config was changed is parsed again.
     """
-    return _parse(to_json(row.config))
+    try:
+        return _parse(to_json(row.config))
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:  # what no version since has accepted: invalid Unicode, endless depth
+        raise ConfigError(f"the config of experiment {row.id} cannot be read: {type(error).__name__}.") from error
 
 
 def known_secrets(row: ExperimentRow) -> frozenset[str]:

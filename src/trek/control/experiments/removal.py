@@ -71,7 +71,7 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
 def expire_logs(session: Session, *, now_s: float) -> None:
     """Delete log lines older than their experiment's retention policy allows."""
     for experiment in session.scalars(select(ExperimentRow)):
-        days = experiment.config["retention_policy"]["log_retention_days"]
+        days = experiment.config.get("retention_policy", {}).get("log_retention_days", -1)
         if days >= 0:
             owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)
             old = delete(LogTable).where(LogTable.trial_id.in_(owned), LogTable.time_s < now_s - days * 86_400)
@@ -82,7 +82,7 @@ def expire_metrics(session: Session, *, now_s: float) -> None:
     """Delete the metrics, validations excepted, of experiments that ended long enough ago."""
     for experiment in session.scalars(select(ExperimentRow).where(ExperimentRow.ended_s.is_not(None))):
         # Read from the raw config, which may be of an earlier release: parsing thousands would hold the lock too long.
-        days = experiment.config["retention_policy"].get("metric_retention_days", -1)
+        days = experiment.config.get("retention_policy", {}).get("metric_retention_days", -1)
         if days < 0 or (experiment.ended_s or now_s) >= now_s - days * 86_400 or experiment.state not in ENDED:
             continue
         owned = select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)

@@ -34,6 +34,7 @@ from trek.control.trials.scheduler import Occupied, plan
 from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
 from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
+from trek.control.trials.unreadable import end_unreadable
 from trek.engines import Engine, Exit, Gang, GangSpec, OsUser
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
@@ -114,6 +115,9 @@ class Supervisor:
 
     def start(self) -> None:
         """Find gangs that are still running, then supervise."""
+        with self._store.writing() as session:
+            for experiment_id in end_unreadable(session, now_s=self._clock.now_s()):
+                _LOG.error("experiment %d was ended: its stored config is not valid", experiment_id)
         self._find_gangs()
         self._thread.start()
 
