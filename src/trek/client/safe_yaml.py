@@ -31,6 +31,8 @@ def load_yaml(text: str, *, name: str, loader: type[yaml.SafeLoader] = yaml.Safe
             return YamlDocument(node, reader.construct_document(node))
         finally:
             reader.dispose()
+    except ConfigError:
+        raise
     except yaml.YAMLError as error:
         raise _syntax_error(error, name=name) from None
     except RecursionError:

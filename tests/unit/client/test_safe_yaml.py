@@ -33,14 +33,15 @@ MERGES = "\n".join(
         ("a: [", "c:1: invalid YAML"),
         ("a: !!python/object:os.system {}", "c:1: invalid YAML"),
         ("a: 2024-99-99", "cannot be read as YAML"),
-        ("? [a]\n: 1", "invalid YAML|cannot be read"),
+        ("? [a]\n: 1", "invalid YAML"),
         ("a: \x00", "invalid YAML"),
     ],
 )
 def test_each_is_one_error(text: str, reason: str) -> None:
     # Ten levels of aliases took 45 s, and one that contains itself gave a traceback.
-    with pytest.raises(ConfigError, match=reason):
+    with pytest.raises(ConfigError, match=reason) as raised:
         load_yaml(text, name="c")
+    assert str(raised.value).count("cannot be read as YAML") == (reason == "cannot be read as YAML")
 
 
 @pytest.mark.parametrize("text", [LAUGHS, "a: &a [*a]", "[" * 5000])
