@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from trek.client import models
 from trek.client.models import ENDED
@@ -46,16 +47,13 @@ class ExperimentService:
         """A new experiment with the code and the changed config of another, from the start or its best checkpoint."""
         with self._store.reading() as session:
             row = find_experiment(session, experiment_id)
-            best = best_checkpoint(session, row) if request.is_continued else None
-        if request.is_continued and best is None:
-            raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
         return self._create(
             ExperimentConfig.parse(with_changes(row.config, request.changes)),
             archive=row.archive,
             owner=owner,
             provenance=row.provenance,
             parent=experiment_id,
-            start=best[0].path if best is not None else None,
+            is_continued=request.is_continued,
         )
 
     def _create(
@@ -66,11 +64,13 @@ class ExperimentService:
         owner: str,
         provenance: dict[str, Any],
         parent: int | None = None,
-        start: str | None = None,
+        is_continued: bool = False,
     ) -> models.ExperimentDetails:
         self._check_slots(config)
         now_s = self._clock.now_s()
         with self._store.writing() as session:
+            # In this transaction: from its end on the checkpoint is needed, and is not removed.
+            start = _best_path(session, find_experiment(session, parent)) if parent and is_continued else None
             row = ExperimentRow(
                 parent=parent,
                 name=config.name,
@@ -182,3 +182,10 @@ class ExperimentService:
             raise ConfigError(
                 f"resources.slots_per_trial is {wanted}, but this machine has {have} GPUs. Lower slots_per_trial."
             )
+
+
+def _best_path(session: Session, experiment: ExperimentRow) -> str:
+    best = best_checkpoint(session, experiment)
+    if best is None:
+        raise InputError(f"experiment {experiment.id} has no checkpoint to continue from. Fork it instead.")
+    return best[0].path
