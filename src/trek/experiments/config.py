@@ -128,8 +128,8 @@ class ExperimentConfig(Section):
     """Constants, and parameters that the searcher chooses; may be nested."""
     searcher: AnySearcherSettings
     """Which trials there are, and how long they train."""
-    start_from: str | None = Field(default=None, pattern=r"^(trial:[0-9]{1,18}|[A-Za-z0-9_.-]{1,100})$")
-    """The checkpoint that every trial starts from: its uuid, or `trial:ID` for the best one of a trial."""
+    start_from: str | None = Field(default=None, pattern=r"^((trial|experiment):[0-9]{1,18}|[A-Za-z0-9_.-]{1,100})$")
+    """The checkpoint that every trial starts from: its uuid, or `trial:ID` or `experiment:ID` for the best one."""
     engine: Annotated[str, AfterValidator(ENGINES.check)] | None = None
     """The engine that trials run on; by default the one of the control plane."""
     resources: Resources = Resources()

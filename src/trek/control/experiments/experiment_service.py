@@ -9,7 +9,6 @@ from sqlalchemy import func, select
 from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
-from trek.control.checkpoints.best_checkpoint import best_checkpoint
 from trek.control.checkpoints.starting_point import find_starting_point
 from trek.control.experiments.archives import Archives
 from trek.control.experiments.removal import delete_experiment
@@ -59,11 +58,8 @@ class ExperimentService:
         """
         with self._store.reading() as session:
             row = find_experiment(session, experiment_id)
-            best = best_checkpoint(session, row) if request.is_continued else None
-        if request.is_continued and best is None:
-            raise InputError(f"experiment {experiment_id} has no checkpoint to continue from. Fork it instead.")
         base = row.config if is_admin or owner == row.owner else masked(row.config)
-        start = {"start_from": best[0].uuid} if best is not None else {}
+        start = {"start_from": f"experiment:{experiment_id}"} if request.is_continued else {}
         config = with_changes(base, {**start, **request.changes})
         check_unmasked(config)
         return self._create(
@@ -87,6 +83,7 @@ class ExperimentService:
         now_s = self._clock.now_s()
         with self._store.writing() as session:
             if config.start_from is not None:
+                # In this transaction: from its end on the checkpoint is needed, and is not removed.
                 config = config.model_copy(update={"start_from": find_starting_point(session, config.start_from)})
             row = ExperimentRow(
                 parent=parent,

@@ -36,6 +36,8 @@ def test_only_direct_folders_of_the_storage_are_its_own(storage: TrialStorage, t
         f"{storage.address}/.hidden",
         f"{storage.address}x/c",
         f"file:///etc/{storage.address}/c",
+        f"{storage.address}//c",
+        f"{storage.address}/./c",
         f"memory://{storage.address}/c",
         "batch-1",
         "",
@@ -76,8 +78,6 @@ def test_whatever_is_appended_stays_inside(text: str) -> None:
     for root in ("s3://bucket/runs", "/nowhere/runs"):
         storage = TrialStorage(root=root, inner="experiment_1/trial_1-abc")
         for address in (text, f"{root}/{text}", f"{storage.address}{text}", f"{storage.address}/{text}"):
-            if "\x00" in address:
-                continue
             if storage.has(address):
                 name = address.removeprefix(f"{storage.address}/").lstrip("/")  # a doubled slash is one
                 assert name

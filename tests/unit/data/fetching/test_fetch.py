@@ -164,7 +164,7 @@ def test_a_full_disk_is_a_storage_error(
 
 def test_a_home_that_is_a_file_is_a_storage_error(small_dataset: Dataset, home: Path) -> None:
     home.write_text("in the way")
-    with pytest.raises(StorageError, match="cannot write"):
+    with pytest.raises(StorageError, match="cannot create the folder"):
         fetch_blob(small_dataset)
 
 
