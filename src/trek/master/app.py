@@ -15,6 +15,7 @@ from trek import errors
 from trek._version import __version__
 from trek.client import models
 from trek.control.services import Services
+from trek.master.answer_cache import AnswerCache
 from trek.master.api_page import POLICY, api_page
 from trek.master.auth import Auth
 from trek.master.door import OPEN, Door
@@ -95,6 +96,7 @@ def make_app(
     app.add_exception_handler(errors.TrekError, show_error)
     app.add_exception_handler(RequestValidationError, show_bad_request)
     app.add_exception_handler(HTTPException, show_http_error)
+    app.add_middleware(AnswerCache, version=lambda: services.experiments.version, clock=clock)
     app.add_middleware(EntityTags)
     app.add_middleware(Door, auth=auth, on_request=on_request)
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import socket
 from collections.abc import Iterator, Sequence
 
 import uvicorn
+from anyio import to_thread
 from starlette.types import ASGIApp
 
 from trek.master.connection_guard import MAX_IDLE, ConnectionGuard
 from trek.world.clock import Clock
 
 MAX_FILES = 16_384
+NUM_THREADS = 12
+"""Threads that answer requests. Python runs one at a time, and with more of them the event loop waits for its turn."""
 
 
 class HttpServer(uvicorn.Server):
@@ -26,6 +30,11 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        to_thread.current_default_thread_limiter().total_tokens = NUM_THREADS
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""

@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from trek.master.connection_guard import HEAD_TIMEOUT_S, STALL_TIMEOUT_S, ConnectionGuard, Wait, to_close
+from trek.master.control_plane import _listen
 from trek.master.http_server import HttpServer, allow_many_files, server_config
 from trek.testing.clock import FakeClock
 from trek.testing.shell import wait_until
@@ -74,6 +75,14 @@ def test_a_refused_body_is_not_awaited_for_ever(app: FastAPI) -> None:
         assert b" 401 " in connection.recv(2000)
         clock.advance(HEAD_TIMEOUT_S)
         wait_until(lambda: _is_closed(connection))
+
+
+def test_an_answer_is_sent_at_once() -> None:
+    """Each answer on a connection that is used again used to wait 40 ms for the client's acknowledgement."""
+    with _listen("127.0.0.1", 0) as listener, _open(listener.getsockname(), sent=b""):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP, "asyncio switches the delay off only where it is named"
 
 
 def test_who_waited_too_long_is_closed_and_then_the_oldest() -> None:
