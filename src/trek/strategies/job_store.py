@@ -149,15 +149,20 @@ class JobStore(Store):
         self._host, self._port, self._secret = host, port, secret
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
+        self._clones: list[JobStore] = []
+        """Kept alive here: torch's C++ holds on to a clone, but not to what Python adds to it."""
         self._connection = _connect(host, port, secret=secret, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect, clones included."""
+        for clone in self._clones:
+            clone.close()
         self._connection.close()
 
     def clone(self) -> JobStore:
         """Another connection to the same keys."""
-        return JobStore(self._host, self._port, secret=self._secret, timeout_s=self._timeout_s)
+        self._clones.append(JobStore(self._host, self._port, secret=self._secret, timeout_s=self._timeout_s))
+        return self._clones[-1]
 
     @property
     def timeout(self) -> timedelta:
