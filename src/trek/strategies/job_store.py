@@ -34,7 +34,7 @@ MAX_STRANGERS = 64
 MAX_MESSAGE_BYTES = 64 << 20
 _POLL_S = 0.2
 """How long the server holds back an answer that is not there yet; then the client asks again."""
-_RETRY_S = 0.02
+_RETRY_S = 0.002
 _NONCE_BYTES, _PROOF_BYTES = 32, 32
 
 
