@@ -72,15 +72,18 @@ def download(obj: dict[str, Any], uuid: str, *, output: Path | None, as_json: bo
 
 @checkpoint.command()
 @click.argument("place", metavar="UUID|FOLDER|URL")
+@json_option
 @click.pass_obj
-def verify(obj: dict[str, Any], place: str) -> None:
+def verify(obj: dict[str, Any], place: str, *, as_json: bool) -> None:
     """Check every file of a checkpoint against its checksum."""
     from trek.experiments.checkpoint import Checkpoint, is_id
 
     with connect(obj) if is_id(place) else nullcontext() as client:
         found = Checkpoint(place, client=client)
         found.verify()
-    echo(f"Checkpoint {found.uuid}: {render.count(len(found.manifest['files']), 'file')} verified.")
+    files = len(found.manifest["files"])
+    text = f"Checkpoint {found.uuid}: {render.count(files, 'file')} verified."
+    render.show_done(text, as_json=as_json, uuid=found.uuid, files=files)
 
 
 @checkpoint.command()

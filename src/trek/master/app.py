@@ -101,13 +101,13 @@ def make_app(
     app.add_middleware(Door, auth=auth, on_request=on_request)
 
     @app.get("/health")
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:
         return {"status": "ok", "version": __version__}
 
     page = cache(lambda: api_page(app.openapi()))
 
     @app.get("/docs", include_in_schema=False)
-    def docs() -> HTMLResponse:
+    async def docs() -> HTMLResponse:
         return HTMLResponse(page(), headers={"content-security-policy": POLICY})
 
     for router in (

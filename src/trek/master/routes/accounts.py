@@ -27,7 +27,7 @@ def make_router(services: Services, auth: Auth, *, limits: LoginLimits) -> APIRo
         return token
 
     @router.get("/whoami", dependencies=viewer)
-    def whoami(request: Request) -> models.User:
+    async def whoami(request: Request) -> models.User:
         identity = auth.identify(request)
         assert identity.role is not None
         return models.User(name=identity.name, role=identity.role)
