@@ -12,7 +12,7 @@ from trek.cli import render
 from trek.cli.connect import connect
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
-from trek.cli.terminal import confirm, echo
+from trek.cli.terminal import confirm
 
 if TYPE_CHECKING:
     from trek.client.models import CheckpointRecord
