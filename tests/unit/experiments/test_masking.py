@@ -179,7 +179,7 @@ _SEARCHER = {"name": "single", "metric": "x", "max_length": {"batches": 10}}
         {"hyperparameters": {"password": {"type": "int", "minval": "LEAKME", "maxval": 1}}},
         {"hyperparameters": {"token": {"type": "categorical", "vals": "LEAKME"}}},
         {"password": "LEAKME"},
-        {"checkpoint_storage": {"url": "s3://AKIA:LEAKME@bucket/x", "secret_key": "LEAKME"}},
+        {"checkpoint_storage": {"url": "s3://AKIA:LEAKME@bucket/x", "secret-key": "LEAKME"}},
         {"checkpoint_storage": {"type": "s3", "bucket": 7, "access_key": "AK", "secret_key": "LEAKME"}},
         {"checkpoint_storage": {"url": "AKIA://u:LEAKME@bucket/x"}},
         {"entrypoint": 7, "data": {"password": "LEAKME"}},
