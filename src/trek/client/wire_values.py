@@ -58,6 +58,11 @@ def printable(text: str) -> str:
     return _NOT_IN_TEXT.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def as_line(text: str) -> str:
+    """`text` with every character that `Line` refuses replaced."""
+    return _NOT_IN_A_LINE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def segment(name: str) -> str:
     """`name` as one segment of the path of a URL; InputError if no name can be written so."""
     if reason := _fault_of_text(name, _NOT_IN_A_LINE):

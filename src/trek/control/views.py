@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import Row
 
 from trek.client import models
-from trek.client.wire_values import clean
+from trek.client.wire_values import as_line, clean
 from trek.control.damaged_rows import shown
 from trek.control.experiments.parsed_config import known_secrets, parsed_config
 from trek.control.logs.levels import name_of
@@ -149,14 +149,14 @@ def _job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
 def metric(row: MetricTable | Row[Any]) -> models.MetricPoint:
     """One report. Its model refuses whatever cannot be sent, so that no second look is needed."""
     try:
-        return _metric(row, row.metrics)
+        return _metric(row, row.metrics, group=row.group)
     except ValueError:
-        return _metric(row, {})
+        return _metric(row, {}, group=as_line(row.group)[:200] or "?")
 
 
-def _metric(row: MetricTable | Row[Any], metrics: Mapping[str, float | None]) -> models.MetricPoint:
+def _metric(row: MetricTable | Row[Any], metrics: Mapping[str, float | None], *, group: str) -> models.MetricPoint:
     return models.MetricPoint(
-        group=row.group,
+        group=group,
         batches=row.batches,
         epoch=row.epoch,
         metrics=dict(metrics),
