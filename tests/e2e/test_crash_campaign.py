@@ -44,7 +44,7 @@ SMALL = {
 # Rounds wait for all their trials, so who goes on hangs on metrics alone: 21, 7 and 3 trials, rungs of 4, 18 and 81.
 LARGE = {"name": "hyperband", "metric": "validation_error", "max_length": {"batches": 81}, "divisor": 4.5}
 ADAPTIVE = {**LARGE, "name": "adaptive_asha", "divisor": 4, "max_trials": 30}
-SPACE = {"learning_rate": {"type": "log", "minval": -4, "maxval": -1}, "global_batch_size": 32, "sleep_s": 0.02}
+SPACE = {"learning_rate": {"type": "log", "minval": -4, "maxval": -1}, "global_batch_size": 32}
 
 
 @dataclass
@@ -66,6 +66,8 @@ class Disturbed:
     shell: Shell
     seed: int
     most_wait_s: float
+    sleep_s: float
+    """How long a batch takes at least."""
     kills: Counter[str] = field(default_factory=Counter)
     _daemon: subprocess.Popen[bytes] | None = None
 
@@ -100,7 +102,7 @@ class Disturbed:
         done = self.shell.create(
             "--no-follow",
             "--json",
-            hyperparameters=SPACE,
+            hyperparameters={**SPACE, "sleep_s": self.sleep_s},
             searcher=searcher,
             max_restarts=1000,
             scheduling_unit=1,
@@ -167,10 +169,18 @@ def _repeatable(point: models.MetricPoint) -> dict[str, float | None]:
     return {} if point.group == "system" else point.metrics
 
 
-def play(folder: Path, searcher: dict[str, Any], *, seed: int = 0, num_kills: int = 0, most_wait_s: float = 2.0) -> Any:
+def play(
+    folder: Path,
+    searcher: dict[str, Any],
+    *,
+    seed: int = 0,
+    num_kills: int = 0,
+    most_wait_s: float = 2.0,
+    sleep_s: float = 0.02,
+) -> Any:
     """A search in a home of its own; returns the experiment and its trials."""
     folder.mkdir()
-    home = Disturbed(Shell(folder / "home", folder, MODEL), seed=seed, most_wait_s=most_wait_s)
+    home = Disturbed(Shell(folder / "home", folder, MODEL), seed=seed, most_wait_s=most_wait_s, sleep_s=sleep_s)
     try:
         details = home.search(searcher, num_kills=num_kills)
         print(f"deaths: {dict(home.kills)}, runs: {sum(trial.run for trial in details.trials)}")
@@ -201,8 +211,8 @@ def check_same(calm: tuple[Any, dict[int, Ended]], wild: tuple[Any, dict[int, En
 
 
 def test_a_search_comes_to_the_same_end_however_often_it_is_killed(tmp_path: Path) -> None:
-    calm = play(tmp_path / "calm", SMALL)
-    wild = play(tmp_path / "wild", SMALL, seed=1, num_kills=6, most_wait_s=1.5)
+    calm = play(tmp_path / "calm", SMALL, sleep_s=0.4)
+    wild = play(tmp_path / "wild", SMALL, seed=1, num_kills=6, most_wait_s=1.5, sleep_s=0.4)
     check_whole(*wild)
     check_same(calm, wild)
 
@@ -210,10 +220,10 @@ def test_a_search_comes_to_the_same_end_however_often_it_is_killed(tmp_path: Pat
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_a_hundred_deaths_change_nothing_of_a_search_of_thirty_trials(tmp_path: Path) -> None:
-    calm = play(tmp_path / "calm", LARGE)
+    calm = play(tmp_path / "calm", LARGE, sleep_s=0.5)
     assert len(calm[1]) >= 30
     for seed in range(2):
-        wild = play(tmp_path / f"wild-{seed}", LARGE, seed=seed, num_kills=100)
+        wild = play(tmp_path / f"wild-{seed}", LARGE, seed=seed, num_kills=100, sleep_s=0.5)
         check_whole(*wild)
         check_same(calm, wild)
 
@@ -222,8 +232,8 @@ def test_a_hundred_deaths_change_nothing_of_a_search_of_thirty_trials(tmp_path: 
 @pytest.mark.timeout(3600)
 def test_a_hundred_deaths_lose_nothing_of_an_asynchronous_search(tmp_path: Path) -> None:
     """Who comes first to a rung hangs on timing here, so the decisions may differ; nothing else may."""
-    calm = play(tmp_path / "calm", ADAPTIVE)
-    wild = play(tmp_path / "wild", ADAPTIVE, seed=7, num_kills=100)
+    calm = play(tmp_path / "calm", ADAPTIVE, sleep_s=0.5)
+    wild = play(tmp_path / "wild", ADAPTIVE, seed=7, num_kills=100, sleep_s=0.5)
     check_whole(*wild)
     assert len(wild[1]) == len(calm[1]) == sum(row["trials"] for row in preview(wild[0].config))
     for key, trial in wild[1].items():
