@@ -61,14 +61,14 @@ def warm_dir(home: Path, _warm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def warm_parents(folder: Path) -> list[int]:
-    """Process ids of the warm parents that serve `folder`."""
-    found = []
+    """Process ids of the warm parents that serve `folder`; not their children, which look the same for a moment."""
+    found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             if "trek.engines.warm.parent" in command and any(part.startswith(str(folder)) for part in command):
-                found.append(process.pid)
-    return found
+                found[process.pid] = process.ppid()
+    return [pid for pid, parent in found.items() if parent not in found]
 
 
 @pytest.fixture

@@ -50,7 +50,10 @@ def own_warm_dir(warm_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def _is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _has_title(pid: int, words: list[str]) -> bool:
