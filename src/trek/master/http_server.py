@@ -15,7 +15,7 @@ from trek.master.connection_guard import MAX_IDLE, ConnectionGuard
 from trek.world.clock import Clock
 
 MAX_FILES = 16_384
-NUM_THREADS = 12
+NUM_THREADS = 4
 """Threads that answer requests. Python runs one at a time, and with more of them the event loop waits for its turn."""
 
 
