@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from trek.errors import InputError, StorageError
 from trek.experiments.masking import masked_text, redacted, secret_values
 from trek.world.home import claim_home
 
+Subject = tuple[str, int]
+"""What a transaction may change, if it changes little: the metrics or the logs of a trial, or an experiment."""
 BUSY_TIMEOUT_S = 30
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -40,6 +42,8 @@ class Store:
         self.url = url
         self.num_writes = 0
         """How many transactions were committed; two equal readings mean that nothing changed between them."""
+        self._last_write: dict[Subject, int] = {}
+        self._last_wide_write = 0
         self._write_lock = threading.RLock()
         self._engine = open_database(url)
         try:
@@ -62,12 +66,24 @@ class Store:
         return f"sqlite:///{claim_home(folder) / 'control.db'}"
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
-        """A transaction that is committed at the end of the block, or rolled back if the block raises."""
+    def writing(self, *, about: Sequence[Subject] | None = None) -> Iterator[Session]:
+        """A transaction that is committed at the end of the block, or rolled back if the block raises.
+
+        `about` names all that it may change, by the end of the block; without it, it may change anything.
+        """
         with self._write_lock:
             with self._session(begin="IMMEDIATE") as session, session.begin():
                 yield session
             self.num_writes += 1
+            if about is None:
+                self._last_wide_write = self.num_writes
+                self._last_write.clear()
+            else:
+                self._last_write.update(dict.fromkeys(about, self.num_writes))
+
+    def version(self, subject: Subject) -> int:
+        """Two equal readings mean that nothing about `subject` changed between them."""
+        return self._last_write.get(subject, self._last_wide_write)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trek.control.store import Subject
 from trek.world.clock import Clock
 
 MAX_AGE_S = 2.0
@@ -20,6 +21,11 @@ MAX_BYTES = 2**18
 """Larger answers are not kept."""
 _SHARED = re.compile(
     r"/api/v1/(jobs|models|checkpoints|experiments(/\d+(/trials|/best-checkpoint|/logs)?)?|trials/\d+(/metrics|/logs)?)"
+)
+
+_NARROW = re.compile(
+    r"/api/v1/(experiments/(?P<experiment>\d{1,18})(/trials|/best-checkpoint|/logs)?"
+    r"|trials/(?P<trial>\d{1,18})/(?P<part>metrics|logs))"
 )
 
 
@@ -32,9 +38,9 @@ class _Answer:
 
 
 class AnswerCache:
-    """Middleware behind the door. `version` changes with every write to the store."""
+    """Middleware behind the door. `version` of a subject changes with every write that may change it."""
 
-    def __init__(self, app: ASGIApp, *, version: Callable[[], int], clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, *, version: Callable[[Subject | None], int], clock: Clock) -> None:
         self._app = app
         self._version = version
         self._clock = clock
@@ -45,7 +51,7 @@ class AnswerCache:
         if not _is_shared(scope):
             return await self._app(scope, receive, send)
         key = (scope["path"], scope["query_string"])
-        known, version = self._answers.get(key), self._version()
+        known, version = self._answers.get(key), self._version(_subject(scope))
         if known is not None and known.version == version and self._clock.monotonic_s() - known.made_s < MAX_AGE_S:
             await send(known.start)
             return await send({"type": "http.response.body", "body": known.body})
@@ -65,8 +71,20 @@ def _is_shared(scope: Scope) -> bool:
     """Whether every user, of any role, gets the same answer."""
     if scope["type"] != "http" or scope["method"] != "GET":
         return False
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return bool(_SHARED.fullmatch(path)) and scope["state"]["identity"].role is not None
+    return bool(_SHARED.fullmatch(_path(scope))) and scope["state"]["identity"].role is not None
+
+
+def _subject(scope: Scope) -> Subject | None:
+    """What the answer depends on, if that is less than everything: most reports of trials leave it as it is."""
+    found = _NARROW.fullmatch(_path(scope))
+    if found is None:
+        return None
+    return ("experiment", int(found["experiment"])) if found["experiment"] else (found["part"], int(found["trial"]))
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 class _Recorder:

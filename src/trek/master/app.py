@@ -96,7 +96,7 @@ def make_app(
     app.add_exception_handler(errors.TrekError, show_error)
     app.add_exception_handler(RequestValidationError, show_bad_request)
     app.add_exception_handler(HTTPException, show_http_error)
-    app.add_middleware(AnswerCache, version=lambda: services.experiments.version, clock=clock)
+    app.add_middleware(AnswerCache, version=services.experiments.version, clock=clock)
     app.add_middleware(EntityTags)
     app.add_middleware(Door, auth=auth, on_request=on_request)
 

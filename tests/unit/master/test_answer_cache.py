@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from trek.client import models
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
+from trek.control.trials.log_intake import LogIntake
+from trek.engines import LogLine
 from trek.experiments.config import ExperimentConfig
+from trek.experiments.log_patterns import LogPatterns
 from trek.master.answer_cache import MAX_AGE_S
 from trek.master.app import make_app
 from trek.testing.clock import FakeClock
@@ -73,6 +77,66 @@ async def test_an_answer_after_a_write_is_new(store: Store, services: Services, 
     with store.writing() as session:
         session.get_one(TrialRow, 1).waiting = "for a slot"
     assert (await ask("GET", f"/api/v1{path}")).text != before
+
+
+SHARED = [
+    "/experiments",
+    *(f"/experiments/{number}{part}" for number in (1, 2) for part in ("", "/trials", "/logs")),
+    *(f"/trials/{number}{part}" for number in (1, 2) for part in ("", "/metrics", "/logs")),
+    "/checkpoints",
+    "/jobs",
+]
+
+
+async def _answers(ask: Asker) -> dict[str, str]:
+    return {path: (await ask("GET", f"/api/v1{path}")).text for path in SHARED}
+
+
+@pytest.mark.parametrize("deed", ["report", "log", "kill"])
+async def test_whatever_a_trial_does_no_answer_is_old(
+    store: Store, services: Services, ask: Asker, clock: FakeClock, deed: str
+) -> None:
+    """What is kept over a report about something else must be what would be answered anew."""
+    _add(store, "first")
+    _add(store, "second")
+    with store.writing() as session:
+        for trial in session.scalars(select(TrialRow)):
+            trial.state, trial.run = "running", 1
+    await _answers(ask)
+    if deed == "report":
+        point = models.MetricPoint(group="validation", batches=1, metrics={"m": 0.5}, time_s=1.0)
+        services.trials.report(1, models.Report(run=1, metrics=[point], progress=0.5))
+    elif deed == "log":
+        limits = {"max_bytes": 10_000, "used_bytes": 0}
+        gang: Any = SimpleNamespace(read_log=lambda rank, position: [LogLine("hello", 6)] if position == 0 else [])
+        intake = LogIntake(
+            store, gang, trial_id=1, positions=[0], cancel_patterns=LogPatterns([]), clock=clock, **limits
+        )
+        intake.take_part(is_over=False)
+    else:
+        services.trials.kill(1)
+    soon = await _answers(ask)
+    clock.sleep(2 * MAX_AGE_S)
+    assert await _answers(ask) == soon
+
+
+async def test_a_report_leaves_the_answers_about_other_experiments(
+    store: Store, services: Services, ask: Asker, queries: list[str]
+) -> None:
+    """With trials reporting all the time, nothing was ever answered from what is kept."""
+    _add(store, "first")
+    _add(store, "second")
+    with store.writing() as session:
+        session.get_one(TrialRow, 1).state, session.get_one(TrialRow, 1).run = "running", 1
+    others = ["/experiments/2", "/trials/2/metrics", "/trials/1/logs"]
+    for path in others:
+        await ask("GET", f"/api/v1{path}")
+    point = models.MetricPoint(group="training", batches=1, metrics={"m": 0.5}, time_s=1.0)
+    services.trials.report(1, models.Report(run=1, metrics=[point]))
+    queries.clear()
+    for path in others:
+        await ask("GET", f"/api/v1{path}")
+    assert queries == []
 
 
 async def test_another_query_is_another_answer(store: Store, ask: Asker) -> None:

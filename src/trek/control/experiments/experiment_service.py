@@ -14,7 +14,7 @@ from trek.control.experiments.archives import Archives
 from trek.control.experiments.removal import delete_experiment
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment
-from trek.control.store import Store
+from trek.control.store import Store, Subject
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.runs import request_change
 from trek.control.trials.searching import advance
@@ -36,10 +36,9 @@ class ExperimentService:
         self._runner = runner
         self._clock = clock
 
-    @property
-    def version(self) -> int:
-        """Changes whenever anything about any experiment may have changed; needs no query."""
-        return self._store.num_writes
+    def version(self, subject: Subject | None = None) -> int:
+        """Changes whenever anything about `subject`, or anything at all, may have changed; needs no query."""
+        return self._store.num_writes if subject is None else self._store.version(subject)
 
     def create(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""

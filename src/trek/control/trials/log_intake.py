@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trek.control.store import Store
+from trek.control.store import Store, Subject
 from trek.control.tables import TrialRow
 from trek.control.trials.ingest import take_lines
 from trek.engines import Gang, LogLine
@@ -84,8 +84,10 @@ class LogIntake:
     def _keep(self, rank: int, lines: Sequence[LogLine], *, is_end: bool = False) -> int:
         """Store lines as far as they fit; the position after them."""
         found = self._cancel_patterns.first_match([line.text for line in lines])
-        with self._store.writing() as session:
+        changed: list[Subject] = []
+        with self._store.writing(about=changed) as session:
             trial = session.get_one(TrialRow, self._trial_id)
+            changed += [("logs", trial.id), ("experiment", trial.experiment_id)]
             kept = list(lines) if is_end else self._within_limit(lines, used=trial.log_bytes)
             pairs = [(line.end, line.text) for line in kept]
             take_lines(session, trial, rank=rank, lines=pairs, now_s=self._clock.now_s())

@@ -15,7 +15,7 @@ from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment, find_trial
 from trek.control.metrics.metric_blocks import groups, points_to_show, rows_at
-from trek.control.store import Store
+from trek.control.store import Store, Subject
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 from trek.control.trials.ingest import take_report
 from trek.control.trials.runs import kill_trial
@@ -120,8 +120,11 @@ class TrialService:
         is_empty = not (report.metrics or report.checkpoints or report.progress)
         if report.checkpoints:
             self._check_places(trial_id, report)
-        with self._store.reading() if is_empty else self._store.writing() as session:
-            reply = take_report(session, find_trial(session, trial_id), report, now_s=self._clock.now_s())
+        changed: list[Subject] = []
+        with self._store.reading() if is_empty else self._store.writing(about=changed) as session:
+            trial = find_trial(session, trial_id)
+            changed += [("metrics", trial_id), ("experiment", trial.experiment_id)]
+            reply = take_report(session, trial, report, now_s=self._clock.now_s())
         if report.metrics or report.checkpoints:
             self._runner.wake()
         return reply

@@ -26,7 +26,7 @@ def make_router(
     """Viewers listen, until their token or role ends."""
     router = APIRouter(tags=["events"], dependencies=[Depends(auth.at_least("viewer"))])
     experiments = services.experiments
-    topics = topics or EventTopics(version=lambda: experiments.version)
+    topics = topics or EventTopics(version=experiments.version)
 
     def stream(request: Request, key: Hashable, look: Look, *, name: str) -> StreamingResponse:
         async def is_open() -> bool:
