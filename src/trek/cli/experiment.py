@@ -73,10 +73,6 @@ def create(
         )
         if is_followed:
             _show_created(created, as_json=as_json)
-            hint = (
-                "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
-            )
-            echo(f"Following experiment {created.id} (Ctrl-C {hint})", err=True)
             _follow(open_client(), created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
         else:
             _show_created(created, as_json=as_json)
@@ -119,7 +115,6 @@ def wait(obj: dict[str, Any], experiment_id: int, *, timeout_s: float | None, as
 def follow(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """Show an experiment's logs and progress until the end. Ctrl-C leaves it running."""
     with connect(obj) as client:
-        echo(f"Following experiment {experiment_id} (Ctrl-C leaves it running)", err=True)
         _follow(client, experiment_id, detach_on_interrupt=True, as_json=as_json)
 
 
@@ -186,6 +181,10 @@ def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as
     try:
         from trek.cli.follow import follow, raise_for_end, show_end
 
+        hint = "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
+        echo(
+            f"Following experiment {experiment_id} (Ctrl-C {hint})", err=True
+        )  # in this block: Ctrl-C may follow at once
         details = follow(client, experiment_id, to_stderr=as_json)
     except KeyboardInterrupt:
         if detach_on_interrupt:
