@@ -115,7 +115,8 @@ def wait(obj: dict[str, Any], experiment_id: int, *, timeout_s: float | None, as
 def follow(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """Show an experiment's logs and progress until the end. Ctrl-C leaves it running."""
     with connect(obj) as client:
-        _follow(client, experiment_id, detach_on_interrupt=True, as_json=as_json)
+        found = client.experiment(experiment_id)
+        _follow(client, found.id, detach_on_interrupt=True, as_json=as_json)
 
 
 @experiment.command("list")

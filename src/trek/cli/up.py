@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -90,10 +91,6 @@ def up(
     def announce(url: str) -> None:
         echo(f"Trek master at {url}{path} (Ctrl-C stops it; running trials save, and resume at the next start)")
 
-    patience_s = 0.0
-    if ask_background_to_end(home):
-        echo("Taking over from the control plane that commands started in the background …", err=True)
-        patience_s = TAKE_OVER_S
     settings = MasterSettings(
         home=home,
         host=host,
@@ -104,9 +101,12 @@ def up(
         engine=engine,
         max_log_mb=max_log_mb,
         run_as=RunAs(run_as) if run_as else None,
-        patience_s=patience_s,
         trusted_proxies=trusted_proxies,
     )
+    settings.check()  # before anything is stopped
+    if ask_background_to_end(home):
+        echo("Taking over from the control plane that commands started in the background …", err=True)
+        settings = replace(settings, patience_s=TAKE_OVER_S)
     ControlPlane(settings, on_ready=announce).serve()
 
 
@@ -129,7 +129,8 @@ def _database_url(option: str | None, file: Path | None, *, environ: MutableMapp
     try:
         url = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read --db-file {str(file)!r}: {error}.") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InputError(f"cannot read --db-file {str(file)!r}: {reason}. Write the database's URL to it.") from None
     if "://" not in url or any(character.isspace() for character in url):
         raise InputError(f"--db-file {str(file)!r} must hold one URL, such as postgresql://user:password@host/trek.")
     return url

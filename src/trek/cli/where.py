@@ -109,6 +109,8 @@ class _Parser:
 
     def _comparison(self) -> Test:
         name, operator, value = self._next("a name"), self._next("a comparison"), self._next("a value")
+        if value in ("(", ")"):
+            raise self._error(f"expected a value, got {value!r}")
         self.names.append(name)
         if operator not in _OPERATORS:
             raise self._error(f"unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}")

@@ -75,6 +75,12 @@ class MasterSettings:
         """Beside the home, which other users must not pass through; None where no other user needs to."""
         return self.home.with_name(f"{self.home.name}-trials") if self.run_as is not None else None
 
+    def check(self) -> None:
+        """InputError for settings that this machine cannot fulfil."""
+        if self.run_as is not None:
+            programs = [Path(sys.executable).resolve(), Path(__file__)]
+            check_run_as(self.run_as, layout=Layout(self.home, trials_root=self.trials_root), programs=programs)
+
 
 class ControlPlane:
     """See the module. `serve` blocks until `stop` is called, from any thread, or until it was idle for too long."""
@@ -98,9 +104,7 @@ class ControlPlane:
 
     def serve(self) -> None:
         """Run until stopped. Only one control plane at a time may use a home, and a database."""
-        if self._settings.run_as is not None:
-            programs = [Path(sys.executable).resolve(), Path(__file__)]
-            check_run_as(self._settings.run_as, layout=self._layout, programs=programs)
+        self._settings.check()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         _collect_less_garbage()

@@ -57,7 +57,7 @@ def test_what_matches(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "state", "state=", "state=a b=c", "(state=a", "state=a)", "state ? a", "=", "and"]
+    "text", ["", "state", "state=", "state=a b=c", "(state=a", "state=a)", "state ? a", "=", "and", "labels=(", "a=)"]
 )
 def test_what_cannot_be_read_is_one_sentence(text: str) -> None:
     with pytest.raises(InputError, match="--where"):
