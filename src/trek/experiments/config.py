@@ -6,6 +6,7 @@ Reading files is left to `yaml_source`, wording errors to `config_errors`. Loads
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -22,6 +23,14 @@ from trek.experiments.config_spelling import respell_config, respell_training
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
 from trek.search.searcher_registry import AnySearcherSettings
 from trek.train.settings import TrainSettings
+
+_START = re.compile(r"(trial|experiment):[0-9]{1,18}|[A-Za-z0-9_.-]{1,100}")
+
+
+def _check_start(text: str) -> str:
+    if not _START.fullmatch(text):
+        raise ValueError("must be the uuid of a checkpoint, trial:ID or experiment:ID")
+    return text
 
 
 class Section(BaseModel):
@@ -128,7 +137,7 @@ class ExperimentConfig(Section):
     """Constants, and parameters that the searcher chooses; may be nested."""
     searcher: AnySearcherSettings
     """Which trials there are, and how long they train."""
-    start_from: str | None = Field(default=None, pattern=r"^((trial|experiment):[0-9]{1,18}|[A-Za-z0-9_.-]{1,100})$")
+    start_from: Annotated[str, AfterValidator(_check_start)] | None = None
     """The checkpoint that every trial starts from: its uuid, or `trial:ID` or `experiment:ID` for the best one."""
     engine: Annotated[str, AfterValidator(ENGINES.check)] | None = None
     """The engine that trials run on; by default the one of the control plane."""

@@ -82,7 +82,8 @@ def _sentence(problem: Any, path: Loc, *, root: type[BaseModel] | None, searcher
     if kind == "extra_forbidden":
         known = sorted(_known_keys(root, problem["loc"][:-1], searcher)) if root is not None else []
         if path[-1] in known:
-            return f"{dotted!r} conflicts with another key here, probably a newer spelling of it. Keep one."
+            value = _short(problem["input"])
+            return f"{dotted!r} is {value}: it cannot be read, or conflicts with a newer spelling of it. Keep one."
         if path[:-1] == ("searcher",) and any(path[-1] in kind.model_fields for kind in settings_types().values()):
             assert searcher is not None
             own = ", ".join(searcher.model_fields)

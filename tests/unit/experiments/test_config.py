@@ -94,6 +94,7 @@ def test_scientific_notation_without_a_dot_is_a_number() -> None:
         ("max_steps: 20", "max_length: {batches: 1, epochs: 2}", 11, "one of {batches: n}"),
         ("max_steps: 20", "max_length: 5, max_steps: 20", 11, "invalid YAML"),
         ("max_steps: 20", "max_length: 5\n    max_steps: 20", 12, "newer spelling"),
+        ("max_steps: 20", "max_steps: many", 11, "'searcher.max_steps' is 'many': it cannot be read"),
         ("max_steps: 20", "max_length: {epoch: 2}", 11, "Did you mean 'epochs'?"),
     ],
 )

@@ -54,7 +54,7 @@ def test_every_trial_of_a_search_starts_from_it(make_plane: MakePlane, source: d
         ("trial:9", NotFound, "trial 9 does not exist"),
         ("trial:1", InputError, "trial 1 has no checkpoint"),
         ("feed", NotFound, "checkpoint 'feed' does not exist"),
-        ("/etc/passwd", InputError, "start_from"),
+        ("/etc/passwd", InputError, "must be the uuid of a checkpoint, trial:ID or experiment:ID"),
     ],
 )
 def test_what_cannot_be_started_from_is_named(
