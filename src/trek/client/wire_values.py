@@ -1,7 +1,7 @@
 """Which text and JSON may enter: over the REST API, in a config and on the command line. Decided here alone.
 
 What passes can be stored in any database, sent as JSON and parsed again, and shown in one line where it is a name. The
-types are for the models of requests; `find_fault` is for values that have no model, such as hyperparameters.
+types are used by the models of requests; `find_fault` checks values without a model, such as hyperparameters.
 """
 
 from __future__ import annotations

@@ -201,5 +201,5 @@ def check_revision(connection: Connection) -> None:
 def storage_error(url: str, error: Exception) -> StorageError:
     """What the database at `url` refused, without its password."""
     cause = getattr(error, "orig", None) or error
-    why = redacted(str(cause), secret_values(url))
+    why = " ".join(redacted(str(cause), secret_values(url)).split()).rstrip("?.")
     return StorageError(f"the database {masked_text(url)!r} cannot be used: {why}. Check its folder, disk and address.")

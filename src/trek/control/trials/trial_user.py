@@ -38,8 +38,9 @@ class RunAs:
         try:
             found = pwd.getpwnam(name)
         except (KeyError, ValueError):
+            whose = f" of {owner!r}" if owner else ""
             raise InputError(
-                f"trials of {owner or 'nobody'!r} run as the system's user {name!r}, which does not exist. "
+                f"trials{whose} would run as the system's user {name!r}, which does not exist. "
                 "Create it with useradd, or start the master with another --run-as."
             ) from None
         if found.pw_uid == 0 or (is_by_owner and found.pw_uid < MIN_OWNER_UID):

@@ -28,7 +28,7 @@ def upgrade() -> None:
         kept = [policy for policy in policies if _is_supported(policy)]
         if len(kept) < len(policies):
             dropped = [policy.get("pattern") for policy in policies if policy not in kept]
-            warning = f"log policies with these patterns were removed, which are no longer supported: {dropped}."
+            warning = f"removed log policies whose patterns are no longer supported: {dropped}."
             values = {"config": {**row.config, "log_policies": kept}, "warnings": [*(row.warnings or []), warning]}
             connection.execute(sa.update(table).where(table.c.id == row.id).values(**values))
 
