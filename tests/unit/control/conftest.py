@@ -19,6 +19,7 @@ from trek.control.tables import TrialRow
 from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
+from trek.testing.postgres import can_run_postgres, postgres
 from trek.world.clock import Clock, SystemClock
 
 CONFIG: dict[str, Any] = {
@@ -80,6 +81,15 @@ MakePlane = Callable[..., Plane]
 def _uuid(store: Store, trial_id: int) -> str:
     with store.reading() as session:
         return session.get_one(TrialRow, trial_id).uuid
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a database on a PostgreSQL server; skips where there is none."""
+    if not can_run_postgres():
+        pytest.skip("no PostgreSQL here")
+    with postgres() as url:
+        yield url
 
 
 @pytest.fixture

@@ -17,18 +17,9 @@ from trek.control.database_lease import LEASE_S, DatabaseLease
 from trek.control.store import Store
 from trek.errors import InputError
 from trek.testing.clock import FakeClock
-from trek.testing.postgres import can_run_postgres, postgres
 from trek.world.clock import Clock, SystemClock
 
 Take = Callable[..., DatabaseLease]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    if not can_run_postgres():
-        pytest.skip("no PostgreSQL here")
-    with postgres() as url:
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

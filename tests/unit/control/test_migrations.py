@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from trek.control.services import Services
 from trek.control.store import Store, _migrate, migrations, open_database
 from trek.control.tables import Base, ExperimentRow
 from trek.experiments.config import ExperimentConfig
-from trek.testing.postgres import can_run_postgres, postgres
 from trek.testing.trial_runner import IdleRunner
 from trek.world.clock import SystemClock
 
@@ -76,14 +74,6 @@ def _value(table: Table, column: Any, number: int) -> Any:
     if isinstance(column.type, Float):
         return number + 0.5
     return number if isinstance(column.type, Integer) else f"{column.name[:10]}-{number}"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    if not can_run_postgres():
-        pytest.skip("no PostgreSQL here")
-    with postgres() as url:
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -10,14 +10,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import ArchiveTable, ExperimentRow, MetricTable, TrialRow
 from trek.experiments.config import ExperimentConfig
-from trek.master.app import make_app
-from trek.testing.trial_runner import IdleRunner
-from trek.world.clock import SystemClock
 
 pytestmark = pytest.mark.anyio
 CONFIG = ExperimentConfig.parse(
@@ -56,16 +52,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
             session.add(TrialRow(id=number, experiment_id=number, state="running", run=2, **row))
     yield made
     made.close()
-
-
-@pytest.fixture
-def services(store: Store, tmp_path: Path) -> Services:
-    return Services.over(store, layout=Layout(tmp_path), runner=IdleRunner(), clock=SystemClock())
-
-
-@pytest.fixture
-def app(services: Services) -> FastAPI:
-    return make_app(services, token="t0ken", stop=lambda kill: None)
 
 
 async def ask(app: FastAPI, token: str, method: str, path: str, **kwargs: Any) -> httpx.Response:

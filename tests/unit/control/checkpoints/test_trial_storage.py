@@ -67,9 +67,9 @@ def test_a_link_is_not_its_own_wherever_it_is_below_the_root(storage: TrialStora
 
 def test_a_root_that_is_itself_a_link_is_the_users_choice(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    (tmp_path / "root").symlink_to(tmp_path / "disk")
-    assert TrialStorage(root=str(tmp_path / "root"), inner="trials/1/checkpoints").has(
-        f"{tmp_path}/root/trials/1/checkpoints/c"
+    (tmp_path / "storage").symlink_to(tmp_path / "disk")
+    assert TrialStorage(root=str(tmp_path / "storage"), inner="trials/1/checkpoints").has(
+        f"{tmp_path}/storage/trials/1/checkpoints/c"
     )
 
 
