@@ -18,7 +18,6 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -29,25 +28,23 @@ import torch
 from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
-from trek.data.loaders.base import do_nothing
 from trek.errors import ConfigError, InputError
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
 from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.jobs.hang_report import HangWatch, note_error
+from trek.train.jobs.hang_report import note_error
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import open_loggers
 from trek.train.loop.agenda import Agenda
-from trek.train.loop.determinism import Determinism
 from trek.train.loop.feed import Feed
+from trek.train.loop.instruments import Instruments
 from trek.train.loop.optimization import Optimization, StepUnit, sum_gradients
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
-from trek.train.loop.profiling import Profiler
-from trek.train.loop.progress import open_bar, print_above_bars
+from trek.train.loop.progress import print_above_bars
 from trek.train.loop.schedule import Schedule
 from trek.train.loop.stopping import FINAL_REASONS, Reason, Stopped, StopRequest
 from trek.train.metrics.goal import Goal
@@ -142,12 +139,7 @@ class Traveler:
         self._num_samples = 1
         self._is_in_epochs = False
         self._is_save_pending = False
-        self._show_progress = chosen.show_progress and world.is_leader
-        self._determinism = Determinism() if chosen.deterministic else None
-        self._profiler = Profiler(chosen.profile) if chosen.profile is not None and world.is_leader else None
-        is_watched = chosen.hang_s is not None and world.is_distributed
-        self._hang_watch = HangWatch(rank=world.rank, hang_s=chosen.hang_s) if is_watched else None
-        self._beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else do_nothing
+        self._instruments = Instruments(chosen, world=world)
 
     # -- the parts of the loop
 
@@ -222,21 +214,21 @@ class Traveler:
             raise ConfigError(
                 "capture works for Trials only, and this is an explicit loop. Remove it, or use trek.fit."
             )
-        self._train_mode()
-        if self._profiler:
-            self._profiler.advance(self.position.batches)
+        self.optimization.set_mode(is_training=True)
+        self._instruments.advance(self.position.batches)
         self.journal.begin_training()
         if self._is_savable and (reason := self._agreed_stop()):  # requested between two epochs
             self._stop(reason)
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
-        next_check = self._next_check()
-        with self._bar(self._epoch_label(), loader.num_batches, start=position.epoch_batch) as bar:
+        beat, next_check = self._instruments.beat, self._next_check()
+        label = self.agenda.epoch_label(position)
+        with self._instruments.bar(label, loader.num_batches, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
                 with self._batch_context(portion):
                     yield portion.data
                 bar.update()
-                self._beat()
+                beat()
                 optimization.end_batch(position.batches)
                 if position.batches >= next_check or stop.is_set or self._is_save_pending:
                     self._check()
@@ -347,9 +339,7 @@ class Traveler:
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
             stack.callback(self.archive.close)
-            for part in (self._profiler, self._hang_watch, self._determinism):
-                if part is not None:
-                    stack.callback(part.close)
+            stack.callback(self._instruments.close)
 
     def __enter__(self) -> Traveler:
         note_error(None)  # clears the error of an earlier Traveler
@@ -375,20 +365,19 @@ class Traveler:
         """The batches of `validate`, without the reduction at its end."""
         loader = as_loader(data, world=self.world, seed=self.seed)
         self.begin_validation()
-        with self._bar("validation", loader.num_batches) as bar, torch.no_grad():
+        with self._instruments.bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
                 with self._batch_context(portion):
                     yield portion.data
                 bar.update()
-                self._beat()
+                self._instruments.beat()
 
     def begin_validation(self) -> None:
         """Switch to evaluation mode; metrics logged from now on belong to a validation."""
         self.optimization.sync_buffers()
         self.optimization.swap_averages()
         self.journal.begin_validation()
-        for model in self.optimization.models:
-            model.eval()
+        self.optimization.set_mode(is_training=False)
 
     def end_validation(
         self, *, how: Mapping[str, Reduction] | None = None, extra: Mapping[str, float] | None = None
@@ -396,7 +385,7 @@ class Traveler:
         """Reduce and report the validation metrics, and switch back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
         self.optimization.swap_averages()
-        self._train_mode()
+        self.optimization.set_mode(is_training=True)
         return metrics
 
     # -- internals
@@ -408,8 +397,7 @@ class Traveler:
         fixed batches, and after every validation, since that may have decided that the run ends here.
         """
         position, agenda = self.position, self.agenda
-        if self._profiler:
-            self._profiler.advance(position.batches)
+        self._instruments.advance(position.batches)
         if agenda.reports.is_due(position):
             self.report()
         agrees = not self.world.is_distributed or position.batches % _BATCHES_BETWEEN_AGREEMENTS == 0
@@ -456,7 +444,7 @@ class Traveler:
             if self.saved_at != self.position.batches:
                 self.save()
             self.archive.wait()
-        if self.stop.reason == "signal" and self._show_progress:
+        if self.stop.reason == "signal" and self._instruments.shows_progress:
             saved = 'saved; continue with resume="latest"' if self.archive.is_open else "not saved: no checkpoint_dir"
             print_above_bars(f"trek: stopped after batch {self.position.batches}, {saved}.")
         raise Stopped(self.stop.reason)
@@ -466,8 +454,7 @@ class Traveler:
         due = [self.agenda.next_batch(self.position)]
         if self.world.is_distributed:
             due.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS).next_batch(self.position))
-        traced = self._profiler.boundaries() if self._profiler else ()
-        return min(*due, math.inf, *(batch for batch in traced if batch > self.position.batches))
+        return min(*due, self._instruments.next_batch(self.position.batches))
 
     def _end_epoch(self) -> None:
         self.report()
@@ -503,21 +490,10 @@ class Traveler:
             self.save()
         self.archive.wait()
 
-    def _epoch_label(self) -> str:
-        last = self.agenda.length.epochs
-        return f"epoch: {self.position.epoch + 1}" + (f"/{last}" if last else "")
-
     def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
         self._num_samples = portion.num_samples
         return _NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
-
-    def _train_mode(self) -> None:
-        for model in self.optimization.models:
-            model.train()
-
-    def _bar(self, label: str, total: int | None, *, start: int = 0) -> AbstractContextManager[Any]:
-        return open_bar(label, total=total, start=start, is_shown=self._show_progress)
 
     def _restore_rank(self, state: RunState) -> None:
         """Restore the state of this rank; if the number of ranks changed, the leader takes over the state of all."""

@@ -55,6 +55,11 @@ class Agenda:
             return None
         return self.length.progress(position, epoch_batches=self.epoch_batches)
 
+    def epoch_label(self, position: Position) -> str:
+        """The current epoch as people count it, such as `epoch: 1/3`."""
+        last = self.length.epochs
+        return f"epoch: {position.epoch + 1}" + (f"/{last}" if last else "")
+
     def next_batch(self, position: Position) -> float:
         """The number of batches after which something is due next in the middle of an epoch."""
         return min(

@@ -101,6 +101,11 @@ class Optimization:
         self._scheduled.append(_Scheduled(scheduler, per, every))
         return scheduler
 
+    def set_mode(self, *, is_training: bool) -> None:
+        """Switch all models to training or evaluation mode."""
+        for model in self.models:
+            model.train(is_training)
+
     def drop_schedulers(self) -> None:
         """Remove all schedulers; the caller sets the learning rates."""
         self._scheduled.clear()

@@ -1,0 +1,52 @@
+"""Instruments: what watches a run without taking part in it. Progress bars, profiler, hang watch, deterministic mode.
+
+They are opened and closed with the Traveler, and know nothing of models, data or metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+from trek.data.loaders.base import do_nothing
+from trek.train.jobs.hang_report import HangWatch
+from trek.train.loop.determinism import Determinism
+from trek.train.loop.profiling import Profiler
+from trek.train.loop.progress import Bar, open_bar
+from trek.train.settings import TrainSettings
+from trek.world import World
+
+
+class Instruments:
+    """The instruments that `settings` switch on, on one rank of `world`; only the leader shows bars and profiles."""
+
+    def __init__(self, settings: TrainSettings, *, world: World) -> None:
+        self.shows_progress = settings.show_progress and world.is_leader
+        self._determinism = Determinism() if settings.deterministic else None
+        self._profiler = Profiler(settings.profile) if settings.profile is not None and world.is_leader else None
+        is_watched = settings.hang_s is not None and world.is_distributed
+        self._hang_watch = HangWatch(rank=world.rank, hang_s=settings.hang_s) if is_watched else None
+        self.beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else do_nothing
+        """Call it after every batch."""
+
+    def advance(self, batches: int) -> None:
+        """Start or end the trace, if due after `batches`."""
+        if self._profiler:
+            self._profiler.advance(batches)
+
+    def next_batch(self, batches: int) -> float:
+        """The number of batches after which `advance` must be called next; infinity for never."""
+        traced = self._profiler.boundaries() if self._profiler else ()
+        return min((batch for batch in traced if batch > batches), default=math.inf)
+
+    def bar(self, label: str, total: int | None, *, start: int = 0) -> AbstractContextManager[Bar]:
+        """A progress bar from `start` to `total`."""
+        return open_bar(label, total=total, start=start, is_shown=self.shows_progress)
+
+    def close(self) -> None:
+        """Write the trace, end the hang watch, and restore torch's switches."""
+        with ExitStack() as stack:
+            for part in (self._profiler, self._hang_watch, self._determinism):
+                if part is not None:
+                    stack.callback(part.close)
