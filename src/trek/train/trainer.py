@@ -99,7 +99,8 @@ class Trainer:
     def _train_one(self, batch: Any) -> None:
         if self.model is None:
             position = self.traveler.position
-            out = self._train_batch(batch, None, position.epoch, position.batches - 1)
+            with self.traveler.autocast():
+                out = self._train_batch(batch, None, position.epoch, position.batches - 1)
             if out is not None:
                 self.traveler.log(_as_metrics(out))
             return

@@ -6,6 +6,7 @@ How long it trains, on how many processes, and where it is recorded are settings
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -139,11 +140,17 @@ class TrialContext:
 
     def backward(self, loss: torch.Tensor) -> None:
         """Backward pass from a mean loss."""
-        self.traveler.backward(loss)
+        with self.traveler.precision.no_autocast():
+            self.traveler.backward(loss)
 
     def step_optimizer(self, optimizer: torch.optim.Optimizer, *, clip_norm: float | None = None) -> bool:
         """Sync gradients, step, clear gradients; returns whether it stepped."""
-        return self.traveler.step(optimizer, clip_norm=clip_norm)
+        with self.traveler.precision.no_autocast():
+            return self.traveler.step(optimizer, clip_norm=clip_norm)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A context for forward passes outside of `train_batch` and `evaluate_batch`, which already run in it."""
+        return self.traveler.autocast()
 
 
 class DistributedContext:

@@ -15,6 +15,7 @@ from torch import nn
 
 from trek.errors import CheckpointError, InputError
 from trek.strategies import Strategy
+from trek.train.loop.compiling import check_backend, compile_model
 from trek.train.loop.ema import EMA
 from trek.train.loop.optimizer_settings import apply_changed_settings, plain_settings
 from trek.train.loop.pace import Pace
@@ -53,6 +54,8 @@ class Optimization:
         compiled: bool | str = False,
         ema_decay: float | None = None,
     ) -> None:
+        if isinstance(compiled, str):
+            check_backend(compiled)
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.keeps_gradients = False
@@ -78,7 +81,7 @@ class Optimization:
         if not isinstance(model, nn.Module):
             raise InputError(f"a model must be a torch.nn.Module, got {type(model).__name__}.")
         if self._compiled:
-            model.compile(**({"backend": self._compiled} if isinstance(self._compiled, str) else {}))
+            compile_model(model, backend=self._compiled if isinstance(self._compiled, str) else None)
         wrapped = self._strategy.wrap_model(model)
         self.models.append(wrapped)
         if self._ema_decay is not None:

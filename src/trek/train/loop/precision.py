@@ -24,6 +24,10 @@ class Precision:
         """A context for the forward pass and the loss."""
         return _NO_CONTEXT
 
+    def no_autocast(self) -> AbstractContextManager[Any]:
+        """A context for backward passes and steps inside of `autocast`, which they must not be affected by."""
+        return _NO_CONTEXT
+
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss to call backward on."""
         return loss
@@ -43,30 +47,43 @@ class Precision:
         """Restore `state_dict`."""
 
 
-class BF16(Precision):
+class _Autocast(Precision):
+    """The forward pass in the 16-bit format `dtype`, where that is safe."""
+
+    dtype: torch.dtype
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """`dtype` where it is safe."""
+        return torch.autocast(self._device.type, dtype=self.dtype)
+
+    def no_autocast(self) -> AbstractContextManager[Any]:
+        """fp32 again."""
+        return torch.autocast(self._device.type, dtype=self.dtype, enabled=False)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step the optimizer; inside of `autocast`, the next forward pass must cast the new weights."""
+        super().step(optimizer)
+        torch.clear_autocast_cache()
+
+
+class BF16(_Autocast):
     """bfloat16 autocast; it has the range of fp32, so no scaling is needed."""
 
     name = "bf16"
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """bfloat16 where it is safe."""
-        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+    dtype = torch.bfloat16
 
 
-class FP16(Precision):
+class FP16(_Autocast):
     """float16 autocast with a gradient scaler. The scale is updated once per batch, however many optimizers step."""
 
     name = "fp16"
+    dtype = torch.float16
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._scaler = torch.amp.GradScaler(device.type)
         self._unscaled: set[int] = set()
         self._has_stepped = False
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """float16 where it is safe."""
-        return torch.autocast(self._device.type, dtype=torch.float16)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the current scale."""
@@ -83,6 +100,7 @@ class FP16(Precision):
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step, unless a gradient overflowed."""
         self._scaler.step(optimizer)
+        torch.clear_autocast_cache()
         self._unscaled.discard(id(optimizer))
         self._has_stepped = True
 
