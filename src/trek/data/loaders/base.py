@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trek.data.loaders.sample_count import count_samples
 from trek.world import World
 
 if TYPE_CHECKING:
     from trek.data.loaders.dataloader import DataLoader
+
+__all__ = ["Batch", "Loader", "count_samples", "do_nothing"]
 
 
 @dataclass(slots=True)
@@ -73,18 +76,3 @@ class Loader(ABC):
 
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing
         """End background workers; the loader can be iterated again afterwards."""
-
-
-def count_samples(data: Any) -> int:
-    """The length of the first thing in `data` that has one along its first dimension; 1 when nothing has."""
-    if isinstance(data, dict):
-        data = list(data.values())
-    if isinstance(data, list | tuple):
-        return count_samples(data[0]) if data else 1
-    shape = getattr(data, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else 1
-    try:
-        return len(data)
-    except TypeError:
-        return 1

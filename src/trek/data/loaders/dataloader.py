@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,7 +107,7 @@ class DataLoader:
             order = self._order(len(tensors[0]), world, seed)
             return TensorLoader(tensors, order=order, world=world, assemble=assemble, on_device=_fits(tensors, world))
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
-            return StreamLoader(self._stream(world), world=world, is_sharded=self.is_sharded)
+            return self._of_stream(world)
         return self._mapped(world, seed)
 
     def _of_table(self, table: Table, world: World, seed: int) -> Loader:
@@ -137,12 +137,13 @@ class DataLoader:
     def _global_size(self, world: World) -> int:
         return global_size(self.batch_size, self.global_batch_size, world)
 
-    def _stream(self, world: World) -> Iterable[Any]:
-        if isinstance(self.dataset, IterableDataset):
-            reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
-            return TorchDataLoader(self.dataset, batch_size=share_size(self._global_size(world), world), **reading)
-        stream: Iterable[Any] = self.dataset
-        return stream
+    def _of_stream(self, world: World) -> Loader:
+        if not isinstance(self.dataset, IterableDataset):
+            return StreamLoader(self.dataset, world=world, is_sharded=self.is_sharded)
+        size = self._global_size(world)
+        reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
+        stream = TorchDataLoader(self.dataset, batch_size=share_size(size, world), **reading)
+        return StreamLoader(stream, world=world, is_sharded=self.is_sharded, batch_records=size)
 
     def _in_memory(self) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
         """The tensors to slice and how a batch is put together; None when the data is not plain tensors."""

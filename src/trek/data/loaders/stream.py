@@ -20,12 +20,16 @@ from trek.world import World
 class StreamLoader(Loader):
     """Batches taken from an iterable."""
 
-    def __init__(self, batches: Iterable[Any], *, world: World, is_sharded: bool = False) -> None:
+    def __init__(
+        self, batches: Iterable[Any], *, world: World, is_sharded: bool = False, batch_records: int | None = None
+    ) -> None:
+        """`batch_records` are the records of a global batch; by default, every rank takes a batch of the stream."""
         self._source = batches
         self._world = world
         self._is_sharded = is_sharded
         self.num_batches = self._known_length()
-        self.batch_records = getattr(batches, "batch_size", None)
+        own_size = getattr(batches, "batch_size", None)
+        self.batch_records = batch_records or (own_size * world.size if isinstance(own_size, int) else None)
 
     def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """Every size-th batch of the stream, from this rank's `start`-th on."""
