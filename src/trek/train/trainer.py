@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from torch import nn
 from trek.data.loaders import Loader, as_loader
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks.callback import Callback
+from trek.train.declared_arguments import with_declared_arguments
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
 from trek.train.loop.device_rates import DeviceRates
@@ -37,7 +37,7 @@ class Trainer:
         self.loader = self.traveler.bind(self.trial.build_training_data_loader())
         self.validation_loader = self.trial.build_validation_data_loader()
         self.callbacks = dict(self.trial.build_callbacks() or {})
-        self._train_batch = _with_declared_arguments(
+        self._train_batch = with_declared_arguments(
             self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx")
         )
         self._captured = self._make_captured() if self.traveler.settings.capture else None
@@ -167,7 +167,7 @@ class Trainer:
     # -- validation
 
     def _evaluate_batches(self) -> dict[str, float]:
-        evaluate = _with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
+        evaluate = with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
         keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
         outputs: list[Any] = []
         for index, batch in enumerate(self.traveler.validation_batches(self._bound_validation_loader())):
@@ -186,7 +186,7 @@ class Trainer:
         metrics: dict[str, float] = {}
         if self.traveler.world.is_leader:
             loader = as_loader(self.validation_loader, world=World(), seed=self.traveler.seed)
-            evaluate = _with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
+            evaluate = with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
             with torch.no_grad(), self.traveler.autocast():
                 out = evaluate(_OnDevice(loader, self.context.device), self.model)
                 out = _checked_metrics(out, "evaluate_full_dataset")
@@ -302,24 +302,6 @@ def check_trial_class(trial_class: type[Any]) -> None:
         missing.append("evaluate_batch")
     if missing:
         raise EntrypointError(f"{name} must define {', '.join(missing)}. See trek.Trial.")
-
-
-def _with_declared_arguments(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """Wrap `method` so that it gets only those of the positional arguments `names` that it declares.
-
-    A method with other parameter names gets the first arguments by position.
-    """
-    parameters = inspect.signature(method).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return lambda *args: method(**dict(zip(names, args, strict=True)))
-    if all(name in names for name in parameters):
-        indices = [names.index(name) for name in parameters]
-        if indices == list(range(len(names))):
-            return method
-        return lambda *args: method(*[args[index] for index in indices])
-    if len(parameters) <= len(names):
-        return lambda *args: method(*args[: len(parameters)])
-    raise EntrypointError(f"{method.__qualname__} may take only {', '.join(names)}, got {', '.join(parameters)}.")
 
 
 def _checked_metrics(out: Any, method: str) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, Dataset, Sampler
+from torch.utils.data import BatchSampler, Dataset, Sampler, get_worker_info
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data.dataloader import default_collate
 
@@ -91,7 +91,8 @@ class MappedLoader(Loader):
             seeds = [_mix(self._seed, epoch, start + i, self._world.rank) for i in range(len(rows))]
             keyed = [[(seed, row) for row in batch] for seed, batch in zip(seeds, rows, strict=True)]
             seeded = _SeededDataset(self._dataset)
-            return iter(TorchDataLoader(seeded, batch_sampler=keyed, generator=generator, **self._reading))
+            reading = {**self._reading, "worker_init_fn": _WorkerInit(self._reading.get("worker_init_fn"))}
+            return iter(TorchDataLoader(seeded, batch_sampler=keyed, generator=generator, **reading))
         # In this process random transforms draw from the process's own generators, which checkpoints restore.
         if self._reading.get("pin_memory"):
             return iter(TorchDataLoader(self._dataset, batch_sampler=rows, generator=generator, **self._reading))
@@ -113,14 +114,27 @@ class _SeededDataset(Dataset[Any]):
     """Seeds the generators of a worker process before it reads a batch."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
 
     def __getitems__(self, keyed_rows: list[tuple[int, int]]) -> list[Any]:
         seed = keyed_rows[0][0]
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
-        return _fetch(self._dataset, [row for _, row in keyed_rows])
+        return _fetch(self.dataset, [row for _, row in keyed_rows])
+
+
+@dataclass(frozen=True)
+class _WorkerInit:
+    """Begins a worker process as the user expects it: `get_worker_info().dataset` is their dataset."""
+
+    init_fn: Callable[[int], None] | None
+
+    def __call__(self, worker_id: int) -> None:
+        info: Any = get_worker_info()
+        object.__setattr__(info, "dataset", info.dataset.dataset)  # torch's object is read-only
+        if self.init_fn is not None:
+            self.init_fn(worker_id)
 
 
 def _fetch(dataset: Dataset[Any], rows: list[int]) -> list[Any]:
