@@ -32,9 +32,10 @@ class Told(PointsTrial):
 
 if __name__ == "__main__":
     hparams = {"global_batch_size": 12, "rows": 600, "dropout": 0.3, "momentum": 0.9, "data": "mapped"}
+    is_begun = Path(os.environ["TREK_HOME"], "runs", sys.argv[1]).exists()
     trek.fit(
-        Told, hparams=hparams, max_length=trek.epochs(2), workers=int(sys.argv[3]), name=sys.argv[1], resume="latest",
-        checkpoint_period=trek.batches(7), show_progress=False,
+        Told, hparams=hparams, max_length=trek.epochs(2), workers=int(sys.argv[3]), name=sys.argv[1],
+        resume="latest" if is_begun else None, checkpoint_period=trek.batches(7), show_progress=False,
     )
 """
 

@@ -72,21 +72,23 @@ def fit(
     check_workers(workers, strategy=strategy)
     ENGINES.check(engine)
     world = own_world(workers)
-    folder = open_run_folder(name or trial_class.__name__.lower(), world=world, is_resumed=resume == "latest")
-    checkpoints = checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints"
+    chosen_name = trial_class.__name__.lower() if name is None else name
+    is_resumed = resume == "latest" and checkpoint_dir is None
+    folder = open_run_folder(chosen_name, world=world, is_resumed=is_resumed)
     job = _Fit(
         trial_class,
+        name=chosen_name,
         hparams=dict(hparams or {}),
         data=dict(data or {}),
         settings=chosen,
         folder=folder,
-        checkpoint_dir=checkpoints,
+        checkpoint_dir=checkpoint_dir,
         resume=_resume(resume),
         loggers=own_loggers,
     )
     if world is not None:
-        return _result(job(world), job)
-    return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine), job)
+        return _result(job(world), goal=job.goal)
+    return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine), goal=job.goal)
 
 
 class _Fit:
@@ -96,26 +98,28 @@ class _Fit:
         self,
         trial_class: type[Trial],
         *,
+        name: str,
         hparams: dict[str, Any],
         data: dict[str, Any],
         settings: TrainSettings,
-        folder: Path,
-        checkpoint_dir: Path | str,
+        folder: Path | None,
+        checkpoint_dir: Path | str | None,
         resume: Path | Literal["latest"] | None,
         loggers: Sequence[Logger],
     ) -> None:
         self.trial_class = trial_class
+        self.name = name
         self.hparams = hparams
         self.data = data
         self.settings = settings
         self.folder = folder
-        self.checkpoint_dir = checkpoint_dir
+        self.checkpoint_dir = checkpoint_dir if checkpoint_dir is not None or not folder else folder / "checkpoints"
         self.resume = resume
         self.loggers = loggers
 
     @property
-    def metrics_path(self) -> Path:
-        return self.folder / "metrics.jsonl"
+    def goal(self) -> Goal:
+        return Goal(self.settings.metric, self.settings.smaller_is_better)
 
     def __call__(self, world: World) -> dict[str, Any]:
         stop = StopRequest()
@@ -127,10 +131,10 @@ class _Fit:
             world=world,
             checkpoint_dir=self.checkpoint_dir,
             folder=self.folder,
-            loggers=[JSONLLogger(self.metrics_path), *self.loggers],
+            loggers=[*([JSONLLogger.open(self.folder)] if self.folder else []), *self.loggers],
             stop=stop,
             resume=self.resume,
-            name=self.folder.name,
+            name=self.folder.name if self.folder else self.name,
             host=find_host(world, stop=stop),
         )
         return _to_json(outcome)
@@ -139,24 +143,26 @@ class _Fit:
 def _to_json(outcome: Outcome) -> dict[str, Any]:
     paths = {"checkpoint": outcome.checkpoint, "best_checkpoint": outcome.best_checkpoint}
     return {
+        "folder": str(outcome.folder),
         "stop_reason": outcome.stop_reason,
         "epochs": outcome.epochs,
         **{key: str(path) if path else None for key, path in paths.items()},
     }
 
 
-def _result(outcome: Mapping[str, Any], job: _Fit) -> Result:
+def _result(outcome: Mapping[str, Any], *, goal: Goal) -> Result:
+    folder = Path(outcome["folder"])
     # A resumed run reports the rows after its checkpoint again; the later ones replace the earlier ones.
-    rows = {(row["group"], row["batches"]): flat_row(row) for row in read_rows(job.metrics_path)}
+    rows = {(row["group"], row["batches"]): flat_row(row) for row in read_rows(folder / "metrics.jsonl")}
     last, best = (CheckpointFolder(outcome[key]) if outcome[key] else None for key in ("checkpoint", "best_checkpoint"))
     return Result(
-        path=job.folder,
+        path=folder,
         metrics=list(rows.values()),
         epochs=list(outcome["epochs"]),
         stop_reason=outcome["stop_reason"],
         checkpoint=last,
         best_checkpoint=best,
-        goal=Goal(job.settings.metric, job.settings.smaller_is_better),
+        goal=goal,
     )
 
 

@@ -5,35 +5,62 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from trek.errors import ConfigError
+from trek.errors import ConfigError, NotFound
+from trek.strategies import Strategy
 from trek.world import World, claim_home, trek_home
 
+_MAX_NAME_BYTES = 200
+"""File systems allow 255, of which `-2`, `-3`, … and the names of files beside the folder need some."""
 
-def open_run_folder(name: str, *, world: World | None, is_resumed: bool) -> Path:
-    """The run's folder; created if the run is new and this process is the one that writes.
 
-    Of processes that were started together, only the leader creates a folder: the others write nothing, and their empty
-    folders would hide the leader's when the run is resumed.
+def open_run_folder(name: str, *, world: World | None, is_resumed: bool) -> Path | None:
+    """The run's folder; created unless `is_resumed`, in which case it must exist.
+
+    Of processes that were started together, only the leader opens a folder. For the others it is None: they learn the
+    leader's when they have joined it, since any folder they could find by themselves may be that of an earlier run.
     """
-    return new_run_folder(name, is_resumed=is_resumed or (world is not None and not world.is_leader))
+    check_run_name(name)
+    return None if world is not None and not world.is_leader else new_run_folder(name, is_resumed=is_resumed)
+
+
+def leaders_folders(strategy: Strategy, *folders: Path | str | None) -> list[str | None]:
+    """The leader's `folders`, on every rank; all processes of a run use the same ones."""
+    paths: list[str | None] = strategy.broadcast([None if one is None else str(one) for one in folders])
+    return paths
 
 
 def new_run_folder(name: str, *, is_resumed: bool = False) -> Path:
     """A new folder `name`, `name-2`, `name-3`, …; the last existing one if the run is resumed."""
-    if not name or "/" in name or name.startswith("."):
-        raise ConfigError(
-            f"invalid name {name!r}: the name of a run becomes a folder name, so it must not be empty, contain '/' or "
-            "start with '.'."
-        )
+    check_run_name(name)
     runs = claim_home(trek_home()) / "runs"
-    last = runs / name
+    last = None
     for folder in (runs / (name if number == 1 else f"{name}-{number}") for number in count(1)):
         if is_resumed and not folder.exists():
             break
         last = folder
         if not is_resumed and _create(folder):
             break
+    if last is None:
+        raise NotFound(
+            f"resume='latest' found no run named {name!r} in {runs}. Check the name, or train without resume."
+        )
     return last
+
+
+def check_run_name(name: str) -> None:
+    """Raise `ConfigError` unless a run may have this name."""
+    if not isinstance(name, str):
+        raise ConfigError(f"the name of a run must be text, got {name!r}.")
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        raise ConfigError(
+            f"the name of a run becomes a folder name, so it must have at most {_MAX_NAME_BYTES} bytes, got "
+            f"{len(name.encode())}: {name[:40]!r}…. Choose a shorter one."
+        )
+    if not name or "/" in name or "\0" in name or name.startswith("."):
+        raise ConfigError(
+            f"invalid name {name!r}: the name of a run becomes a folder name, so it must not be empty, contain '/' or "
+            "start with '.'."
+        )
 
 
 def _create(folder: Path) -> bool:

@@ -51,13 +51,14 @@ def run(
     if world is None and num_workers == 1:
         world = World.from_env()
     default_name: str = getattr(train_fn, "__name__", "run").strip("<>")
-    folder = open_run_folder(name or default_name, world=world, is_resumed=resume == "latest")
+    is_resumed = resume == "latest" and checkpoint_dir is None
+    folder = open_run_folder(default_name if name is None else name, world=world, is_resumed=is_resumed)
     job = _Run(
         train_fn,
         args,
         settings=chosen,
         folder=folder,
-        checkpoint_dir=checkpoint_dir if checkpoint_dir is not None else folder / "checkpoints",
+        checkpoint_dir=checkpoint_dir if checkpoint_dir is not None or not folder else folder / "checkpoints",
         resume=resume,
         loggers=own_loggers,
     )
@@ -75,8 +76,8 @@ class _Run:
         args: tuple[Any, ...],
         *,
         settings: TrainSettings,
-        folder: Path,
-        checkpoint_dir: Path | str,
+        folder: Path | None,
+        checkpoint_dir: Path | str | None,
         resume: CheckpointFolder | Path | str | None,
         loggers: Sequence[Logger],
     ) -> None:

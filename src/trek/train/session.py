@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trek.train.checkpointing.loading import describe_trial
+from trek.train.folders import leaders_folders
 from trek.train.loggers.base import Logger
 from trek.train.loop.stopping import Reason, StopRequest, stop_on_signals
 from trek.train.settings import TrainSettings
@@ -20,10 +21,12 @@ from trek.world import World
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. Only the leader knows the paths."""
+    """How a session ended, on every rank alike."""
 
     batches: int
     stop_reason: Reason
+    folder: Path
+    """The folder of the run."""
     checkpoint: Path | None
     best_checkpoint: Path | None
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -82,10 +85,14 @@ def train_trial(
         )
         Trainer(trial_class, context).fit()
         traveler.archive.wait()
+        saved = (traveler.archive.path("last"), traveler.archive.path("best"))
+        paths = leaders_folders(traveler.strategy, folder or traveler.folder, *saved)
+    own, last, best = (Path(path) if path else None for path in paths)
     return Outcome(
         batches=traveler.position.batches,
         stop_reason=stop.reason,
-        checkpoint=traveler.archive.path("last"),
-        best_checkpoint=traveler.archive.path("best"),
+        folder=own or traveler.folder,
+        checkpoint=last,
+        best_checkpoint=best,
         epochs=traveler.journal.table.rows,
     )

@@ -33,6 +33,7 @@ from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
 from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.folders import leaders_folders
 from trek.train.jobs.hang_report import note_error
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
@@ -81,7 +82,7 @@ class Traveler:
         host: TrialHost | None = None,
         checkpoint_dir: Path | str | None = None,
         resume: CheckpointFolder | Path | str | None = None,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         loggers: Sequence[Logger] = (),
         stop: StopRequest | None = None,
         trial: Mapping[str, Any] | None = None,
@@ -97,13 +98,16 @@ class Traveler:
             chosen, folder = host.apply_to(chosen), host.folder
             checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
             loggers = [*loggers, *host.loggers]
-        chosen = chosen.with_default_paths(folder or Path.cwd())
-        if world.is_leader:
-            loggers = [*open_loggers(chosen.loggers, folder=folder or Path.cwd()), *loggers]
-        self.world = world
-        self.settings = chosen
         self.strategy = open_strategy(chosen.strategy or default_strategy(world.size), world, **chosen.strategy_options)
         self.strategy.setup()
+        if host is None:
+            folder, checkpoint_dir = leaders_folders(self.strategy, folder or Path.cwd(), checkpoint_dir)
+        self.folder = Path(folder or Path.cwd())
+        chosen = chosen.with_default_paths(self.folder)
+        if world.is_leader:
+            loggers = [*open_loggers(chosen.loggers, folder=self.folder), *loggers]
+        self.world = world
+        self.settings = chosen
         seed_everything(chosen.seed)
         self.precision = open_precision(chosen.precision, world.device)
         self.optimization = Optimization(

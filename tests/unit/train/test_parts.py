@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import trek
 from trek.data.loaders import DataLoader, as_loader
 from trek.engines.member_folder import ANSWER, MemberFolder
-from trek.errors import ConfigError, InputError
+from trek.errors import ConfigError, InputError, NotFound
 from trek.train.folders import new_run_folder, open_run_folder
 from trek.train.jobs.hang_report import HangWatch
 from trek.train.length import Length
@@ -225,17 +225,23 @@ def test_no_runs_folder_is_written_over_and_a_resume_takes_the_last(home: Path) 
     runs = home / "runs"
     assert [new_run_folder("a"), new_run_folder("a"), new_run_folder("b")] == [runs / "a", runs / "a-2", runs / "b"]
     assert new_run_folder("a", is_resumed=True) == runs / "a-2"
-    assert new_run_folder("new", is_resumed=True) == runs / "new"
+
+
+def test_a_resume_of_a_run_that_does_not_exist_is_refused() -> None:
+    """It used to train from the beginning, and said nothing of a misspelt name."""
+    new_run_folder("digits")
+    with pytest.raises(NotFound, match=r"resume='latest' found no run named 'digit' in .*Check the name"):
+        new_run_folder("digit", is_resumed=True)
 
 
 def test_of_processes_started_together_only_the_leader_makes_a_folder(home: Path) -> None:
     leader, other = (World(rank=rank, size=2, local_rank=rank, local_size=2) for rank in (0, 1))
     assert open_run_folder("a", world=leader, is_resumed=False) == home / "runs" / "a"
-    open_run_folder("a", world=other, is_resumed=False)
+    assert open_run_folder("a", world=other, is_resumed=False) is None
     assert [path.name for path in (home / "runs").iterdir()] == ["a"]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", ".hidden"])
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "a\0b", "x" * 300, "ä" * 120])
 def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="the name of a run becomes a folder name"):
         new_run_folder(name)
