@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from trek.data.loaders import Loader, as_loader
+from trek.data.loaders import Loader
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks.callback import Callback
 from trek.train.declared_arguments import with_declared_arguments
@@ -21,6 +21,7 @@ from trek.train.loop.stopping import Stopped
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
+from trek.train.validation_data import open_validation_data
 from trek.world import World
 from trek.world.urls import is_remote
 
@@ -35,7 +36,7 @@ class Trainer:
         self.trial = trial_class(context)
         self.model = self._build_model()
         self.loader = self.traveler.bind(self.trial.build_training_data_loader())
-        self.validation_loader = self.trial.build_validation_data_loader()
+        self.validation_loader = self._open_validation_data()
         self.callbacks = dict(self.trial.build_callbacks() or {})
         self._train_batch = with_declared_arguments(
             self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx")
@@ -68,10 +69,7 @@ class Trainer:
         """Run one validation over all ranks and report its metrics."""
         self._call("on_validation_start")
         self._call("on_validation_epoch_start")
-        if callable(getattr(self.trial, "evaluate_full_dataset", None)):
-            metrics = self._evaluate_full()
-        else:
-            metrics = self._evaluate_batches()
+        metrics = self._evaluate_full() if self._evaluates_full else self._evaluate_batches()
         self._validated_at = self.traveler.position.batches
         self._call("on_validation_end", metrics)
         return metrics
@@ -170,7 +168,7 @@ class Trainer:
         evaluate = with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
         keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
         outputs: list[Any] = []
-        for index, batch in enumerate(self.traveler.validation_batches(self._bound_validation_loader())):
+        for index, batch in enumerate(self.traveler.validation_batches(self.validation_loader)):
             with self.traveler.autocast():
                 out = _checked_metrics(evaluate(batch, self.model, index), "evaluate_batch")
             if out:
@@ -185,21 +183,13 @@ class Trainer:
         self.traveler.begin_validation()
         metrics: dict[str, float] = {}
         if self.traveler.world.is_leader:
-            loader = as_loader(self.validation_loader, world=World(), seed=self.traveler.seed)
             evaluate = with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
             with torch.no_grad(), self.traveler.autocast():
-                out = evaluate(_OnDevice(loader, self.context.device), self.model)
+                out = evaluate(_OnDevice(self.validation_loader, self.context.device), self.model)
                 out = _checked_metrics(out, "evaluate_full_dataset")
             metrics = {name: float(value) for name, value in out.items()}
         self._call("on_validation_epoch_end", [])
         return self.traveler.end_validation(extra=self.traveler.strategy.broadcast(metrics))
-
-    def _bound_validation_loader(self) -> Loader:
-        if not isinstance(self.validation_loader, Loader):
-            self.validation_loader = as_loader(
-                self.validation_loader, world=self.traveler.world, seed=self.traveler.seed
-            )
-        return cast(Loader, self.validation_loader)
 
     def _reductions(self) -> dict[str, Reduction]:
         """Reductions by metric name; a single reduction applies to every logged metric."""
@@ -227,6 +217,16 @@ class Trainer:
         elif scheduler is not None:
             self.traveler.add_scheduler(scheduler, per="epoch")
         return model
+
+    @property
+    def _evaluates_full(self) -> bool:
+        return callable(getattr(self.trial, "evaluate_full_dataset", None))
+
+    def _open_validation_data(self) -> Loader:
+        """The validation data of this rank; with `evaluate_full_dataset`, all of it for the leader."""
+        data = self.trial.build_validation_data_loader()
+        world = World() if self._evaluates_full and self.traveler.world.is_leader else self.traveler.world
+        return open_validation_data(data, world=world, seed=self.traveler.seed)
 
     def _connect_callbacks(self) -> None:
         for name, callback in self.callbacks.items():

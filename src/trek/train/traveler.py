@@ -224,7 +224,7 @@ class Traveler:
         if self._is_savable and (reason := self._agreed_stop()):  # requested between two epochs
             self._stop(reason)
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
-        beat, next_check = self._instruments.beat, self._next_check()
+        beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         label = self.agenda.epoch_label(position)
         with self._instruments.bar(label, loader.num_batches, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
@@ -233,6 +233,7 @@ class Traveler:
                     yield portion.data
                 bar.update()
                 beat()
+                tell_written()
                 optimization.end_batch(position.batches)
                 if position.batches >= next_check or stop.is_set or self._is_save_pending:
                     self._check()
@@ -375,6 +376,7 @@ class Traveler:
                     yield portion.data
                 bar.update()
                 self._instruments.beat()
+                self.archive.tell()
 
     def begin_validation(self) -> None:
         """Switch to evaluation mode; metrics logged from now on belong to a validation."""

@@ -35,7 +35,7 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.num_rows < 1:
-            raise InputError("the data has no rows; there is nothing to train on.")
+            raise InputError("the data has no rows.")
         if not hasattr(self.batch_size, "__index__"):
             raise InputError(f"batch size must be a whole number, got {self.batch_size!r}.")
         if self.batch_size < 1:

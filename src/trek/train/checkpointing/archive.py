@@ -74,6 +74,11 @@ class Archive:
         name = self._strategy.broadcast(found.path.name if found else None)
         return found or (CheckpointFolder(self._storage.fetch(name)) if name else None)
 
+    def tell(self) -> None:
+        """Tell of a checkpoint whose writing has ended, or raise its error; returns at once if there is none."""
+        if self._writer is not None and self._writer.is_done:
+            self._writer.wait()
+
     def wait(self) -> None:
         """Wait until everything saved has been written."""
         if self._writer:

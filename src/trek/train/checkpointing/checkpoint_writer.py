@@ -1,7 +1,7 @@
 """Writes checkpoints in the background: the training thread copies the state once and continues.
 
-One checkpoint is written at a time; the next save waits for the previous one. Errors in the background are raised from
-the next call on the training thread.
+One checkpoint is written at a time; the next save waits for the previous one. What was written, or an error, is told on
+the training thread, which looks at `is_done` after every batch and then calls `wait`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,13 @@ class CheckpointWriter:
         self._pending = self._pool.submit(self._write, snapshot)
         return name
 
+    @property
+    def is_done(self) -> bool:
+        """Whether a write has ended, well or not, of which `wait` has not told yet."""
+        return self._pending is not None and self._pending.done()
+
     def wait(self) -> None:
-        """Wait until the last save has been written; raise its error if it failed."""
+        """Wait until the last save has been written, and tell so; raise its error if it failed."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             row = pending.result()

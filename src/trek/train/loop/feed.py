@@ -53,7 +53,15 @@ class Feed:
         batches = loader.batches(0)
         if loader.num_batches is None and self._strategy.world.is_distributed:
             batches = with_global_sizes(batches, self._strategy)
-        yield from self._on_device(portions(batches, strategy=self._strategy), loader)
+        is_empty = True
+        for portion in self._on_device(portions(batches, strategy=self._strategy), loader):
+            is_empty = False
+            yield portion
+        if is_empty:
+            raise InputError(
+                "the validation data has no batch. Data that can be read only once, such as a generator, is empty "
+                "after the first validation. Pass an object whose __iter__ starts again from the beginning."
+            )
 
     def rank_state(self) -> dict[str, Any]:
         """The states of the random generators, now and at the start of the epoch."""

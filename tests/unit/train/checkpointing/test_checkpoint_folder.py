@@ -29,6 +29,7 @@ from trek.train.checkpointing.manifest import checksum
 from trek.train.checkpointing.stores import MANIFEST, open_storage
 from trek.train.checkpointing.stores.folder import FolderStorage
 from trek.train.checkpointing.stores.remote import RemoteStorage
+from trek.train.folders import new_run_folder
 from trek.train.loggers.base import CheckpointRow
 from trek.train.result import Result
 
@@ -164,6 +165,7 @@ def test_a_place_without_a_checkpoint_is_named(place: str) -> None:
 
 
 def test_resume_latest_of_an_empty_run_starts_afresh() -> None:
+    new_run_folder("run")  # the run was killed before its first checkpoint
     assert fit(resume="latest").checkpoint is not None
 
 
