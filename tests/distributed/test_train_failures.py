@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -79,10 +81,25 @@ def test_a_loop_is_told_that_solo_is_for_one() -> None:
         trek.run(_join_wrongly, workers=2, strategy="solo")
 
 
-def _leave_early(traveler: trek.Traveler) -> None:
-    raise SystemExit(0)
+def _leave(tr: trek.Traveler, how: str, rank: int) -> None:
+    if tr.world.rank == rank:
+        os._exit(int(how[1:])) if how.startswith("_") else sys.exit(int(how) if how.isdigit() else how)
+    tr.barrier()
 
 
-def test_a_rank_that_exits_before_its_function_returned_is_named() -> None:
-    with pytest.raises(RankFailed, match="rank 0 of 2 exited with code 0 before its function returned"):
-        trek.run(_leave_early, workers=2)
+@pytest.mark.parametrize(
+    ("how", "rank", "code", "words"),
+    [
+        ("3", 1, 3, "exited with code 3 before its function returned"),
+        ("0", 1, 1, "exited with code 0 before its function returned"),
+        ("no data", 0, 1, "exited with code 1, saying 'no data', before its function returned"),
+        ("_0", 1, 0, "exited with code 0 before its function returned"),
+        ("_4", 1, 4, "exited with code 4"),
+    ],
+)
+def test_a_rank_that_exits_is_named_and_not_the_one_that_noticed(how: str, rank: int, code: int, words: str) -> None:
+    """`sys.exit(3)` in rank 1 used to be blamed on rank 0, which had lost its connection."""
+    with pytest.raises(RankFailed, match=words) as caught:
+        trek.run(_leave, how, rank, workers=2)
+    assert f"rank {rank} of 2" in str(caught.value).splitlines()[0]
+    assert (caught.value.rank, caught.value.process_exit_code) == (rank, code)

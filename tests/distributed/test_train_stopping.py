@@ -15,6 +15,7 @@ import torch
 
 import trek
 from trek.testing.trials import PointsTrial
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 
 HPARAMS = {"global_batch_size": 8, "rows": 300, "dropout": 0.3, "momentum": 0.9}
 SCRIPT = """
@@ -72,25 +73,107 @@ def fit(**settings: Any) -> dict[str, torch.Tensor]:
     return result.checkpoint.state_dict()
 
 
-@pytest.mark.parametrize(
-    ("workers", "number"),
-    [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)],
-    ids=["1-term", "1-int", "2-term"],
-)
-def test_a_signal_saves_and_ends_well_and_the_run_goes_on_to_the_bit(
-    workers: int, number: signal.Signals, tmp_path: Path
-) -> None:
+def assert_goes_on_to_the_bit(*, workers: int) -> None:
+    resumed = fit(workers=workers, name="run", resume="latest")
+    for name, weights in fit(workers=workers, name="whole").items():
+        assert torch.equal(weights, resumed[name])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_saves_and_ends_well_and_the_run_goes_on_to_the_bit(workers: int, tmp_path: Path) -> None:
     job = Job(tmp_path, WORKERS=workers)
-    job.process.send_signal(number)
+    job.process.send_signal(signal.SIGTERM)
     code, out, err = job.end()
     assert code == 0, err
     assert out.startswith("stopped for signal after "), out
     assert 5 <= int(out.split()[-1]) < 76
     assert "Traceback" not in err
     assert 'saved; continue with resume="latest"' in err
-    resumed = fit(workers=workers, name="run", resume="latest")
-    for name, weights in fit(workers=workers, name="whole").items():
-        assert torch.equal(weights, resumed[name])
+    assert_goes_on_to_the_bit(workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_saves_and_ends_the_script_with_130(workers: int, tmp_path: Path) -> None:
+    """`trek.fit` used to return as if the run was done, and the script went on with what was trained so far."""
+    job = Job(tmp_path, WORKERS=workers)
+    job.process.send_signal(signal.SIGINT)
+    code, out, err = job.end()
+    assert (code, out) == (130, ""), err
+    assert "Traceback" not in err
+    assert 'saved; continue with resume="latest"' in err
+    assert_goes_on_to_the_bit(workers=workers)
+
+
+LOOP = """
+import os, time
+from pathlib import Path
+import torch, trek
+from trek.testing.trials import make_points
+
+def train(tr):
+    model = tr.add_model(torch.nn.Linear(6, 2))
+    sgd = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    data = tr.add_loader(make_points(400), batch_size=4)
+    for epoch in EPOCHS:
+        for points, labels in tr.train(data):
+            if tr.position.batches == 4:
+                Path(os.environ["READY"]).touch()
+            if tr.position.batches >= 4:
+                time.sleep(0.05)
+            tr.backward(torch.nn.functional.cross_entropy(model(points), labels))
+            tr.step(sgd)
+
+if __name__ == "__main__":
+    START
+    print("went on")
+"""
+STARTS = {
+    "plain": ("tr = trek.Traveler(checkpoint_dir='saved'); train(tr)", "tr.epochs(2)"),
+    "range": ("tr = trek.Traveler(checkpoint_dir='saved'); train(tr)", "range(2)"),
+    "with": ("with trek.Traveler(checkpoint_dir='saved') as tr: train(tr)", "tr.epochs(2)"),
+    "run": ("trek.run(train, workers=1, checkpoint_dir='saved')", "tr.epochs(2)"),
+}
+
+
+@pytest.mark.parametrize(
+    ("start", "number"),
+    [
+        *((start, signal.SIGTERM) for start in ("plain", "range", "with")),
+        ("plain", signal.SIGINT),
+        ("run", signal.SIGINT),
+    ],
+)
+def test_a_loop_of_ones_own_saves_and_ends_with_130(start: str, number: signal.Signals, tmp_path: Path) -> None:
+    """A Traveler that a script made itself used to die of SIGTERM without saving."""
+    call, epochs = STARTS[start]
+    job = Job(tmp_path, LOOP.replace("EPOCHS", epochs).replace("START", call))
+    job.process.send_signal(number)
+    code, out, err = job.end()
+    assert (code, out) == (130, ""), err
+    assert "Traceback" not in err
+    (saved,) = (tmp_path / "saved").iterdir()
+    assert 4 <= CheckpointFolder(saved).batches < 200
+
+
+def test_signals_are_as_before_when_a_loop_has_ended(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    tr = trek.Traveler(show_progress=False)
+    for _ in tr.train([torch.zeros(1)]):
+        assert signal.getsignal(signal.SIGTERM) is not before
+        break
+    assert signal.getsignal(signal.SIGTERM) is before
+    with trek.Traveler(show_progress=False):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+    tr.close()
+
+
+def test_a_signal_after_the_last_batch_still_ends_the_program() -> None:
+    with pytest.raises(SystemExit) as caught, trek.Traveler(show_progress=False):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert caught.value.code == 130
+    with pytest.raises(KeyboardInterrupt), trek.Traveler(show_progress=False):
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -14,7 +14,7 @@ from trek.train.length import Length
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
 from trek.train.loggers.jsonl import JSONLLogger, read_rows
-from trek.train.loop.stopping import StopRequest
+from trek.train.loop.stopping import Interrupted, StopRequest
 from trek.train.metrics.goal import Goal
 from trek.train.result import Result, flat_row
 from trek.train.session import Outcome, train_trial
@@ -56,6 +56,9 @@ def fit(
     `checkpoint_dir` is a folder or URL to use instead of a folder of the run. `loggers` are added to the run's JSONL
     file: Logger objects, or names such as "tensorboard". Further `settings` are fields of TrainSettings: accumulate,
     clip_norm, …
+
+    After SIGTERM, the run ends at the next batch with everything saved, and `stop_reason` is "signal"; after Ctrl-C,
+    `KeyboardInterrupt` is raised once it is saved.
     """
     check_trial_class(trial_class)
     named, own_loggers = split_loggers(loggers)
@@ -87,7 +90,10 @@ def fit(
         loggers=own_loggers,
     )
     if world is not None:
-        return _result(job(world), goal=job.goal)
+        outcome = job(world)
+        if outcome["stop_reason"] == "interrupted":
+            raise Interrupted
+        return _result(outcome, goal=job.goal)
     return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine), goal=job.goal)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
-from trek.train.loop.stopping import Stopped, StopRequest, stop_on_signals
+from trek.train.loop.stopping import Interrupted, StopOnSignals, Stopped, StopRequest
 from trek.train.settings import TrainSettings
 from trek.train.trial_host import find_host
 from trek.train.workers import check_workers
@@ -37,7 +38,8 @@ def run(
 
     Without `workers`, one process is started for each GPU, or one on the CPU if there is no GPU. `checkpoint_dir`,
     `resume` and `loggers` are those of `trek.fit`; `settings` are fields of TrainSettings: precision, accumulate, …
-    With several processes, the return value must be JSON-serializable or a DataFrame.
+    After SIGTERM, the loop ends at the next batch with everything saved, and None is returned; after Ctrl-C,
+    `KeyboardInterrupt` is raised. With several processes, the return value must be JSON-serializable or a DataFrame.
     """
     if not callable(train_fn):
         raise InputError(f"train_fn must be a function that takes a Traveler, got {type(train_fn).__name__}.")
@@ -90,7 +92,10 @@ class _Run:
         self._loggers = loggers
 
     def __call__(self, world: World) -> Any:
-        return _packed(self.call(world))
+        try:
+            return _packed(self.call(world))
+        except Interrupted:  # raised by whoever started this process, who was interrupted too
+            return None
 
     def call(self, world: World) -> Any:
         from trek.train.traveler import Traveler
@@ -106,11 +111,12 @@ class _Run:
             loggers=self._loggers,
             stop=stop,
         )
-        with stop_on_signals(stop), traveler:
-            try:
-                return self._train_fn(traveler, *self._args)
-            except Stopped:
-                return None
+        returned = None
+        with StopOnSignals(stop), traveler, suppress(Stopped):
+            returned = self._train_fn(traveler, *self._args)
+        if stop.reason == "interrupted":
+            raise Interrupted
+        return returned
 
 
 def _default_workers() -> int:

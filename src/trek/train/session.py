@@ -10,7 +10,7 @@ from typing import Any, Literal
 from trek.train.checkpointing.loading import describe_trial
 from trek.train.folders import leaders_folders
 from trek.train.loggers.base import Logger
-from trek.train.loop.stopping import Reason, StopRequest, stop_on_signals
+from trek.train.loop.stopping import Reason, StopOnSignals, StopRequest
 from trek.train.settings import TrainSettings
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
@@ -73,7 +73,7 @@ def train_trial(
         trial=describe_trial(trial_class, hparams, data or {}),
         owner=owner,
     )
-    with stop_on_signals(stop), traveler:
+    with StopOnSignals(stop), traveler:
         traveler.journal.begin(name=name, hparams=hparams)
         context = TrialContext(
             traveler,

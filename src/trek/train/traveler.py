@@ -47,7 +47,7 @@ from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
 from trek.train.loop.progress import print_above_bars
 from trek.train.loop.schedule import Schedule
-from trek.train.loop.stopping import FINAL_REASONS, Reason, Stopped, StopRequest
+from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, StopOnSignals, StopRequest, stopped
 from trek.train.metrics.goal import Goal
 from trek.train.metrics.journal import Journal
 from trek.train.metrics.metric_sums import Reduction
@@ -90,9 +90,13 @@ class Traveler:
         **named: Any,
     ) -> None:
         self.stop = stop or StopRequest()
+        self._on_signals: AbstractContextManager[Any] = _NO_CONTEXT
+        """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""
+        self._entered = ExitStack()
         if world is None:
             world = World.from_env()
             host = find_host(world, stop=self.stop)
+            self._on_signals = StopOnSignals(self.stop) if host is None else _NO_CONTEXT
         chosen = TrainSettings.of(settings, **named)
         if host is not None:
             chosen, folder = host.apply_to(chosen), host.folder
@@ -193,12 +197,13 @@ class Traveler:
         self.agenda = Agenda.of(self.settings, length=self._length)
         self._is_in_epochs = True
         try:
-            while not self.agenda.is_over(self.position):
-                batches, epoch = self.position.batches, self.position.epoch
-                yield epoch
-                if self.position.epoch == epoch and not self.agenda.is_over(self.position):
-                    self._end_custom_epoch(batches)
-                self._run_due_actions_at_epoch_end()
+            with self._on_signals:
+                while not self.agenda.is_over(self.position):
+                    batches, epoch = self.position.batches, self.position.epoch
+                    yield epoch
+                    if self.position.epoch == epoch and not self.agenda.is_over(self.position):
+                        self._end_custom_epoch(batches)
+                    self._run_due_actions_at_epoch_end()
         finally:  # also when the loop leaves early
             self._is_in_epochs = False
             self._length = self.settings.max_length
@@ -226,7 +231,7 @@ class Traveler:
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         label = self.agenda.epoch_label(position)
-        with self._instruments.bar(label, loader.num_batches, start=position.epoch_batch) as bar:
+        with self._on_signals, self._instruments.bar(label, loader.num_batches, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
                 with self._batch_context(portion):
@@ -341,6 +346,7 @@ class Traveler:
     def close(self) -> None:
         """Finish writing, flush the loggers, leave the process group."""
         with ExitStack() as stack:
+            stack.callback(self._entered.close)
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
             stack.callback(self.archive.close)
@@ -348,12 +354,15 @@ class Traveler:
 
     def __enter__(self) -> Traveler:
         note_error(None)  # clears the error of an earlier Traveler
+        self._entered.enter_context(self._on_signals)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None:
             note_error(tb)
         self.close()
+        if error is None and self._on_signals is not _NO_CONTEXT and self.stop.reason in SIGNAL_REASONS:
+            raise stopped(self.stop.reason)  # it came after the last batch
 
     # -- for the Trainer, and for loops with special needs
 
@@ -370,7 +379,7 @@ class Traveler:
         """The batches of `validate`, without the reduction at its end."""
         loader = as_loader(data, world=self.world, seed=self.seed)
         self.begin_validation()
-        with self._instruments.bar("validation", loader.num_batches) as bar, torch.no_grad():
+        with self._on_signals, self._instruments.bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
                 with self._batch_context(portion):
                     yield portion.data
@@ -445,15 +454,15 @@ class Traveler:
         """Save, wait until the checkpoint is stored, and leave the loop; a run that ended itself is validated first."""
         if reason in FINAL_REASONS:
             self._finish()
-            raise Stopped(self.stop.reason)
+            raise stopped(self.stop.reason)
         if self.archive.is_open:
             if self.saved_at != self.position.batches:
                 self.save()
             self.archive.wait()
-        if self.stop.reason == "signal" and self._instruments.shows_progress:
+        if self.stop.reason in SIGNAL_REASONS and self._instruments.shows_progress:
             saved = 'saved; continue with resume="latest"' if self.archive.is_open else "not saved: no checkpoint_dir"
             print_above_bars(f"trek: stopped after batch {self.position.batches}, {saved}.")
-        raise Stopped(self.stop.reason)
+        raise stopped(self.stop.reason)
 
     def _next_check(self) -> float:
         """The number of batches after which something other than training may be due next."""

@@ -17,7 +17,7 @@ from trek.engines.pickling import pickled_by_value
 from trek.errors import ConfigError, RankFailed
 from trek.train.jobs.hang_report import ask_where
 from trek.train.jobs.rank_outcome import RankOutcome, find_cause, read_outcomes
-from trek.train.loop.stopping import Stopped, StopRequest, stop_on_signals
+from trek.train.loop.stopping import Interrupted, StopOnSignals, StopRequest, stopped
 from trek.world import World
 
 PAYLOAD = "job.pkl"
@@ -48,7 +48,7 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
         imports=TRAINING_IMPORTS,
     )
     stop = StopRequest()
-    with stop_on_signals(stop):
+    with StopOnSignals(stop):
         gang = open_engine(engine).start(spec, on_line=_print_line)
         try:
             failed = _watch(gang, stop)
@@ -57,16 +57,15 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
             gang.stop(grace_s=2.0)
     outcomes = read_outcomes(gang)
     if failed is not None:
-        raise _error(failed, outcomes, waiting, num_workers=num_workers)
+        ended = gang.wait(timeout_s=0) or [failed]
+        raise _error(_first_to_leave(ended, failed, outcomes), outcomes, waiting, num_workers=num_workers)
     leader = next((outcome for outcome in outcomes if outcome.rank == 0), None)
     if leader is None and stop.is_set:  # asked to end before training began
-        raise Stopped(stop.reason)
-    if leader is None:
-        raise RankFailed(
-            f"rank 0 of {num_workers} exited with code 0 before its function returned. Return instead of exiting.",
-            rank=0,
-            process_exit_code=0,
-        )
+        raise stopped(stop.reason)
+    if stop.reason == "interrupted":
+        raise Interrupted
+    if leader is None:  # by os._exit
+        raise _left(0, num_workers=num_workers)
     return leader.returned
 
 
@@ -103,6 +102,16 @@ def _watch(gang: Gang, stop: StopRequest) -> Exit | None:
             return None
 
 
+def _first_to_leave(ended: Sequence[Exit], failed: Exit, outcomes: Sequence[RankOutcome]) -> Exit:
+    """The member that ended first without an outcome, if `failed` only noticed that; otherwise `failed`."""
+    cause = find_cause([outcome for outcome in outcomes if outcome.kind != "done"])
+    if cause is None or not cause.is_consequence:
+        return failed
+    known = {outcome.rank for outcome in outcomes}
+    earlier = ended[: next((place for place, one in enumerate(ended) if one.rank == failed.rank), 0)]
+    return next((one for one in earlier if one.rank not in known), failed)
+
+
 def _print_line(line: OutputLine) -> None:
     stream = sys.stdout if line.stream == "stdout" else sys.stderr
     prefix = "" if line.rank == 0 else f"[rank {line.rank}] "
@@ -116,6 +125,8 @@ def _error(
     said = find_cause(outcomes) if any(outcome.rank == failed.rank for outcome in outcomes) else None
     source = said.rank if said else failed.rank
     others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(places.items()) if rank != source)
+    if said is None and failed.code == 0:
+        return _left(failed.rank, num_workers=num_workers, others=others)
     if said is None:
         error = to_error(failed, num_workers=num_workers)
         return RankFailed(
@@ -127,8 +138,17 @@ def _error(
     if said.kind != "user":
         return said.named_error()
     return RankFailed(
-        f"rank {source} of {num_workers} failed: {said.message}{others}",
+        f"rank {source} of {num_workers} {'failed: ' if said.status is None else ''}{said.message}{others}",
         rank=source,
         process_exit_code=said.exit_code,
         traceback_text=said.traceback,
+    )
+
+
+def _left(rank: int, *, num_workers: int, others: str = "") -> RankFailed:
+    return RankFailed(
+        f"rank {rank} of {num_workers} exited with code 0 before its function returned. Return instead of "
+        f"exiting.{others}",
+        rank=rank,
+        process_exit_code=0,
     )

@@ -12,6 +12,7 @@ from trek.engines.member_folder import MemberFolder
 from trek.train.jobs.hang_report import WAITING, HangWatch
 from trek.train.jobs.job import PAYLOAD
 from trek.train.jobs.rank_outcome import RankOutcome
+from trek.train.loop.stopping import Stopped
 from trek.world import World
 from trek.world.leaving import leave
 
@@ -23,7 +24,9 @@ def main(folder: MemberFolder) -> int:
     try:
         returned = _load(folder)(world)
         RankOutcome(world.rank, "done", returned=returned if world.is_leader else None).write(folder)
-    except Exception as error:  # noqa: BLE001 - whatever the user's code raised is reported, and ends this process
+    except Stopped:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code raised ends this process
         outcome = RankOutcome.of_error(world.rank, error)
         outcome.write(folder)
         print(_shown(outcome), file=sys.stderr, flush=True)

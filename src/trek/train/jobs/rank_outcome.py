@@ -38,6 +38,8 @@ class RankOutcome:
     """The class of an error that Trek named."""
     returned: Any = None
     """What the leader of a job returned, which must be JSON."""
+    status: int | None = None
+    """What the process exits with, if the user's code has chosen that."""
     time_s: float = field(default_factory=time.time)
 
     @classmethod
@@ -49,13 +51,15 @@ class RankOutcome:
             kind: Kind = {1: "user", 2: "input"}.get(error.exit_code, "outside")  # type: ignore[assignment]
             text = getattr(error, "traceback_text", "")
             return cls(rank, kind, str(error), text, error=type(error).__name__)
+        if isinstance(error, SystemExit):
+            return cls(rank, "user", _exit_message(error), format_user_traceback(error), status=_exit_status(error))
         message = "".join(traceback.format_exception_only(error)).strip()
         return cls(rank, "user", message, format_user_traceback(error), where=of_traceback(error.__traceback__))
 
     @property
     def exit_code(self) -> int:
         """What the process exits with."""
-        return EXIT_CODES[self.kind]
+        return EXIT_CODES[self.kind] if self.status is None else self.status
 
     @property
     def is_consequence(self) -> bool:
@@ -91,6 +95,16 @@ class RankOutcome:
 
 
 _OUTCOME = TypeAdapter(RankOutcome)
+
+
+def _exit_message(error: SystemExit) -> str:
+    how = f"code {error.code or 0}" if isinstance(error.code, int | None) else f"code 1, saying {str(error.code)!r},"
+    return f"exited with {how} before its function returned. Return instead of exiting."
+
+
+def _exit_status(error: SystemExit) -> int:
+    """As Python has it, but never 0: a rank that left its peers has failed."""
+    return error.code & 0xFF or 1 if isinstance(error.code, int) else 1
 
 
 def _text(text: str) -> str:
