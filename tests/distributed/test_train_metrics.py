@@ -11,6 +11,7 @@ import torchmetrics
 from torch import nn
 
 import trek
+from trek.errors import TrainingError
 from trek.testing.trials import PointsTrial, make_points
 from trek.train.result import Result
 
@@ -103,3 +104,18 @@ def test_two_processes_report_and_learn_what_one_does(trial: type[trek.Trial]) -
         expected = one.checkpoint.state_dict(model)  # type: ignore[union-attr]
         for name, weights in two.checkpoint.state_dict(model).items():  # type: ignore[union-attr]
             torch.testing.assert_close(weights, expected[name], rtol=1e-9, atol=1e-9)
+
+
+class OneDiverges(PointsTrial):
+    """On rank 1, the loss is not a number from the fourth batch on."""
+
+    def train_batch(self, batch: Any, model: nn.Module, batch_idx: int) -> dict[str, Any]:
+        metrics = super().train_batch(batch, model, batch_idx)
+        is_bad = self.context.distributed.get_rank() == 1 and batch_idx >= 3
+        return {"loss": metrics["loss"] * (float("nan") if is_bad else 1.0)}
+
+
+def test_the_rank_whose_loss_is_not_a_number_is_named() -> None:
+    hparams = {"global_batch_size": 6, "rows": 60}
+    with pytest.raises(TrainingError, match=r"the metric 'loss' is nan in batch 4 on rank 1, and on_nan is 'stop'"):
+        trek.fit(OneDiverges, hparams=hparams, max_length=trek.epochs(1), workers=2, on_nan="stop", show_progress=False)

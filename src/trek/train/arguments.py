@@ -26,7 +26,7 @@ _OPTION_NAMES = {"show_progress": "progress"}
 """Settings whose option has a different name."""
 _LEARNING_SETTINGS = ("precision", "accumulate", "clip_norm", "clip_value", "ema_decay", "seed")
 _PROCESS_SETTINGS = ("strategy",)
-_RUN_SETTINGS = ("show_progress", "report_period", "compile", "deterministic", "keep_best", "keep_last")
+_RUN_SETTINGS = ("show_progress", "report_period", "compile", "deterministic", "on_nan", "keep_best", "keep_last")
 
 
 def _option(name: str) -> dict[str, Any]:

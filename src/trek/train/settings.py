@@ -131,6 +131,8 @@ class TrainSettings(BaseModel):
     """Show a progress bar."""
     profile: ProfileSettings | None = None
     """Write a torch profiler trace of some batches."""
+    on_nan: Literal["warn", "stop"] = "warn"
+    """What to do about a training loss that is not a finite number: warn once, or end the run with an error."""
     hang_s: _Amount | None = 600.0
     """Seconds without a finished batch after which a rank reports its stack."""
 

@@ -123,7 +123,7 @@ class Traveler:
             ema_decay=chosen.ema_decay,
         )
         self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
-        self.journal = Journal(self.strategy, loggers=loggers)
+        self.journal = Journal(self.strategy, loggers=loggers, on_nan=chosen.on_nan)
         keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
         self.archive = Archive(
             checkpoint_dir,

@@ -45,6 +45,7 @@ VALUES: dict[str, Any] = {
     "loggers": ["csv"],
     "show_progress": False,
     "profile": {"first": 1, "last": 2, "path": "trace.json"},
+    "on_nan": "stop",
     "hang_s": 30.0,
 }
 

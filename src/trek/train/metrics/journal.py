@@ -15,6 +15,7 @@ from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
 from trek.train.loop.position import Position
 from trek.train.metrics.collectors import collector_state, merge_collector_state
 from trek.train.metrics.epoch_table import EpochTable
+from trek.train.metrics.loss_watch import LossWatch, OnNaN
 from trek.train.metrics.metric_sums import MetricSums, Reduction
 from trek.train.metrics.reducers import NamedReducer, reduce_all
 
@@ -22,7 +23,7 @@ from trek.train.metrics.reducers import NamedReducer, reduce_all
 class Journal:
     """The record of one run, on one rank."""
 
-    def __init__(self, strategy: Strategy, *, loggers: Sequence[Logger] = ()) -> None:
+    def __init__(self, strategy: Strategy, *, loggers: Sequence[Logger] = (), on_nan: OnNaN = "warn") -> None:
         self.loggers = list(loggers) if strategy.world.is_leader else []
         self.table = EpochTable()
         self.on_report: Callable[[dict[str, float]], None] = lambda metrics: None
@@ -35,6 +36,7 @@ class Journal:
         self._training = MetricSums()
         self._validation = MetricSums()
         self._sums = self._training
+        self._loss_watch = LossWatch(strategy, on_nan=on_nan)
         self._epoch_totals: dict[str, list[float]] = {}
         self._epoch_seconds = 0.0
         self._reported_records = 0
@@ -74,6 +76,7 @@ class Journal:
         self._epoch_seconds += duration
         if not records:
             return {}
+        values = self._training.added()
         metrics = {**self._training.reduce(self._strategy), **self._reduce_custom(is_training=True)}
         for name, value in metrics.items():
             total = self._epoch_totals.setdefault(name, [0.0, 0.0])
@@ -85,6 +88,7 @@ class Journal:
         if learning_rate is not None:
             pace["learning_rate"] = learning_rate
         self._log_row("system", position, pace, duration_s=duration)
+        self._loss_watch.check(metrics, values, position)
         return metrics
 
     def end_epoch(self, epoch: int) -> None:
@@ -169,6 +173,7 @@ class Journal:
         self._epoch_totals = {name: list(total) for name, total in state["epoch_totals"].items()}
         self._epoch_seconds = state["epoch_seconds"]
         self._reported_records = state["reported_records"]
+        self._loss_watch.forget_position()
 
     def rank_state(self) -> dict[str, Any]:
         """Sums of this rank that have not been reported yet."""

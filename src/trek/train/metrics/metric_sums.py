@@ -70,6 +70,10 @@ class MetricSums:
         """Names of the metrics that have values."""
         return list(self._values)
 
+    def added(self) -> dict[str, list[tuple[torch.Tensor | float, int]]]:
+        """Everything added since the last `reduce`, by name: the values, each with its number of samples."""
+        return {name: list(zip(values, self._weights[name], strict=True)) for name, values in self._values.items()}
+
     def reduce(self, strategy: Strategy, *, how: Mapping[str, Reduction] | None = None) -> dict[str, float]:
         """The metrics over all samples of all ranks, as numbers; clears the sums.
 
