@@ -103,3 +103,28 @@ def test_two_processes_report_and_learn_what_one_does(trial: type[trek.Trial]) -
         expected = one.checkpoint.state_dict(model)  # type: ignore[union-attr]
         for name, weights in two.checkpoint.state_dict(model).items():  # type: ignore[union-attr]
             torch.testing.assert_close(weights, expected[name], rtol=1e-9, atol=1e-9)
+
+
+class Unlike(PointsTrial):
+    """Every rank logs in its own order, and one metric more than the others."""
+
+    def train_batch(self, batch: Any, model: nn.Module, batch_idx: int) -> dict[str, Any]:
+        rank = self.context.distributed.get_rank()
+        metrics = {**super().train_batch(batch, model, batch_idx), "ten": 10.0, "thousand": 1000.0}
+        return {f"only_{rank}": float(rank), **dict(list(metrics.items())[:: 1 if rank else -1])}
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> dict[str, Any]:
+        rank = self.context.distributed.get_rank()
+        return {**({"sevens": 7.0} if rank else {}), **super().evaluate_batch(batch, model)}
+
+
+def test_ranks_that_log_other_metrics_in_another_order_report_them_by_name() -> None:
+    """They used to get each other's values, or to hang."""
+    training, validation = (row for row in fit(Unlike, workers=2).metrics[:4] if row["group"] != "system")
+    assert {name: training[name] for name in ("ten", "thousand", "only_0", "only_1")} == {
+        "ten": 10.0,
+        "thousand": 1000.0,
+        "only_0": 0.0,
+        "only_1": 1.0,
+    }
+    assert validation["sevens"] == 7.0
