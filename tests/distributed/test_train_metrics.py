@@ -119,3 +119,28 @@ def test_the_rank_whose_loss_is_not_a_number_is_named() -> None:
     hparams = {"global_batch_size": 6, "rows": 60}
     with pytest.raises(TrainingError, match=r"the metric 'loss' is nan in batch 4 on rank 1, and on_nan is 'stop'"):
         trek.fit(OneDiverges, hparams=hparams, max_length=trek.epochs(1), workers=2, on_nan="stop", show_progress=False)
+
+
+class Unlike(PointsTrial):
+    """Every rank logs in its own order, and one metric more than the others."""
+
+    def train_batch(self, batch: Any, model: nn.Module, batch_idx: int) -> dict[str, Any]:
+        rank = self.context.distributed.get_rank()
+        metrics = {**super().train_batch(batch, model, batch_idx), "ten": 10.0, "thousand": 1000.0}
+        return {f"only_{rank}": float(rank), **dict(list(metrics.items())[:: 1 if rank else -1])}
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> dict[str, Any]:
+        rank = self.context.distributed.get_rank()
+        return {**({"sevens": 7.0} if rank else {}), **super().evaluate_batch(batch, model)}
+
+
+def test_ranks_that_log_other_metrics_in_another_order_report_them_by_name() -> None:
+    """They used to get each other's values, or to hang."""
+    training, validation = (row for row in fit(Unlike, workers=2).metrics[:4] if row["group"] != "system")
+    assert {name: training[name] for name in ("ten", "thousand", "only_0", "only_1")} == {
+        "ten": 10.0,
+        "thousand": 1000.0,
+        "only_0": 0.0,
+        "only_1": 1.0,
+    }
+    assert validation["sevens"] == 7.0

@@ -200,6 +200,7 @@ class Traveler:
             with self._on_signals:
                 while not self.agenda.is_over(self.position):
                     batches, epoch = self.position.batches, self.position.epoch
+                    self.feed.open_epoch()
                     yield epoch
                     if self.position.epoch == epoch and not self.agenda.is_over(self.position):
                         self._end_custom_epoch(batches)
@@ -514,7 +515,8 @@ class Traveler:
         """Restore the state of this rank; if the number of ranks changed, the leader takes over the state of all."""
         rank, size, saved = self.world.rank, self.world.size, len(state.ranks)
         known = state.ranks[rank] if rank < saved else None
-        self.feed.load(state.shared["position"], known["feed"] if known else None)
+        feeds = [one["feed"] for one in state.ranks]
+        self.feed.load(state.shared["position"], known["feed"] if known else None, ranks=feeds)
         if size == saved:
             self.journal.load_rank_states([state.ranks[rank]["journal"]])
             self.optimization.load_gradients(state.ranks[rank]["gradients"])

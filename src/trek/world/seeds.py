@@ -37,7 +37,7 @@ def random_state() -> dict[str, Any]:
     algorithm, keys, position, has_gauss, cached = np.random.get_state()
     return {
         "python": [version, list(internal), gauss],
-        "numpy": [str(algorithm), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
+        "numpy": [str(algorithm), np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
         "torch": torch.get_rng_state(),
         # Reading a generator's state makes no context on the device, so all devices may be asked.
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import Sampler, TensorDataset
 
 import trek
 from trek.errors import CheckpointError, InputError
@@ -212,3 +217,107 @@ def test_a_place_that_is_inside_a_batch_of_another_size_is_refused() -> None:
             resume=part.checkpoint,
             show_progress=False,
         )
+
+
+# -- samplers that cannot be restored, streams, and steps that changed
+
+
+class Unseeded(Sampler[int]):
+    """Other rows every time, from a generator that nobody keeps."""
+
+    def __len__(self) -> int:
+        return 48
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng().permutation(48).tolist())
+
+
+def test_a_sampler_that_draws_other_rows_is_refused_in_the_middle_of_an_epoch() -> None:
+    """It used to train some rows twice and others never, silently."""
+
+    class Shuffled(Remembering):
+        def build_training_data_loader(self) -> Any:
+            rows = TensorDataset(torch.arange(48.0)[:, None])
+            return trek.DataLoader(rows, 8, sampler=Unseeded())
+
+    Shuffled.rows = []
+    options: dict[str, Any] = {"hparams": {"global_batch_size": 8}, "show_progress": False}
+    part = trek.fit(Shuffled, max_length=trek.batches(3), **options)
+    with pytest.raises(InputError, match="sampler Unseeded drew other rows for epoch 1 than in the saved run"):
+        trek.fit(Shuffled, max_length=trek.epochs(1), resume=part.checkpoint, **options)
+
+
+class Streaming(Remembering):
+    """A stream in batches of the given size."""
+
+    def build_training_data_loader(self) -> Any:
+        return list(torch.arange(48.0)[:, None].split(self.context.get_per_slot_batch_size()))
+
+    def train_batch(self, batch: Any, model: nn.Module) -> Any:
+        return super().train_batch((batch,), model)
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 4), (4, 8), (8, 16), (6, 4)])
+def test_a_stream_goes_on_at_its_record_with_batches_of_another_size(before: int, after: int) -> None:
+    """It used to skip as many batches as were read, of whatever size they are now."""
+    Streaming.rows = []
+    part = trek.fit(
+        Streaming,
+        hparams={"global_batch_size": before},
+        max_length=trek.batches(96 // before // 3),
+        show_progress=False,
+    )
+    if 96 // before // 3 * before % after:
+        with pytest.raises(InputError, match="where no batch of the stream ends"):
+            resumed(Streaming, part, after)
+    else:
+        resumed(Streaming, part, after)
+        assert sorted(Streaming.rows) == list(range(48))
+
+
+def resumed(trial: type[trek.Trial], part: Result, size: int, **settings: Any) -> Result:
+    return trek.fit(
+        trial,
+        hparams={"global_batch_size": size},
+        max_length=trek.epochs(1),
+        resume=part.checkpoint,
+        show_progress=False,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("trial", [Remembering, Streaming])
+@pytest.mark.parametrize(("size", "accumulate"), [(4, 3), (8, 2), (8, 1)])
+def test_a_step_that_is_half_done_is_not_finished_with_other_batches(
+    trial: type[Remembering], size: int, accumulate: int
+) -> None:
+    """The batches before and after the resume used to be weighted by different totals."""
+    trial.rows = []
+    options: dict[str, Any] = {"hparams": {"global_batch_size": 8}, "show_progress": False}
+    part = trek.fit(trial, max_length=trek.batches(2), accumulate=3, **options)
+    with pytest.raises(InputError, match="saved after 16 of the 24 records whose gradients make one step"):
+        resumed(trial, part, size, accumulate=accumulate)
+
+
+def test_random_numbers_that_the_loop_draws_before_it_reads_are_drawn_again() -> None:
+    """A resume at an epoch's end used to undo what the loop had drawn at the epoch's start."""
+
+    def train(tr: trek.Traveler, stop_after: int) -> list[float]:
+        model = tr.add_model(nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.5)))
+        optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        data = tr.add_loader((torch.arange(8.0)[:, None],), batch_size=4, shuffle=True)
+        for _ in tr.epochs(3):
+            scale = torch.rand(())
+            for (x,) in tr.train(data):
+                tr.backward((model(x) * scale).mean())
+                tr.step(optimizer)
+                if tr.position.batches == stop_after:
+                    tr.save()
+        return [p.item() for p in model.parameters()]
+
+    whole = trek.run(train, 0, workers=1, name="whole")
+    for stop_after in (1, 2, 3, 4):
+        trek.run(train, stop_after, workers=1, name=f"part-{stop_after}", keep_last=9)
+        folder = Path(os.environ["TREK_HOME"]) / "runs" / f"part-{stop_after}" / "checkpoints"
+        saved = next(path for path in folder.iterdir() if f"{stop_after:010}" in path.name)
+        assert trek.run(train, 0, workers=1, resume=saved) == whole

@@ -8,7 +8,7 @@ has no row yields a stand-in with `num_samples` 0, so that collectives stay in s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,19 @@ class Batch:
     """Samples here that count; 0 marks a stand-in."""
     global_samples: int | None
     """Samples over all ranks; None if no rank knows the others'."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in an epoch a run stopped, as the run counted it."""
+
+    batches: int
+    """Batches that each rank had read."""
+    records: int
+    """Records in them, over all ranks."""
+    own_records: int | None
+    """Records that this rank had read of them; None for a rank that did not exist."""
+    num_ranks: int
 
 
 def do_nothing() -> None:
@@ -70,9 +83,30 @@ class Loader(ABC):
         drawn random numbers, and this is the moment to put the generators back.
         """
 
+    def batches_from(self, epoch: int, place: Place, *, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
+        """The batches of `epoch` that a run had not read when it stopped at `place`.
+
+        Raises InputError where that would train a row twice or never. By default, a place is its number of batches.
+        """
+        return self.batches(epoch, start=place.batches, at_start=at_start)
+
     def records(self, epoch: int) -> list[int] | None:
         """Records of each global batch of `epoch`; None if that is known only by reading."""
         return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must be restored beside the global random generators, to read the same again.
+
+        Most loaders need nothing: their batches depend on the epoch alone.
+        """
+        return {}
+
+    def order_state(self) -> dict[str, Any]:
+        """The part of `state_dict` that must be the same on every rank: what decides which rank gets which rows."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
+        """Restore `state_dict`, of which parts may be missing."""
 
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing
         """End background workers; the loader can be iterated again afterwards."""

@@ -1,14 +1,16 @@
 """Batches of a map-style torch dataset, read in this process, or by torch's own DataLoader and its worker processes.
 
 Which rows make a batch is decided here, ahead of reading, so that a position can be resumed without reading what came
-before. In worker processes the random generators are seeded by (seed, epoch, batch, rank): what a random transform does
-to a batch does not depend on how many workers there are or where reading started.
+before. In worker processes the random generators, the dataset's own included, are seeded by (seed, epoch, batch, rank):
+what a random transform does to a batch does not depend on how many workers there are or where reading started. In this
+process they go on from batch to batch, and a checkpoint holds their states.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,9 @@ from torch.utils.data.dataloader import default_collate
 
 from trek.data.batching.order import Order
 from trek.data.loaders.base import Batch, Loader, do_nothing
+from trek.data.loaders.own_generators import Generator, find_generators, seed_generator
+from trek.data.loaders.reader_state import ReaderState
+from trek.errors import InputError
 from trek.world import World
 from trek.world.seeds import random_state, restore_random_state, seed_everything
 
@@ -41,8 +46,12 @@ class SamplerOrder(Order):
 
     def rows(self, epoch: int) -> torch.Tensor:
         """The sampler's rows of an epoch."""
+        return self.filled(torch.tensor(self.draw(epoch), dtype=torch.int64))
+
+    def draw(self, epoch: int) -> list[int]:
+        """The sampler's rows of an epoch, without those that are added to fill the last batch."""
         assert self.sampler is not None
-        return self.filled(torch.tensor(_draw(self.sampler, seed=self.seed, epoch=epoch), dtype=torch.int64))
+        return _draw(self.sampler, seed=self.seed, epoch=epoch)
 
 
 class MappedLoader(Loader):
@@ -63,6 +72,10 @@ class MappedLoader(Loader):
         self._seed = seed
         self._reading = dict(reading or {})
         self.is_pure = self._reading.get("num_workers", 0) > 0
+        self._sampler: Any = getattr(order, "sampler", None) if isinstance(order, Order) else order
+        here = {} if self.is_pure else {"dataset": dataset, "collate_fn": self._reading.get("collate_fn")}
+        self._state = ReaderState(ordering={"sampler": self._sampler}, reading=here)
+        self._planned: _Plan | None = None
         if isinstance(order, Order):
             self.num_batches = order.num_batches
             self.batch_records = order.batch_size
@@ -90,7 +103,7 @@ class MappedLoader(Loader):
         if self._reading.get("num_workers", 0) > 0:
             seeds = [_mix(self._seed, epoch, start + i, self._world.rank) for i in range(len(rows))]
             keyed = [[(seed, row) for row in batch] for seed, batch in zip(seeds, rows, strict=True)]
-            seeded = _SeededDataset(self._dataset)
+            seeded = _SeededDataset(self._dataset, self._reading.get("collate_fn"))
             reading = {**self._reading, "worker_init_fn": _WorkerInit(self._reading.get("worker_init_fn"))}
             return iter(TorchDataLoader(seeded, batch_sampler=keyed, generator=generator, **reading))
         # In this process random transforms draw from the process's own generators, which checkpoints restore.
@@ -104,20 +117,69 @@ class MappedLoader(Loader):
         for rows in batches:
             yield collate(_fetch(self._dataset, rows))
 
+    def state_dict(self) -> dict[str, Any]:
+        """The states of the sampler and of what is read in this process, and a digest of what the sampler drew."""
+        plan = self._planned
+        drawn = {} if plan is None or plan.digest is None else {"drawn": [plan.epoch, plan.digest]}
+        return {**self._state.state_dict(), **drawn}
+
+    def order_state(self) -> dict[str, Any]:
+        """The state of the sampler."""
+        state = self._state.state_dict()
+        return {part: state[part] for part in ("order", "variables") if part in state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the states. Rows that are drawn already must be those of the saved run."""
+        self._state.load_state_dict(state)
+        epoch, digest = state.get("drawn", (None, None))
+        if self._planned is not None and self._planned.epoch == epoch and self._planned.digest != digest:
+            raise InputError(
+                f"the sampler {type(self._sampler).__name__} drew other rows for epoch {epoch + 1} than in the "
+                "saved run, so this run cannot be resumed inside that epoch. Let the sampler draw from a generator "
+                "that it keeps as an attribute, or resume from a checkpoint at the end of an epoch."
+            )
+
     def _plan(self, epoch: int) -> list[PlannedBatch]:
-        if isinstance(self._order, Order):
-            return _plan_order(self._order, epoch, self._world)
-        return _plan_batches(_draw(self._order, seed=self._seed, epoch=epoch), self._world)
+        """What is read in `epoch`: drawn once, because a sampler with its own generator draws other rows every time."""
+        if self._planned is None or self._planned.epoch != epoch:
+            self._planned = self._draw_plan(epoch)
+        return self._planned.batches
+
+    def _draw_plan(self, epoch: int) -> _Plan:
+        order = self._order
+        if isinstance(order, SamplerOrder):
+            drawn = order.draw(epoch)
+            rows = order.filled(torch.tensor(drawn, dtype=torch.int64))
+            return _Plan(epoch, _plan_order(order, rows.tolist(), self._world), _digest(drawn))
+        if isinstance(order, Order):
+            return _Plan(epoch, _plan_order(order, order.rows(epoch).tolist(), self._world), None)
+        batches = _draw(order, seed=self._seed, epoch=epoch)
+        return _Plan(epoch, _plan_batches(batches, self._world), _digest(batches))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    epoch: int
+    batches: list[PlannedBatch]
+    digest: str | None
+    """Of what a sampler drew."""
 
 
 class _SeededDataset(Dataset[Any]):
-    """Seeds the generators of a worker process before it reads a batch."""
+    """Seeds the generators of a worker process, and those of the dataset, before it reads a batch."""
 
-    def __init__(self, dataset: Dataset[Any]) -> None:
+    def __init__(self, dataset: Dataset[Any], collate_fn: Any) -> None:
         self.dataset = dataset
+        self._collate_fn = collate_fn
+        self._generators: list[Generator] | None = None
 
     def __getitems__(self, keyed_rows: list[tuple[int, int]]) -> list[Any]:
         seed = keyed_rows[0][0]
+        if self._generators is None:
+            roots = {"dataset": self.dataset, "collate_fn": self._collate_fn}
+            self._generators = list(find_generators(roots).values())
+        for generator in self._generators:
+            seed_generator(generator, seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
@@ -142,8 +204,7 @@ def _fetch(dataset: Dataset[Any], rows: list[int]) -> list[Any]:
     return many(rows) if many else [dataset[row] for row in rows]
 
 
-def _plan_order(order: Order, epoch: int, world: World) -> list[PlannedBatch]:
-    rows: list[int] = order.rows(epoch).tolist()
+def _plan_order(order: Order, rows: list[int], world: World) -> list[PlannedBatch]:
     plan = []
     for batch in range(order.num_batches):
         first, count = batch * order.batch_size, order.num_records(batch)
@@ -177,6 +238,16 @@ def _draw(sampler: Any, *, seed: int, epoch: int) -> list[Any]:
         return list(sampler)
     finally:
         restore_random_state(before)
+
+
+def _digest(drawn: list[Any]) -> str | None:
+    """Identifies rows, or batches of rows, in their order; None for keys that are not whole numbers."""
+    batches = drawn if drawn and isinstance(drawn[0], list | tuple) else [drawn]
+    try:
+        parts = [np.array([len(batch), *batch], dtype=np.int64).tobytes() for batch in batches]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _mix(*parts: int) -> int:

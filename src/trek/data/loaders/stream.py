@@ -1,19 +1,20 @@
 """Batches of anything that can be iterated: the batches are taken as they come.
 
 What is iterated does not know its rank, so in a World of several each rank takes every size-th batch, unless the caller
-says that the stream is sharded already. Resuming reads and drops what came before. When gradients are accumulated, the
-batches of one step are read together, since only reading tells how large they are; so a stream that draws random
-numbers for every batch resumes exactly between steps, but not within one.
+says that the stream is sharded already. Resuming reads and drops the records that came before, however they were
+batched and shared out then; where no batch ends at that record, it is refused.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from trek.data.loaders.base import Batch, Loader, count_samples, do_nothing
+from trek.data.loaders.base import Batch, Loader, Place, count_samples, do_nothing
+from trek.data.loaders.reader_state import ReaderState
+from trek.errors import InputError
 from trek.world import World
 
 
@@ -27,22 +28,60 @@ class StreamLoader(Loader):
         self._source = batches
         self._world = world
         self._is_sharded = is_sharded
+        self._step = 1 if is_sharded else world.size
+        self._offset = 0 if is_sharded else world.rank
+        self._state = ReaderState(ordering={"stream": batches})
         self.num_batches = self._known_length()
         own_size = getattr(batches, "batch_size", None)
         self.batch_records = batch_records or (own_size * world.size if isinstance(own_size, int) else None)
 
     def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """Every size-th batch of the stream, from this rank's `start`-th on."""
+        mine = islice(self._open(epoch), self._offset, None, self._step)
+        deque(islice(mine, start), maxlen=0)
+        at_start()
+        yield from map(self._batch, mine)
+
+    def batches_from(self, epoch: int, place: Place, *, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
+        """The batches after the first records of the stream, as many as `place` says."""
+        is_same_world = place.num_ranks == self._world.size
+        if self._is_sharded and (not is_same_world or place.own_records is None):
+            raise InputError(
+                f"this run was saved in the middle of epoch {epoch + 1} of a sharded stream on {place.num_ranks} "
+                f"processes and cannot be resumed there on {self._world.size}: each process knows only its own shard. "
+                "Use the same number of processes, or a checkpoint at the end of an epoch."
+            )
+        wanted = place.own_records if self._is_sharded and place.own_records is not None else place.records
+        stream = self._open(epoch)
+        # A rank had not read beyond its own last batch when the random states of `at_start` were saved.
+        num_read = self._offset + (place.batches - 1) * self._step + 1 if is_same_world else None
+        done = _drop(islice(stream, num_read), until=wanted)
+        at_start()
+        done += _drop(stream, until=wanted - done)
+        if done != wanted:
+            raise InputError(
+                f"this run was saved at record {wanted} of epoch {epoch + 1}, where no batch of the stream ends, "
+                f"but one at {done}. Resume with the batch size of the saved run, or from a checkpoint at the end of "
+                "an epoch."
+            )
+        yield from map(self._batch, islice(stream, self._offset, None, self._step))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the stream's own generators and counters are at."""
+        return self._state.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put them back."""
+        self._state.load_state_dict(state)
+
+    def _open(self, epoch: int) -> Iterator[Any]:
         if hasattr(self._source, "set_epoch"):
             self._source.set_epoch(epoch)
-        step = 1 if self._is_sharded else self._world.size
-        offset = 0 if self._is_sharded else self._world.rank
-        stream = iter(self._source)
-        deque(islice(stream, start * step), maxlen=0)
-        at_start()
-        for data in islice(stream, offset, None, step):
-            samples = count_samples(data)
-            yield Batch(data, samples, None if self._world.is_distributed else samples)
+        return iter(self._source)
+
+    def _batch(self, data: Any) -> Batch:
+        samples = count_samples(data)
+        return Batch(data, samples, None if self._world.is_distributed else samples)
 
     def _known_length(self) -> int | None:
         # Ranks may hold different numbers of batches, so a length is only known to a rank that is alone.
@@ -52,3 +91,14 @@ class StreamLoader(Loader):
             return len(self._source)  # type: ignore[arg-type]
         except TypeError:
             return None
+
+
+def _drop(stream: Iterator[Any], *, until: int) -> int:
+    """Read and drop batches with `until` records, or the rest of the stream; how many records they had."""
+    done = 0
+    while done < until:
+        try:
+            done += count_samples(next(stream))
+        except StopIteration:
+            break
+    return done

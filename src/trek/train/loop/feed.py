@@ -6,16 +6,18 @@ Owns the position in the data and the matching random states. Knows nothing abou
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from trek.data.loaders import Loader
+from trek.data.loaders import Batch, Loader
+from trek.data.loaders.base import Place
 from trek.errors import InputError
 from trek.strategies import Strategy
-from trek.train.loop.portions import Portion, portions, with_global_sizes
+from trek.train.loop.portions import Portion, Taken, portions, with_global_sizes
 from trek.train.loop.position import Position
 from trek.world.seeds import random_state, restore_random_state
 
@@ -30,8 +32,26 @@ class Feed:
         self._strategy = strategy
         self._device = strategy.world.device
         self._accumulate = accumulate
+        self._loader: Loader | None = None
+        self._own_records = 0
+        """Records that this rank has read: of the current epoch, and of the current group."""
+        self._own_group_records = 0
+        self._loop_start: dict[str, Any] = {}
         self._epoch_start: dict[str, Any] = {}
-        self._resumed: Mapping[str, Any] | None = None
+        self._group_start: dict[str, Any] = {}
+        self._reads_groups = False
+        """Whether the batches of a step are read together, because only reading tells their sizes."""
+        self._resumed: _Resumed | None = None
+
+    def open_epoch(self) -> None:
+        """Called when the caller's loop enters the current epoch, where it may draw random numbers before it reads."""
+        resumed = self._resumed
+        if resumed is not None and resumed.own is not None:
+            is_inside = self.position.epoch_batch > 0
+            at_start = resumed.own.get("loop_start") or resumed.own["epoch_start"]
+            restore_random_state(dict(at_start if is_inside else resumed.own["random"]))
+            resumed.is_opened = True
+        self._loop_start = random_state()
 
     def training(self, loader: Loader) -> Iterator[Portion]:
         """The rest of the current epoch. The position counts a batch once it is yielded."""
@@ -45,7 +65,9 @@ class Feed:
                 _check_not_empty(position)
                 return
             self.wait_s += time.perf_counter() - started
-            position.take(records=portion.global_samples, ends_group=portion.is_last)
+            position.take(records=portion.global_samples, group_total=portion.group_samples, ends_group=portion.is_last)
+            self._own_records += portion.num_samples
+            self._own_group_records = 0 if portion.is_last else self._own_group_records + portion.num_samples
             yield portion
 
     def validation(self, loader: Loader) -> Iterator[Portion]:
@@ -64,55 +86,135 @@ class Feed:
             )
 
     def rank_state(self) -> dict[str, Any]:
-        """The states of the random generators, now and at the start of the epoch."""
-        if self._resumed is not None:  # saved before anything was read: the generators are not restored yet
-            return dict(self._resumed)
-        return {"random": random_state(), "epoch_start": self._epoch_start}
+        """The states of the random generators now, and at the places where reading starts again after a resume."""
+        if self._resumed is not None and self._resumed.own is not None:  # saved again before anything was read
+            return dict(self._resumed.own)
+        return {
+            "random": self._states(),
+            "loop_start": self._loop_start,
+            "epoch_start": self._epoch_start,
+            "group_start": self._group_start if self.position.group_batches else {},
+            "own_records": self._own_records,
+            "own_group_records": self._own_group_records,
+        }
 
-    def load(self, position: Mapping[str, int], rank: Mapping[str, Any] | None) -> None:
-        """Resume at `position`; the generators of a rank that did not exist before start from their seed."""
+    def load(
+        self, position: Mapping[str, int], own: Mapping[str, Any] | None, *, ranks: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Resume at `position` with the `own` state of this rank among the saved `ranks`.
+
+        A rank that did not exist before (None) starts its generators from their seed.
+        """
         self.position.load_state_dict(dict(position))
-        self._resumed = rank
+        self._resumed = _Resumed(own, ranks)
+        self._own_records = own.get("own_records", 0) if own else 0
+        self._own_group_records = own.get("own_group_records", 0) if own else 0
 
     def _weighted(self, loader: Loader) -> Iterator[Portion]:
         position = self.position
+        self._begin(loader)
         if self._resumed is not None and position.epoch_records:
             position.find_batch(loader.records(position.epoch))
-        self._begin_epoch()
-        batches = loader.batches(position.epoch, start=position.epoch_batch, at_start=self._finish_resume)
+        records = loader.records(position.epoch) if self._accumulate > 1 else None
+        self._reads_groups = self._accumulate > 1 and records is None
+        batches = self._unread(loader)
         if loader.num_batches is None and self._strategy.world.is_distributed:
             batches = with_global_sizes(batches, self._strategy)
-        records = loader.records(position.epoch) if self._accumulate > 1 else None
         return portions(
             batches,
             strategy=self._strategy,
             accumulate=self._accumulate,
             records=records[position.epoch_batch :] if records is not None else None,
-            taken=position.group_batches,
-            taken_records=position.group_records,
+            taken=Taken(position.group_batches, position.group_records, position.group_total),
+            on_group=self._note_group_start,
+            on_reread=self._finish_resume,
         )
+
+    def _begin(self, loader: Loader) -> None:
+        """Record the states at the start of reading; after a resume, restore those at the start of the resumed epoch.
+
+        What depends on the generators is then read in the same order again up to the resumed position, where
+        `_finish_resume` restores the states of that position.
+        """
+        is_new, self._loader = loader is not self._loader, loader
+        if self.position.epoch_batch == 0:
+            self._own_records = self._own_group_records = 0
+        if self._resumed is not None:
+            self._begin_resumed(self._resumed)
+        elif is_new and self._strategy.world.is_distributed and (order := loader.order_state()):
+            loader.load_state_dict(self._strategy.broadcast(order))
+        self._epoch_start = self._states()
+
+    def _begin_resumed(self, resumed: _Resumed) -> None:
+        if self.position.epoch_batch > 0:
+            self._restore("epoch_start")
+            return
+        self._restore("random", with_global=not resumed.is_opened)
+        self._resumed = None
+
+    def _unread(self, loader: Loader) -> Iterator[Batch]:
+        """The batches that are not read yet; where sizes are known only by reading, those of the whole group again."""
+        position, resumed = self.position, self._resumed
+        start = position.epoch_batch - (position.group_batches if self._reads_groups else 0)
+        if resumed is None or loader.records(position.epoch) is not None:
+            return loader.batches(position.epoch, start=start, at_start=self._reach_start)
+        place = Place(
+            start,
+            position.epoch_records - position.group_records,
+            self._own_records - self._own_group_records if resumed.own else None,
+            len(resumed.ranks),
+        )
+        return loader.batches_from(position.epoch, place, at_start=self._reach_start)
+
+    def _reach_start(self) -> None:
+        """Reading has reached the resumed position, or the start of its group."""
+        if self._resumed is not None and self._reads_groups and self.position.group_batches:
+            self._restore("group_start")
+        else:
+            self._finish_resume()
+        self._note_group_start()
+
+    def _note_group_start(self) -> None:
+        if self._reads_groups:
+            self._group_start = self._states()
+
+    def _finish_resume(self) -> None:
+        """Restore the random states of the resumed position, which reading has reached."""
+        if self._resumed is not None:
+            self._restore("random")
+            self._resumed = None
+
+    def _states(self) -> dict[str, Any]:
+        reader = self._loader.state_dict() if self._loader is not None else {}
+        return {**random_state(), "reader": reader}
+
+    def _restore(self, name: str, *, with_global: bool = True) -> None:
+        """Restore saved states; a rank that did not exist takes only what decides which rank gets which rows."""
+        assert self._resumed is not None
+        assert self._loader is not None
+        own = self._resumed.own
+        if own is not None and own.get(name):
+            if with_global:
+                restore_random_state(dict(own[name]))
+            self._loader.load_state_dict(own[name].get("reader", {}))
+        elif own is None:
+            reader = self._resumed.ranks[0].get(name, {}).get("reader", {})
+            self._loader.load_state_dict({part: reader[part] for part in reader if part != "reading"})
 
     def _on_device(self, weighted: Iterator[Portion], loader: Loader) -> Iterator[Portion]:
         if self._device.type == "cpu" or loader.is_on_device:
             return weighted
         return prefetched(weighted, self._device) if loader.is_pure else _copied_to_device(weighted, self._device)
 
-    def _begin_epoch(self) -> None:
-        """Record the random states at the start of an epoch; after a resume, restore those of the resumed epoch.
 
-        Data that depends on the generators is then read in the same order again up to the resumed position, where
-        `_finish_resume` restores the states at that position.
-        """
-        if self._resumed is not None:
-            is_inside = self.position.epoch_batch > 0
-            restore_random_state(dict(self._resumed["epoch_start" if is_inside else "random"]))
-        self._epoch_start = random_state()
+@dataclass
+class _Resumed:
+    """The saved states of a run that is resumed, until reading has reached its position."""
 
-    def _finish_resume(self) -> None:
-        """Restore the random states of the resumed position, which reading has reached."""
-        if self._resumed is not None:
-            restore_random_state(dict(self._resumed["random"]))
-            self._resumed = None
+    own: Mapping[str, Any] | None
+    ranks: Sequence[Mapping[str, Any]]
+    is_opened: bool = False
+    """Whether `open_epoch` has restored the global generators."""
 
 
 def _check_not_empty(position: Position) -> None:

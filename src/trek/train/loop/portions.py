@@ -5,7 +5,7 @@ Knows how batches are grouped for accumulation, and how ranks stay in step if th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from trek.data.loaders import Batch
+from trek.data.loaders.base import do_nothing
 from trek.errors import InputError
 from trek.strategies import Strategy
 
@@ -28,6 +29,30 @@ class Portion:
     """The factor of its mean loss."""
     is_last: bool
     """Whether the optimizer steps after it."""
+    group_samples: int
+    """Samples of its step over all ranks and accumulated batches."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The batches of a step that were trained before a resume, and the records of that step in all."""
+
+    batches: int = 0
+    records: int = 0
+    total: int = 0
+
+    def check(self, *, records: int, total: int) -> None:
+        """Raise InputError unless the step has as many records as when its first batches were trained."""
+        # Checkpoints of older versions do not say the total.
+        if self.batches and (records != self.records or total != (self.total or total)):
+            raise InputError(
+                f"this run was saved after {self.records} of the {self.total} records whose gradients make one step; "
+                f"now that step would have {total}. Resume with the accumulate and the batch size of the saved run, or "
+                "from a checkpoint between two steps."
+            )
+
+
+_NOTHING_TAKEN = Taken()
 
 
 def portions(
@@ -36,33 +61,69 @@ def portions(
     strategy: Strategy,
     accumulate: int = 1,
     records: list[int] | None = None,
-    taken: int = 0,
-    taken_records: int = 0,
+    taken: Taken = _NOTHING_TAKEN,
+    on_group: Callable[[], None] = do_nothing,
+    on_reread: Callable[[], None] = do_nothing,
 ) -> Iterator[Portion]:
     """Weight each batch by its share of the samples of its group: `accumulate` batches, fewer at the end of the data.
 
-    `records` are the global sizes of the batches; without them, a whole group is read first to get its sizes. `taken`
-    batches with `taken_records` records of the first group were already trained before a resume.
+    `records` are the global sizes of the batches; without them, a whole group is read first to get its sizes, and
+    `on_group` is called before. After a resume inside a group, `taken` batches of it were trained: those are not in
+    `records`; without `records` they are read again with the rest of their group, and `on_reread` is called then.
     """
     if accumulate == 1:  # the common case, kept free of grouping
+        taken.check(records=0, total=0)
         for batch in batches:
-            weight = strategy.loss_weight(batch.num_samples, _global_size(batch))
-            yield Portion(batch.data, batch.num_samples, _global_size(batch), weight, True)
+            size = _global_size(batch)
+            yield Portion(
+                batch.data, batch.num_samples, size, strategy.loss_weight(batch.num_samples, size), True, size
+            )
         return
-    sizes = iter(records) if records is not None else None
+    groups = _planned_groups(batches, records, accumulate, taken) if records is not None else None
+    for group in groups or _read_groups(batches, accumulate, taken, on_group, on_reread):
+        for index, batch in enumerate(group.batches, start=1):
+            weight = strategy.loss_weight(batch.num_samples, group.total)
+            is_last = index == group.count
+            yield Portion(batch.data, batch.num_samples, _global_size(batch), weight, is_last, group.total)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The batches of one step that are still to be trained, and the samples of the whole step."""
+
+    batches: Iterable[Batch]
+    count: int
+    total: int
+
+
+def _planned_groups(batches: Iterator[Batch], records: list[int], accumulate: int, taken: Taken) -> Iterator[_Group]:
+    sizes = iter(records)
+    while group_sizes := list(islice(sizes, accumulate - taken.batches if accumulate > taken.batches else 0)):
+        total = taken.records + sum(group_sizes)
+        taken.check(records=taken.records, total=total)
+        yield _Group(islice(batches, len(group_sizes)), len(group_sizes), total)
+        taken = _NOTHING_TAKEN
+    taken.check(records=0, total=0)
+
+
+def _read_groups(
+    batches: Iterator[Batch],
+    accumulate: int,
+    taken: Taken,
+    on_group: Callable[[], None],
+    on_reread: Callable[[], None],
+) -> Iterator[_Group]:
     while True:
-        count = accumulate - taken
-        group = list(islice(batches, count)) if sizes is None else None
-        group_sizes = (
-            [_global_size(batch) for batch in group] if group is not None else list(islice(sizes or (), count))
-        )
-        if not group_sizes:
+        on_group()
+        group = list(islice(batches, accumulate))
+        sizes = [_global_size(batch) for batch in group]
+        taken.check(records=sum(sizes[: taken.batches]), total=sum(sizes))
+        if taken.batches:
+            on_reread()
+        if not group:
             return
-        total = taken_records + sum(group_sizes)
-        for index, batch in enumerate(group if group is not None else islice(batches, len(group_sizes)), start=1):
-            weight = strategy.loss_weight(batch.num_samples, total)
-            yield Portion(batch.data, batch.num_samples, _global_size(batch), weight, index == len(group_sizes))
-        taken = taken_records = 0
+        yield _Group(group[taken.batches :], len(group) - taken.batches, sum(sizes))
+        taken = _NOTHING_TAKEN
 
 
 def with_global_sizes(batches: Iterator[Batch], strategy: Strategy) -> Iterator[Batch]:

@@ -26,8 +26,10 @@ class Position:
     """Number of batches read of the group whose gradients are being accumulated."""
     group_records: int = 0
     """Number of records in them."""
+    group_total: int = 0
+    """Number of records that this group will have."""
 
-    def take(self, *, records: int, ends_group: bool) -> None:
+    def take(self, *, records: int, group_total: int, ends_group: bool) -> None:
         """Count one more batch."""
         self.epoch_batch += 1
         self.epoch_records += records
@@ -35,6 +37,7 @@ class Position:
         self.records += records
         self.group_batches = 0 if ends_group else self.group_batches + 1
         self.group_records = 0 if ends_group else self.group_records + records
+        self.group_total = 0 if ends_group else group_total
 
     def end_epoch(self) -> None:
         """Move to the start of the next epoch."""

@@ -1,4 +1,4 @@
-"""Sums of metrics by sample, kept on the device until they are reduced over ranks in one message."""
+"""Sums of metrics by sample, kept on the device until they are reduced over ranks, by their names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import torch
 
 from trek.errors import InputError
 from trek.strategies import Strategy
+from trek.train.metrics.agreed_names import AgreedNames, Kind
 from trek.train.metrics.collectors import collector_state, merge_collector_state, preserve_state
 
 Reduction = Literal["avg", "sum", "max", "min"]
+_WIDTH = 3
 
 
 class MetricSums:
@@ -26,6 +28,7 @@ class MetricSums:
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._weights: dict[str, list[int]] = {}
         self._objects: dict[str, Any] = {}
+        self._names = AgreedNames()
         self._restored: dict[str, list[Any]] = {}
         """States of objects from a checkpoint, until the objects are added again."""
 
@@ -77,21 +80,22 @@ class MetricSums:
     def reduce(self, strategy: Strategy, *, how: Mapping[str, Reduction] | None = None) -> dict[str, float]:
         """The metrics over all samples of all ranks, as numbers; clears the sums.
 
-        `how` gives the reduction of metrics that are not averaged by sample. All ranks must have the same names.
+        `how` gives the reduction of metrics that are not averaged by sample. A metric that only some ranks have logged
+        is reduced over their samples.
         """
-        results = {name: float(metric.compute()) for name, metric in self._objects.items()}
-        for metric in self._objects.values():
-            metric.reset()
         how = how or {}
         unknown = sorted(set(how.values()) - set(get_args(Reduction)))
         if unknown:
             raise InputError(f"unknown reduction {unknown[0]!r}. Use one of: {', '.join(get_args(Reduction))}.")
-        averaged = [name for name in self._values if how.get(name, "avg") in ("avg", "sum")]
-        results.update(self._reduce_sums(averaged, strategy, how))
-        for name in self._values:
-            op = how.get(name)
-            if op == "max" or op == "min":
-                results[name] = self._reduce_extreme(name, strategy, op)
+        own: dict[str, Kind] = dict.fromkeys(self._objects, "object")
+        own.update({name: how.get(name, "avg") for name in self._values})
+        kinds, totals = self._names.reduce(own, strategy, row=self._row, width=_WIDTH)
+        sums = dict(zip(kinds, totals.tolist(), strict=True))
+        results = self._compute_objects(kinds, sums, strategy)
+        extremes = self._reduce_extremes(kinds, strategy)
+        for name, (total, weight, num_ranks) in sums.items():
+            if num_ranks and kinds[name] != "object":
+                results[name] = _result(kinds[name], total, weight, extreme=extremes.get(name, math.nan))
         self.clear()
         return results
 
@@ -130,30 +134,60 @@ class MetricSums:
         except (TypeError, RuntimeError):  # some are numbers, or their shapes or devices differ
             return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
-    def _reduce_sums(self, names: list[str], strategy: Strategy, how: Mapping[str, Reduction]) -> dict[str, float]:
-        if not names:
-            return {}
-        sums = []
-        for name in names:
-            weights = torch.tensor(self._weights[name], dtype=torch.float64)
-            # The value of a stand-in must not count, even if it is NaN.
-            values = torch.where(weights > 0, self._column(name), 0.0)
-            if how.get(name) == "sum":
-                sums.append(torch.stack([values.sum(), torch.ones((), dtype=torch.float64)]))
-            else:
-                sums.append(torch.stack([values.dot(weights), weights.sum()]))
-        totals = strategy.reduce(torch.stack(sums)).tolist()
-        return {
-            name: total if how.get(name) == "sum" else (total / weight if weight else math.nan)
-            for name, (total, weight) in zip(names, totals, strict=True)
-        }
+    def _row(self, name: str, kind: Kind) -> torch.Tensor:
+        """A metric's total, its weight, and 1 for this rank; an extreme's total is not 0 if it is not a number."""
+        if kind == "object" or name not in self._values:
+            return torch.tensor([0.0, 0.0, float(kind == "object" and name in self._objects)], dtype=torch.float64)
+        weights = torch.tensor(self._weights[name], dtype=torch.float64)
+        # The value of a stand-in must not count, even if it is NaN.
+        values = torch.where(weights > 0, self._column(name), 0.0)
+        if kind in ("max", "min"):
+            total = values.isnan().sum().double()
+        else:
+            total = values.sum() if kind == "sum" else values.dot(weights)
+        return torch.stack([total, weights.sum(), torch.ones((), dtype=torch.float64)])
 
-    def _reduce_extreme(self, name: str, strategy: Strategy, op: Literal["max", "min"]) -> float:
-        counted = torch.tensor(self._weights[name]) > 0
-        values = self._column(name)[counted]
-        worst = -math.inf if op == "max" else math.inf
-        local = (values.max() if op == "max" else values.min()) if len(values) else torch.tensor(worst).double()
-        return float(strategy.reduce(local, op))
+    def _compute_objects(
+        self, kinds: Mapping[str, Kind], sums: Mapping[str, list[float]], strategy: Strategy
+    ) -> dict[str, float]:
+        """Compute torchmetrics objects, which exchange their states themselves, in the same order on every rank."""
+        names = [name for name, kind in kinds.items() if kind == "object" and sums[name][2]]
+        for name in names:
+            if sums[name][2] < strategy.world.size:
+                raise InputError(
+                    f"metric {name!r} is a torchmetrics object that only {sums[name][2]:.0f} of {strategy.world.size} "
+                    "ranks logged, but all must compute it together. Log it on every rank."
+                )
+        results = {name: float(self._objects[name].compute()) for name in names}
+        for metric in self._objects.values():
+            metric.reset()
+        return results
+
+    def _reduce_extremes(self, kinds: Mapping[str, Kind], strategy: Strategy) -> dict[str, float]:
+        """The largest and smallest values over ranks, in one message."""
+        signs = {name: 1.0 if kind == "max" else -1.0 for name, kind in kinds.items() if kind in ("max", "min")}
+        if not signs:
+            return {}
+        local = [self._extreme(name, sign) for name, sign in signs.items()]
+        largest = strategy.reduce(torch.tensor(local, dtype=torch.float64), "max").tolist()
+        return {name: sign * value for (name, sign), value in zip(signs.items(), largest, strict=True)}
+
+    def _extreme(self, name: str, sign: float) -> float:
+        if name not in self._values:
+            return -math.inf
+        values = sign * self._column(name)[torch.tensor(self._weights[name]) > 0]
+        values = values[~values.isnan()]
+        return float(values.max()) if len(values) else -math.inf
+
+
+def _result(kind: Kind, total: float, weight: float, *, extreme: float) -> float:
+    if kind == "sum":
+        return total
+    if not weight:
+        return math.nan
+    if kind == "avg":
+        return total / weight
+    return math.nan if total else extreme
 
 
 def _as_number(name: str, value: Any) -> float:
