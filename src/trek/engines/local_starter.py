@@ -20,7 +20,7 @@ from trek.engines.base import WORKER, GangSpec
 from trek.engines.hosts import AssignedRank, Host, assign_ranks, is_this_machine, read_hostfile, spread
 from trek.engines.member import AgentMember, Member
 from trek.engines.roles import WORLD_NAMES, role_environment
-from trek.engines.ssh import portable_environment, reachable_address, ssh_command
+from trek.engines.ssh import portable_environment, reachable_address, ssh_command, without_share
 from trek.engines.warm.rules import why_not_warm
 from trek.engines.warm.warm_agent import WarmParents
 from trek.errors import InputError, OutsideError
@@ -141,7 +141,7 @@ class LocalStarter:
         return str(folder)
 
     def _environment(self, assigned: AssignedRank, *, is_here: bool) -> dict[str, str]:
-        around = self._environ if is_here else portable_environment(self._environ)
+        around = self._environ if is_here else portable_environment(without_share(self._environ))
         unset = {*LAUNCHER_NAMES, *self._spec.unset}
         inherited = {name: value for name, value in around.items() if name not in unset}
         env = {**inherited, "PYTHONUNBUFFERED": "1", **self._visible_gpus(), **self._spec.env}

@@ -19,6 +19,7 @@ from trek.flow.artefacts import Stored, store_value
 from trek.flow.graph import CommandWork, FunctionWork
 from trek.flow.packing import pack_arguments, pack_function
 from trek.flow.pool import to_ended
+from trek.flow.randomness import same_hashes
 from trek.flow.script_member import REQUEST
 from trek.flow.tasks import Ended, Mailbox, Task
 
@@ -94,12 +95,15 @@ def to_spec(task: Task) -> GangSpec:
     settings = task.step.settings
     task.attempt.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes] = {}
+    hashes: dict[str, str] = {}
     if isinstance(task.step.work, FunctionWork):
         command = [sys.executable, "-m", "trek.flow.script_member", str(task.attempt)]
         files[REQUEST] = _request(task, task.step.work)
+        hashes = same_hashes(os.environ)
     else:
         command = _command(task)
     variables = {
+        **hashes,
         **task.env,
         "TREK_OUTPUT_DIR": str(output_folder(task.attempt)),
         "TREK_FLOW_TASK": f"{task.run}/{task.key[:16]}",
@@ -127,6 +131,7 @@ def _request(task: Task, work: FunctionWork) -> bytes:
         "arguments": pack_arguments(task),
         "num_outputs": task.step.num_outputs,
         "digest": task.digest,
+        "name": task.step.name,
     }
     return pickle.dumps(request)
 

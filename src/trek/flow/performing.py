@@ -1,16 +1,13 @@
 """Performing one step's function, in a worker or a member of a gang: load inputs, call, store outputs.
 
-Knows nothing of graphs, keys or retries. What the function prints goes into the step's log, at the level of file
-descriptors, so that what its own children print goes there too.
+Knows nothing of graphs, keys or retries, nor of the process it runs in: see `trek.flow.step_worker`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,41 +91,3 @@ def _failure(error: Exception) -> dict[str, Any]:
     print(error if is_ours else text, file=sys.stderr)
     headline = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text}
-
-
-@contextlib.contextmanager
-def output_into(log: Path) -> Iterator[None]:
-    """Send stdout and stderr, of children too, into `log`; an empty log is removed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for fd, number in zip(saved, (1, 2), strict=True):
-            os.dup2(fd, number)
-            os.close(fd)
-        if os.fstat(target).st_size == 0:
-            log.unlink(missing_ok=True)
-        os.close(target)
-
-
-@contextlib.contextmanager
-def surroundings(*, env: Mapping[str, str], cwd: str | None) -> Iterator[None]:
-    """Variables and working directory for one step, restored afterwards."""
-    before, folder = dict(os.environ), Path.cwd()
-    os.environ.update(env)
-    if cwd is not None:
-        os.chdir(cwd)
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-        os.chdir(folder)

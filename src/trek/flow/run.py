@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trek.engines import open_engine
+from trek.engines.agent import SHARE, THREADS
 from trek.errors import InputError, TrainingError
 from trek.flow.artefacts import Stored
 from trek.flow.flow import Flow
@@ -93,7 +94,7 @@ def run_flow(
         reporter = choose_reporter(len(plan.steps), show=show)
         runner = Runner(
             plan, run=run, store=store, params=values, engine=chosen, reporter=reporter, previous=previous,
-            threads=_share_threads(plan),
+            threads=_share_threads(plan, os.environ),
         )  # fmt: skip
         try:
             with recording(flow.name, run, home=trek_home(), master=os.environ.get("TREK_MASTER")):
@@ -123,10 +124,16 @@ def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[d
     return {**json.loads(row.params), **params}, {step.name: step for step in store.steps(run)}
 
 
-def _share_threads(plan: RunPlan) -> dict[Step, int]:
-    """Threads of each step; none if the user has set a number."""
-    is_said = "OMP_NUM_THREADS" in os.environ
-    return {} if is_said else share_threads(plan, num_cores=len(os.sched_getaffinity(0)))
+def _share_threads(plan: RunPlan, environ: Mapping[str, str]) -> dict[Step, dict[str, str]]:
+    """The variables that tell each step's processes their threads; the engine divides them among several processes."""
+    if THREADS in environ and environ[THREADS] != environ.get(SHARE):
+        return {step: {THREADS: environ[THREADS]} for step in plan.steps}
+    num_cores = int(environ.get(SHARE) or len(os.sched_getaffinity(0)))  # a flow in a step of a flow has its share
+    shares = share_threads(plan, num_cores=num_cores)
+    return {
+        step: {} if step.settings.hostfile else {THREADS: str(share), SHARE: str(share)}
+        for step, share in shares.items()
+    }
 
 
 def _run_to_the_end(runner: Runner, run: str, store: FlowStore) -> None:

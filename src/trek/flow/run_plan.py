@@ -42,7 +42,7 @@ def make_plan(flow: Flow, *, parallel: int, force: bool, from_step: str | None, 
 
 
 def share_threads(plan: RunPlan, *, num_cores: int) -> dict[Step, int]:
-    """Threads for each step's process: those of one layer, which may run side by side, share the cores.
+    """Cores of each step: those of one layer, which may run side by side, share the cores by their processes.
 
     Told by the plan and not by what happens to run: with another number of threads, sums would come out otherwise.
     """
@@ -51,4 +51,5 @@ def share_threads(plan: RunPlan, *, num_cores: int) -> dict[Step, int]:
     for step in plan.steps:
         layers[step] = 1 + max((layers[up] for up in step.upstream() if up in layers), default=-1)
         widths[layers[step]] += plan.parallel if isinstance(step.work, MapWork) else step.settings.workers
-    return {step: max(num_cores // min(widths[layer], plan.parallel), 1) for step, layer in layers.items()}
+    each = {layer: max(num_cores // min(width, plan.parallel), 1) for layer, width in widths.items()}
+    return {step: each[layer] * step.settings.workers for step, layer in layers.items()}

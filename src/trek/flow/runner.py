@@ -36,6 +36,7 @@ from trek.flow.graph import (
     substitute,
 )
 from trek.flow.keys import Components, Keymaker, explain_change, make_key
+from trek.flow.libraries import libraries_of
 from trek.flow.maps import Maps
 from trek.flow.memory import SharedMemory
 from trek.flow.parameters import Param
@@ -61,7 +62,7 @@ class Runner:
         engine: Engine,
         reporter: Reporter,
         previous: Mapping[str, StepRow],
-        threads: Mapping[Step, int],
+        threads: Mapping[Step, Mapping[str, str]],
     ) -> None:
         self._plan, self._run, self._store, self._reporter, self._previous = plan, run, store, reporter, previous
         self._params, self._threads = params, threads
@@ -73,7 +74,9 @@ class Runner:
         self._maps = Maps()
         self._memory = SharedMemory(plan.steps, run=run, params=params)
         self._mailbox = Mailbox()
-        self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox)
+        functions = [step.work.function for step in plan.steps if isinstance(step.work, FunctionWork | MapWork)]
+        libraries = libraries_of(functions)
+        self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox, libraries=libraries)
         self._gangs = Gangs(engine, mailbox=self._mailbox)
         self._services = ServiceSteps(engine, mailbox=self._mailbox, folder=store.services)
         self._queue: deque[tuple[Step, int]] = deque()
@@ -247,14 +250,16 @@ class Runner:
             log=self._store.log_path(self._run, step.name),
             deadline=None if settings.timeout_s is None else time.monotonic() + settings.timeout_s,
             digest=digest,
-            num_threads=self._threads.get(self._maps.whole(step)) if settings.workers == 1 else None,
+            threads=self._threads[self._maps.whole(step)],
         )
 
     def _executor(self, step: Step) -> Pool | Gangs | ServiceSteps:
         if isinstance(step.work, ServiceWork):
             return self._services
-        is_pooled = isinstance(step.work, FunctionWork) and step.settings.workers == 1 and not step.settings.is_apart
-        return self._pool if is_pooled else self._gangs
+        settings = step.settings
+        # A library may read variables when it is imported, which the pool's workers did before.
+        is_apart = settings.is_apart or settings.workers > 1 or bool(settings.env)
+        return self._pool if isinstance(step.work, FunctionWork) and not is_apart else self._gangs
 
     def _stand_in(self, reference: Reference, attempt: Path) -> Any:
         """What a process is given in place of a reference; artefacts are loaded there, not here."""
