@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
-from trek.engines.failure import to_error
-from trek.errors import InputError, TrekError
+from trek.engines.failure import find_unreached, to_error
+from trek.errors import InputError, OutsideError, TrekError
 from trek.flow.artefacts import Stored, store_value
 from trek.flow.graph import CommandWork, FunctionWork
 from trek.flow.packing import pack_arguments, pack_function
+from trek.flow.performing import full_disk
 from trek.flow.pool import to_ended
 from trek.flow.randomness import same_hashes
 from trek.flow.script_member import REQUEST
 from trek.flow.tasks import Ended, Mailbox, Task
+from trek.world.disk import is_disk_full
 
 GRACE_S = 5.0
 
@@ -39,8 +41,8 @@ class Gangs:
         """Start the task's processes."""
         try:
             gang = start_gang(self._engine, task, to_spec(task))
-        except TrekError as error:
-            self._mailbox.put(Ended(task, error=str(error)))
+        except (TrekError, OSError) as error:
+            self._mailbox.put(_to_problem(task, error))
             return
         self._running[task] = gang
         thread = threading.Thread(target=self._watch, args=(task, gang), name=f"trek-flow-{task.step.name}")
@@ -63,9 +65,13 @@ class Gangs:
             thread.join()
 
     def _watch(self, task: Task, gang: Gang) -> None:
-        failure = gang.wait_first_failure()
-        gang.stop(grace_s=GRACE_S)
-        ended = _to_ended(task, failure, answer=gang.outcomes().get(0))
+        try:
+            failure = gang.wait_first_failure()
+            gang.stop(grace_s=GRACE_S)
+            ended = _to_ended(task, failure, answer=gang.outcomes().get(0))
+        except OSError as error:  # its log cannot be written
+            gang.stop(grace_s=GRACE_S)
+            ended = _to_problem(task, error)
         if self._running.pop(task, None) is not None:
             self._mailbox.put(ended)
 
@@ -140,13 +146,22 @@ def _to_ended(task: Task, failure: Exit | None, *, answer: dict[str, Any] | None
     is_function = isinstance(task.step.work, FunctionWork)
     if is_function and answer is not None and failure in (None, _by_keeper(failure)):
         return to_ended(task, answer)
+    if failure is not None and (unreached := find_unreached(failure)) is not None:
+        return _to_problem(task, unreached)
     if failure is not None:
         error = to_error(failure, num_workers=task.step.settings.workers)
         return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)
     try:
         return Ended(task, outputs=_collect(task))
     except (TrekError, OSError) as problem:
-        return Ended(task, error=str(problem).rstrip("."))
+        return _to_problem(task, problem)
+
+
+def _to_problem(task: Task, error: TrekError | OSError) -> Ended:
+    """The end of a task that Trek could not start, watch or store."""
+    if is_disk_full(error):
+        return to_ended(task, full_disk(error, task.attempt))
+    return Ended(task, error=str(error).rstrip("."), is_outside=isinstance(error, OutsideError))
 
 
 def _by_keeper(failure: Exit | None) -> Exit | None:

@@ -5,14 +5,16 @@ Knows nothing of graphs, keys or retries, nor of the process it runs in: see `tr
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.errors import InputError, TrekError
+from trek.errors import InputError, OutsideError, TrekError
 from trek.flow.artefacts import Stored, store_value
+from trek.world.disk import is_disk_full
 
 _attempt: Path | None = None
 
@@ -56,9 +58,13 @@ def perform(
     except SystemExit as exit_:
         return {"error": f"SystemExit: exited with code {exit_.code}", "traceback": ""}
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its traceback
-        return _failure(error)
+        return full_disk(error, attempt) if is_disk_full(error) else _failure(error)
     finally:
         _attempt = None
+
+
+def _outside(error: Exception) -> dict[str, bool]:
+    return {"is_outside": True} if isinstance(error, OutsideError) else {}
 
 
 def load_inputs(value: Any) -> Any:
@@ -81,6 +87,13 @@ def _split(result: Any, num_outputs: int) -> list[Any]:
     return list(result)
 
 
+def full_disk(error: Exception, attempt: Path) -> dict[str, Any]:
+    """The answer of a step that met a full disk: something outside failed, and not the step's code."""
+    place = getattr(error, "filename", None) or attempt
+    text = f"no space left in {place}. Free some space there."
+    return {"error": text, "traceback": "", "is_outside": True}
+
+
 def _failure(error: Exception) -> dict[str, Any]:
     """The user's frames alone: those of this package before them are cut off."""
     frames = error.__traceback__
@@ -88,6 +101,7 @@ def _failure(error: Exception) -> dict[str, Any]:
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     is_ours = isinstance(error, TrekError) and frames is None
-    print(error if is_ours else text, file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk has no room for the log, and the error must be reported
+        print(error if is_ours else text, file=sys.stderr, flush=True)
     headline = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-    return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text}
+    return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text, **_outside(error)}

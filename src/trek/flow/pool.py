@@ -65,7 +65,7 @@ class Pool:
         self._waiting: deque[Task] = deque()
         self._blobs: dict[int, tuple[Callable[..., Any], bytes]] = {}
         self._closing: list[threading.Thread] = []
-        self._folder = Path(tempfile.mkdtemp(prefix="trek-flow-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="trek-pool-"))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / "socket"))
         self._listener.listen()
@@ -253,5 +253,6 @@ def _died(task: Task, exit_: Exit) -> Ended:
 def to_ended(task: Task, answer: dict[str, Any]) -> Ended:
     """What a worker answered, as the loop knows it."""
     if "error" in answer:
-        return Ended(task, error=answer["error"], traceback=answer["traceback"])
+        is_outside = answer.get("is_outside", False)
+        return Ended(task, error=answer["error"], traceback=answer["traceback"], is_outside=is_outside)
     return Ended(task, outputs=tuple(Stored.from_json(one) for one in answer["outputs"]))

@@ -6,10 +6,12 @@ miss: a step counts as done when its outputs are in place and the records say so
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
 import shutil
+import sqlite3
 import time
 import uuid
 from collections import deque
@@ -97,8 +99,9 @@ class Runner:
                 self._take_ready()
             self._mark_blocked()
         except BaseException:
-            for task in list(self._running):
-                self._store.update_step(self._run, task.step.name, state="interrupted", ended=time.time())
+            with contextlib.suppress(sqlite3.Error):  # what is raised is the reason, not that it cannot be recorded
+                for task in list(self._running):
+                    self._store.update_step(self._run, task.step.name, state="interrupted", ended=time.time())
             raise
         finally:
             self._pool.close()
@@ -312,7 +315,7 @@ class Runner:
         if ended.error is None:
             self._finish_done(ended)
         else:
-            self._after_failure(ended.task, Failure(ended.error, ended.traceback))
+            self._after_failure(ended.task, Failure(ended.error, ended.traceback, ended.is_outside))
         if ended.task.attempt.exists():
             shutil.rmtree(ended.task.attempt, ignore_errors=True)
 

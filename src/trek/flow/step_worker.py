@@ -28,8 +28,9 @@ from typing import Any, NoReturn
 from trek.engines.agent import become_subreaper, descendants, signal_all
 from trek.engines.warm.child import ThreadSetters
 from trek.flow.artefacts import KINDS
-from trek.flow.performing import perform
+from trek.flow.performing import full_disk, perform
 from trek.flow.randomness import seed_generators
+from trek.world.disk import is_disk_full
 
 _LEFTOVER_GRACE_S = 1.0
 _LEFTOVER_POLL_S = 0.005
@@ -95,7 +96,7 @@ class StepWorker:
             seed_generators(request["seed"])
             given = _answer(request, self._functions[request["function_id"]])
         except BaseException as error:  # noqa: BLE001 - nothing may return into the worker's loop
-            given = {"error": f"the step cannot be started: {type(error).__name__}: {error}", "traceback": ""}
+            given = cannot_start(error, Path(request["attempt"]))
         try:
             _write_all(answer, pickle.dumps(given))
             _leave(request["log"])
@@ -107,6 +108,13 @@ class StepWorker:
         if self._child is None:
             sys.exit(0)
         signal_all([self._child], signal.SIGTERM)
+
+
+def cannot_start(error: BaseException, attempt: Path) -> dict[str, Any]:
+    """The answer of a process that did not come to its step."""
+    if isinstance(error, Exception) and is_disk_full(error):
+        return full_disk(error, attempt)
+    return {"error": f"the step cannot be started: {type(error).__name__}: {error}", "traceback": ""}
 
 
 def import_libraries(names: Sequence[str]) -> str | None:

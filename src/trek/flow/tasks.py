@@ -52,6 +52,8 @@ class Ended:
     outputs: tuple[Stored, ...] = ()
     error: str | None = None
     traceback: str = field(default="", repr=False)
+    is_outside: bool = False
+    """Whether something outside Trek failed, such as a disk or a host, and not the step's own code."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Failure:
 
     error: str
     traceback: str = ""
+    is_outside: bool = False
 
 
 class Mailbox:
