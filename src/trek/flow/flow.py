@@ -131,15 +131,13 @@ class Flow:
         cache: bool | None = None,
         **options: Unpack[StepOptions],
     ) -> Any:
-        """Run a Python script as `workers` processes, as `trek launch` does; with launcher="mpirun" under MPI."""
-        program: list[Any] = [sys.executable, str(script), *args]
+        """Run a Python script as `workers` processes, as `trek launch` does.
+
+        With launcher="mpirun" MPI starts the processes, with launcher="srun" Slurm does.
+        """
         hosts = Path(hostfile) if hostfile else None
-        own: dict[str, Any] = {"workers": workers, "hostfile": hosts}
-        if launcher == "mpirun":
-            program = ["mpirun", "-n", str(workers), *(["--hostfile", str(hosts)] if hosts else []), *program]
-            own = {}
-        elif launcher != "trek":
-            raise InputError(f"launcher must be 'trek' or 'mpirun', got {launcher!r}.")
+        own: dict[str, Any] = {"workers": workers, "hostfile": hosts} if launcher == "trek" else {"launched": workers}
+        program = [*launcher_words(launcher, workers, hosts), sys.executable, str(script), *args]
         return self._add_command(name or Path(script).stem, program, options, outputs=outputs, cache=cache, **own)
 
     def service(
@@ -258,6 +256,19 @@ class Flow:
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name}_{count}"
+
+
+def launcher_words(launcher: str, workers: int, hosts: Path | None) -> list[str]:
+    """What comes before a program that another launcher starts."""
+    if launcher == "trek":
+        return []
+    if launcher == "mpirun":
+        return ["mpirun", "-n", str(workers), *(["--hostfile", str(hosts)] if hosts else [])]
+    if launcher != "srun":
+        raise InputError(f"launcher must be 'trek', 'mpirun' or 'srun', got {launcher!r}.")
+    if hosts is not None:
+        raise InputError("launcher 'srun' takes no hostfile, got one: Slurm chooses the hosts. Leave it out.")
+    return ["srun", "-n", str(workers)]
 
 
 def _steps(after: Iterable[Output | Step | Sequence[Output]]) -> tuple[Step, ...]:
