@@ -154,10 +154,11 @@ def graph(
         echo_json(rows)
         return
     draw = {"text": drawing.draw_text, "mermaid": drawing.draw_mermaid, "svg": drawing.draw_svg}[style]
+    drawn = draw(drawing.fold_maps(nodes))
     if output is None:
-        echo_lines(draw(nodes))
+        echo_lines(drawn)
     else:
-        output.write_text(draw(nodes) + "\n")
+        output.write_text(drawn + "\n")
 
 
 @flow.command()

@@ -168,6 +168,24 @@ def graph_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
     return [{"name": step.name, "after": [up.name for up in step.upstream()]} for step in steps]
 
 
+def conditional_steps(steps: Sequence[Step]) -> set[Step]:
+    """The steps that may be skipped: those with a condition, and those behind them; `steps` is in definition order."""
+    found: set[Step] = set()
+    for step in steps:
+        if step.when is not None or not found.isdisjoint(step.upstream()):
+            found.add(step)
+    return found
+
+
+def has_lost_branches(step: Step, *, skipped: set[Step], conditional: set[Step]) -> bool:
+    """Whether all steps that `step` waits for and that may be skipped were skipped, so that it is skipped too.
+
+    A step that joins several such branches runs if one of them was taken, with None in place of the others.
+    """
+    branches = [up for up in step.upstream() if up in conditional]
+    return bool(branches) and all(up in skipped for up in branches)
+
+
 def order(steps: Sequence[Step]) -> TopologicalSorter[Step]:
     """A prepared sorter of `steps`, and only of them."""
     chosen = set(steps)
@@ -179,15 +197,15 @@ def order(steps: Sequence[Step]) -> TopologicalSorter[Step]:
     return sorter
 
 
-def ancestors(steps: Sequence[Step]) -> set[Step]:
-    """Every step that one of `steps` depends on, themselves included."""
+def input_ancestors(step: Step) -> set[Step]:
+    """`step`, the steps whose outputs it takes, and those whose outputs these take; not what it only waits for."""
     found: set[Step] = set()
-    stack = list(steps)
+    stack = [step]
     while stack:
-        step = stack.pop()
-        if step not in found:
-            found.add(step)
-            stack.extend(step.upstream())
+        one = stack.pop()
+        if one not in found:
+            found.add(one)
+            stack.extend(output.step for output in one.inputs())
     return found
 
 

@@ -109,7 +109,7 @@ def run_flow(
             _run_to_the_end(runner, run, store)
         if runner.failed:
             raise _to_error(runner.failed, run, store)
-        return Run(run, outputs=runner.stored, steps=store.steps(run), store_folder=store.folder)
+        return Run(run, outputs=runner.outputs(), steps=store.steps(run), store_folder=store.folder)
 
 
 def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:

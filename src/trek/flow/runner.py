@@ -14,7 +14,6 @@ import shutil
 import sqlite3
 import time
 import uuid
-from collections import deque
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 from trek.engines import Engine
 from trek.errors import InputError
-from trek.flow.artefacts import Stored, join_parts
+from trek.flow.artefacts import NOTHING, Stored, join_parts
 from trek.flow.flow_store import FINISHED, FlowStore, StepRow
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
@@ -34,6 +33,8 @@ from trek.flow.graph import (
     Reference,
     ServiceWork,
     Step,
+    conditional_steps,
+    has_lost_branches,
     order,
     substitute,
 )
@@ -43,6 +44,7 @@ from trek.flow.maps import Maps
 from trek.flow.memory import SharedMemory
 from trek.flow.parameters import Param
 from trek.flow.pool import Pool
+from trek.flow.ready_queue import ReadyQueue
 from trek.flow.reporting import Reporter
 from trek.flow.run_plan import RunPlan
 from trek.flow.service_steps import ServiceSteps
@@ -71,6 +73,7 @@ class Runner:
         self.stored: dict[Output, Stored] = {}
         self.failed: dict[Step, Failure] = {}
         self._skipped: set[Step] = set()
+        self._conditional = conditional_steps(plan.steps)
         self._keys = Keymaker(params, self.stored)
         self._sorter = order(plan.steps)
         self._maps = Maps()
@@ -81,7 +84,7 @@ class Runner:
         self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox, libraries=libraries)
         self._gangs = Gangs(engine, mailbox=self._mailbox)
         self._services = ServiceSteps(engine, mailbox=self._mailbox, folder=store.services)
-        self._queue: deque[tuple[Step, int]] = deque()
+        self._queue = ReadyQueue()
         self._delayed: list[tuple[float, int, Step, int]] = []
         self._running: dict[Task, int] = {}
         self._found: dict[Step, tuple[str, Components, str]] = {}
@@ -131,13 +134,17 @@ class Runner:
         self._found[step] = key, components, reason
         if outputs is not None:
             self._finish_kept(step, outputs, reason)
-        elif self._maps.whole(step) in self._plan.must_be_kept:
+        elif self._maps.whole(step) in self._plan.must_be_kept and self._could_be_kept(step):
             raise InputError(f"step {step.name!r} must run before --only can use it: {reason}. Run the flow first.")
         else:
-            self._queue.append((step, 1))
+            self._queue.put(step, 1, slots=self._slots(step))
+
+    def _could_be_kept(self, step: Step) -> bool:
+        """Whether a run of the step leaves a result for later runs: not in memory, or of a service."""
+        return step.settings.cache and not self._memory.holds(step)
 
     def _is_wanted(self, step: Step) -> bool:
-        if any(up in self._skipped for up in step.upstream()):
+        if has_lost_branches(step, skipped=self._skipped, conditional=self._conditional):
             return False
         return step.when is None or bool(substitute(step.when, self._value_of))
 
@@ -174,6 +181,7 @@ class Runner:
             self._fail(step, Failure(str(error)))
             return
         self._started[step] = time.time()
+        self._reporter.added(len(parts))
         self._store.add_steps(self._run, [part.name for part in parts])
         self._store.update_step(self._run, step.name, state="running", started=self._started[step], ended=None)
         for part in parts:
@@ -192,8 +200,11 @@ class Runner:
 
     def _finish_skipped(self, step: Step) -> None:
         self._skipped.add(step)
+        # What a join takes in its place: see `has_lost_branches`.
+        self.stored |= {Output(step, index): NOTHING for index in range(step.num_outputs)}
         self._store.update_step(self._run, step.name, state="skipped", reason="its condition is not met")
         self._reporter.ended(step, "skipped", reason="its condition is not met")
+        self._memory.release_inputs(step)
         self._sorter.done(step)
 
     def _finish_kept(self, step: Step, outputs: Sequence[Stored], reason: str) -> None:
@@ -215,13 +226,13 @@ class Runner:
 
     def _dispatch(self) -> None:
         free = self._plan.parallel - sum(self._running.values())
-        while self._queue and (slots := self._slots(self._queue[0][0])) <= free:
-            step, number = self._queue.popleft()
+        while free > 0 and (next_one := self._queue.take(free)) is not None:
+            step, number, slots = next_one
             self._start(step, number, slots)
             free -= slots
 
     def _slots(self, step: Step) -> int:
-        return min(step.settings.workers, self._plan.parallel)
+        return min(step.settings.num_processes, self._plan.parallel)
 
     def _start(self, step: Step, number: int, slots: int) -> None:
         task = self._make_task(step, number)
@@ -269,7 +280,8 @@ class Runner:
         if isinstance(reference, Output):
             return self.stored[reference]
         if isinstance(reference, PathOf):
-            return self._store.path_of(self.stored[reference.output])
+            is_there = reference.output.step not in self._skipped
+            return self._store.path_of(self.stored[reference.output]) if is_there else ""
         if isinstance(reference, OutputFolder):
             return output_folder(attempt)
         return self._params[reference.name]
@@ -290,7 +302,7 @@ class Runner:
         now = time.monotonic()
         while self._delayed and self._delayed[0][0] <= now:
             _, _, step, number = heapq.heappop(self._delayed)
-            self._queue.append((step, number))
+            self._queue.put(step, number, slots=self._slots(step))
         self._reporter.tick()
 
     def _patience_s(self) -> float | None:
@@ -370,6 +382,10 @@ class Runner:
             if step not in settled:
                 self._store.update_step(self._run, step.name, state="blocked", reason="a step before it failed")
                 self._reporter.ended(step, "blocked", reason="a step before it failed")
+
+    def outputs(self) -> dict[Output, Stored]:
+        """What was made or found, without that of steps that were skipped."""
+        return {output: stored for output, stored in self.stored.items() if output.step not in self._skipped}
 
     def _settled(self) -> set[Step]:
         return {output.step for output in self.stored} | self._skipped | self.failed.keys()

@@ -81,6 +81,10 @@ class Stored:
         return find_change(self.root, self.files) if self.root else None
 
 
+NOTHING = Stored("json", {"json": "null"}, digest_text("json:{'json': 'null'}"), None, ())
+"""None, as a step stores it."""
+
+
 def kind_of(name: str) -> ArtefactKind:
     """The kind called `name`."""
     return KINDS.load(name)()
