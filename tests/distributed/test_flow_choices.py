@@ -70,7 +70,7 @@ def test_only_runs_what_leaves_no_result_and_no_step_that_is_only_waited_for(tmp
 
     flow = trek.Flow("only")
     setup = flow.command("setup", ["touch", str(tmp_path / "setup")])
-    source = flow.step(note, "source")
+    source = flow.step(note, "source", name="source")
     table = flow.step(lambda x, name: note(name), source, "table", name="table")
     flow.step(lambda x: float(x.sum()), table, handover="memory", after=[setup], name="train")
     flow.run(show=False)

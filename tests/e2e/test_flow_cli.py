@@ -204,3 +204,25 @@ def test_a_run_whose_folder_is_gone_is_told(tmp_path: Path) -> None:
     done = subprocess.run([*run, "resume", "gone"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "was started in" in done.stderr
+
+
+def test_yaml_texts_hold_parameters_results_and_paths(tmp_path: Path) -> None:
+    """`"lr=${lr}"` was printed as it is written."""
+    (tmp_path / "steps.py").write_text("def count():\n    return 3\n\n\ndef many():\n    return [1]\n")
+    (tmp_path / "flow.yaml").write_text(
+        "name: texts\n"
+        "params: {lr: 0.5}\n"
+        "steps:\n"
+        "  count: {python: 'steps:count'}\n"
+        "  many: {python: 'steps:many'}\n"
+        "  told: {command: [echo, 'lr=${lr}', 'n=${count}', 'at=${count.path}', '$${HOME}'], env: {A: 'a-${lr}'}}\n"
+        "  not_a_text: {command: [echo, 'n=${many}']}\n"
+    )
+    run = [sys.executable, "-m", "trek", "flow"]
+    done = subprocess.run([*run, "run", "flow.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "step 'not_a_text' failed: only a number or text can be part of a text" in done.stderr
+    log = subprocess.run([*run, "logs", "texts", "told"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = log.stdout.split()
+    assert (words[0], words[1], words[3]) == ("lr=0.5", "n=3", "${HOME}")
+    assert Path(words[2].removeprefix("at=")).read_text() == "3"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from trek.errors import InputError
-from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Work
+from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Text, Work
 from trek.flow.parameters import Handover, Param, StepOptions, make_settings
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Flow:
         name: str,
         argv: Sequence[Any],
         *,
-        ready: int | str | Param,
+        ready: int | str | Param | Text,
         detach: bool = False,
         **options: Unpack[StepOptions],
     ) -> Any:
@@ -155,7 +155,7 @@ class Flow:
         with it. With `detach` it outlives the run: a later run keeps it if nothing about it changed and replaces it
         otherwise; `trek flow stop` ends it. It has `timeout_s` (60) to answer.
         """
-        if not isinstance(ready, int | str | Param) or isinstance(ready, bool):
+        if not isinstance(ready, int | str | Param | Text) or isinstance(ready, bool):
             raise InputError(f"ready must be a port or a URL, got {ready!r}.")
         options.setdefault("timeout_s", _START_TIMEOUT_S)
         work = ServiceWork(_words(argv), ready=ready, is_detached=detach)

@@ -137,10 +137,19 @@ OUTPUT_DIR = OutputFolder()
 Reference = Output | PathOf | Param | OutputFolder
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text with references in it, such as `--lr=${lr}` in YAML."""
+
+    parts: tuple[str | Reference, ...]
+
+
 def references(value: Any) -> Iterator[Reference]:
-    """Every reference inside `value`, through lists, tuples and dicts."""
+    """Every reference inside `value`, through texts, lists, tuples and dicts."""
     if isinstance(value, Reference):
         yield value
+    elif isinstance(value, Text):
+        yield from references(value.parts)
     elif isinstance(value, Mapping):
         for inner in value.values():
             yield from references(inner)
@@ -149,16 +158,18 @@ def references(value: Any) -> Iterator[Reference]:
             yield from references(inner)
 
 
-def substitute(value: Any, replace: Callable[[Reference], Any]) -> Any:
-    """`value` with every reference replaced."""
+def substitute(value: Any, replace: Callable[[Reference], Any], *, spell: Callable[[Any], str] = str) -> Any:
+    """`value` with every reference replaced; `spell` makes what replaces one in a text a part of it."""
     if isinstance(value, Reference):
         return replace(value)
+    if isinstance(value, Text):
+        return "".join(part if isinstance(part, str) else spell(replace(part)) for part in value.parts)
     if isinstance(value, Mapping):
-        return {key: substitute(inner, replace) for key, inner in value.items()}
+        return {key: substitute(inner, replace, spell=spell) for key, inner in value.items()}
     if isinstance(value, list):
-        return [substitute(inner, replace) for inner in value]
+        return [substitute(inner, replace, spell=spell) for inner in value]
     if isinstance(value, tuple):
-        inner_values = [substitute(inner, replace) for inner in value]
+        inner_values = [substitute(inner, replace, spell=spell) for inner in value]
         return type(value)(*inner_values) if hasattr(value, "_fields") else tuple(inner_values)
     return value
 

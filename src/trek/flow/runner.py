@@ -21,7 +21,7 @@ from typing import Any
 
 from trek.engines import Engine
 from trek.errors import InputError
-from trek.flow.artefacts import NOTHING, Stored, join_parts
+from trek.flow.artefacts import NOTHING, Stored, join_parts, spell
 from trek.flow.flow_store import FINISHED, FlowStore, StepRow
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
@@ -98,7 +98,8 @@ class Runner:
             self._take_ready()
             while self._running or self._queue or self._delayed:
                 self._dispatch()
-                self._await_news()
+                if self._running or self._delayed:
+                    self._await_news()
                 self._take_ready()
             self._mark_blocked()
         except BaseException:
@@ -228,14 +229,18 @@ class Runner:
         free = self._plan.parallel - sum(self._running.values())
         while free > 0 and (next_one := self._queue.take(free)) is not None:
             step, number, slots = next_one
-            self._start(step, number, slots)
-            free -= slots
+            free -= slots if self._start(step, number, slots) else 0
 
     def _slots(self, step: Step) -> int:
         return min(step.settings.num_processes, self._plan.parallel)
 
-    def _start(self, step: Step, number: int, slots: int) -> None:
-        task = self._make_task(step, number)
+    def _start(self, step: Step, number: int, slots: int) -> bool:
+        """Start an attempt; False if it cannot be, and the step has failed."""
+        try:
+            task = self._make_task(step, number)
+        except InputError as error:
+            self._fail(step, Failure(str(error)))
+            return False
         key, _, reason = self._found[step]
         now = time.time()
         self._started.setdefault(step, now)
@@ -245,6 +250,7 @@ class Runner:
         self._running[task] = slots
         self._reporter.started(step, number=number, reason=reason)
         self._executor(step).submit(task)
+        return True
 
     def _make_task(self, step: Step, number: int) -> Task:
         is_in_memory = self._memory.holds(step)
@@ -257,7 +263,7 @@ class Runner:
         return Task(
             step,
             number,
-            values=substitute(step.values(), lambda reference: self._stand_in(reference, attempt)),
+            values=substitute(step.values(), lambda reference: self._stand_in(reference, attempt), spell=spell),
             run=self._run,
             key=key,
             attempt=attempt,

@@ -11,11 +11,10 @@ from rich.cells import cell_len
 from trek.flow import Flow
 from trek.flow.reporting import LineReporter, LiveReporter, live_line
 
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=40)
 
-@given(
-    st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=40), max_size=8),
-    st.integers(1, 120),
-)
+
+@given(st.lists(NAMES, max_size=8), st.integers(1, 120))
 def test_the_live_line_never_wraps(running: list[str], width: int) -> None:
     """It was cut at 150 columns, so on a narrower terminal every redraw left a line behind."""
     assert cell_len(live_line("[3/10]", running, width=width)) <= max(width - 1, 0)

@@ -90,6 +90,17 @@ def kind_of(name: str) -> ArtefactKind:
     return KINDS.load(name)()
 
 
+def spell(value: Any) -> str:
+    """What replaces a reference in a text: a number or text as it is, of an artefact the one it holds."""
+    found = value.load() if isinstance(value, Stored) else value
+    if not isinstance(found, str | int | float | bool | Path):
+        raise InputError(
+            f"only a number or text can be part of a text, and the step returned a {type(found).__name__}. "
+            "Use the path of the result, ${step.path} in YAML."
+        )
+    return str(found)
+
+
 def store_value(value: Any, folder: Path, *, digest: str | None = None) -> Stored:
     """Write `value` into `folder` as its kind does, and record what is there.
 
