@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,3 +160,69 @@ def test_an_interrupt_stops_all_and_can_be_resumed(folder: Path, number: signal.
     assert _json(folder, "status", "example")["state"] == "interrupted"
     (folder / "go").touch()
     assert _json(folder, "resume", "example")["state"] == "done"
+
+
+def test_resume_works_from_another_folder(tmp_path: Path, home: Path) -> None:
+    """Commands named relative to the folder of the run were not found, and finished ones ran again."""
+    project, elsewhere = tmp_path / "proj", tmp_path / "elsewhere"
+    project.mkdir()
+    elsewhere.mkdir()
+    (project / "a.py").write_text(
+        "import os, pathlib, sys\n"
+        "if pathlib.Path('FAIL').exists(): sys.exit(3)\n"
+        "(pathlib.Path(os.environ['TREK_OUTPUT_DIR']) / 'o').write_text('x')\n"
+    )
+    (project / "steps.py").write_text("def f():\n    return 1\n")
+    (project / "flow.yaml").write_text(
+        "name: moved\n"
+        "steps:\n"
+        "  first: {command: [python, a.py, first], outputs: [o]}\n"
+        "  script: {script: a.py, outputs: [o], after: [first]}\n"
+        "  cwd: {command: [python, a.py], cwd: ../proj, outputs: [o], after: [script]}\n"
+        "  function: {python: 'steps:f', after: [cwd]}\n"
+    )
+    run = [sys.executable, "-m", "trek", "flow"]
+    assert subprocess.run([*run, "run", "flow.yaml", "--only", "first"], cwd=project, check=False).returncode == 0
+    (project / "FAIL").touch()
+    assert subprocess.run([*run, "run", "flow.yaml"], cwd=project, check=False, capture_output=True).returncode == 1
+    (project / "FAIL").unlink()
+    done = subprocess.run(
+        [*run, "resume", "moved", "--json"], cwd=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    states = {step["name"]: step["state"] for step in json.loads(done.stdout)["steps"]}
+    assert states == {"first": "cached", "script": "done", "cwd": "done", "function": "done"}
+
+
+def test_a_run_whose_folder_is_gone_is_told(tmp_path: Path) -> None:
+    project = tmp_path / "proj"
+    project.mkdir()
+    (project / "flow.yaml").write_text("name: gone\nsteps:\n  a: {command: [echo, hi]}\n")
+    run = [sys.executable, "-m", "trek", "flow"]
+    subprocess.run([*run, "run", "flow.yaml"], cwd=project, check=True, capture_output=True)
+    shutil.rmtree(project)
+    done = subprocess.run([*run, "resume", "gone"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "was started in" in done.stderr
+
+
+def test_yaml_texts_hold_parameters_results_and_paths(tmp_path: Path) -> None:
+    """`"lr=${lr}"` was printed as it is written."""
+    (tmp_path / "steps.py").write_text("def count():\n    return 3\n\n\ndef many():\n    return [1]\n")
+    (tmp_path / "flow.yaml").write_text(
+        "name: texts\n"
+        "params: {lr: 0.5}\n"
+        "steps:\n"
+        "  count: {python: 'steps:count'}\n"
+        "  many: {python: 'steps:many'}\n"
+        "  told: {command: [echo, 'lr=${lr}', 'n=${count}', 'at=${count.path}', '$${HOME}'], env: {A: 'a-${lr}'}}\n"
+        "  not_a_text: {command: [echo, 'n=${many}']}\n"
+    )
+    run = [sys.executable, "-m", "trek", "flow"]
+    done = subprocess.run([*run, "run", "flow.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "step 'not_a_text' failed: only a number or text can be part of a text" in done.stderr
+    log = subprocess.run([*run, "logs", "texts", "told"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = log.stdout.split()
+    assert (words[0], words[1], words[3]) == ("lr=0.5", "n=3", "${HOME}")
+    assert Path(words[2].removeprefix("at=")).read_text() == "3"

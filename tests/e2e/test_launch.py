@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -245,3 +246,66 @@ def test_killing_the_launcher_ends_what_runs_over_ssh(tmp_path: Path, sshd: str)
     while any(psutil.pid_exists(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_failing_torch_distributed_script_shows_its_exception(tmp_path: Path) -> None:
+    """The summary was `[rank1]: Traceback (most recent call last):`."""
+    code = (
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(1))\n"
+        "if dist.get_rank() == 1: raise RuntimeError('the real culprit')\n"
+        "import time; time.sleep(60)\n"
+    )
+    done = _launch("-n", "2", _script(tmp_path, code), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("exited with code 1: RuntimeError: the real culprit")
+
+
+def test_a_host_that_cannot_be_reached_is_one_sentence_and_exit_code_3(tmp_path: Path) -> None:
+    """It was ssh's exit code, 255."""
+    (tmp_path / "hosts").write_text("nowhere.invalid slots=2\n")
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho 'ssh: Could not resolve hostname nowhere.invalid' >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    done = _launch("--hostfile", "hosts", _script(tmp_path, "print(1)"), cwd=tmp_path, TREK_SSH=str(ssh))
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert (
+        "trek: error: host 'nowhere.invalid' cannot be reached: ssh: Could not resolve" in done.stderr.splitlines()[-1]
+    )
+    (tmp_path / "flow.py").write_text(
+        "import trek\nflow = trek.Flow('far')\nflow.script('script.py', workers=2, hostfile='hosts', name='far')\n"
+    )
+    (tmp_path / "script.py").write_text("print(1)")
+    command = [sys.executable, "-m", "trek", "flow", "run", "flow.py"]
+    env = {**os.environ, "TREK_SSH": str(ssh)}
+    flow = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert flow.returncode == 3, flow.stderr
+    assert "step 'far' failed: host 'nowhere.invalid' cannot be reached" in flow.stderr.splitlines()[-1]
+
+
+def test_a_script_finds_the_variables_of_torchrun(tmp_path: Path) -> None:
+    """GROUP_RANK, ROLE_RANK and TORCHELASTIC_RUN_ID were missing: the same script under both, with the same answers."""
+    names = (
+        "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_MAX_RESTARTS", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+    )  # fmt: skip
+    code = (
+        "import os, json, torch.distributed as dist\n"
+        f"values = {{name: os.environ.get(name) for name in {names!r}}}\n"
+        "values['launched'] = dist.is_torchelastic_launched()\n"
+        "print(json.dumps(values), flush=True)\n"
+        "dist.init_process_group('gloo'); dist.barrier(); dist.destroy_process_group()\n"
+    )
+    script = _script(tmp_path, code)
+    ours = _launch("-n", "2", script, cwd=tmp_path)
+    assert ours.returncode == 0, ours.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    theirs = subprocess.run(torchrun, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+
+    def told(text: str) -> list[dict[str, str]]:
+        found = (json.loads(line[line.index("{") :]) for line in text.splitlines() if "{" in line)
+        return sorted(found, key=lambda one: str(one["RANK"]))
+
+    assert told(ours.stdout) == told(theirs.stdout)

@@ -17,7 +17,7 @@ from trek.cli.flow_list import list_flows
 from trek.cli.flow_records import find_flows, find_run, find_runs, read_step_log, summary, summary_with_steps
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json, echo_lines, echo_log, visible
-from trek.errors import InputError, TrainingError
+from trek.errors import InputError, OutsideError, StorageError, TrainingError
 
 if TYPE_CHECKING:
     from trek.flow import Flow
@@ -91,17 +91,21 @@ def resume(
 ) -> int:
     """Resume a RUN (default: the newest) of FLOW (a name or a file) where it failed or was interrupted."""
     from trek.flow.loading import load_flow
+    from trek.flow.run import in_folder_of
 
     loaded = load_flow(flow_name) if _is_file(flow_name) else None
     store = _open(loaded.name if loaded else flow_name)
     row = store.find_run(run_id)
     store.close()
-    if loaded is None:
-        if row.source is None:
-            raise InputError(f"run {row.id} was not started from a file. Resume it with flow.run(resume={row.id!r}).")
-        loaded = load_flow(row.source)
-    settings = {"engine": engine, "resume": row.id}
-    return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
+    with in_folder_of(row):
+        if loaded is None:
+            if row.source is None:
+                raise InputError(
+                    f"run {row.id} was not started from a file. Resume it with flow.run(resume={row.id!r})."
+                )
+            loaded = load_flow(row.source)
+        settings = {"engine": engine, "resume": row.id}
+        return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
 
 
 @flow.command()
@@ -150,10 +154,11 @@ def graph(
         echo_json(rows)
         return
     draw = {"text": drawing.draw_text, "mermaid": drawing.draw_mermaid, "svg": drawing.draw_svg}[style]
+    drawn = draw(drawing.fold_maps(nodes))
     if output is None:
-        echo_lines(draw(nodes))
+        echo_lines(drawn)
     else:
-        output.write_text(draw(nodes) + "\n")
+        output.write_text(drawn + "\n")
 
 
 @flow.command()
@@ -186,9 +191,12 @@ def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_
 @json_option
 def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
     """Remove old runs of FLOW, and the results and files that no remaining run uses."""
+    from trek.flow.memory import remove_left_memory
+
     store = _open(_name_of(flow_name))
     count, num_bytes = store.clean(keep_runs=keep_runs)
     store.close()
+    num_bytes += remove_left_memory()
     if as_json:
         echo_json({"flow": store.name, "artefacts": count, "bytes": num_bytes})
     else:
@@ -227,8 +235,8 @@ def _run(loaded: Flow, *, as_json: bool, **settings: Any) -> int:
             result = loaded.run(show=not as_json, **settings)
     except _Terminated:
         return 128 + signal.SIGTERM
-    except TrainingError:
-        if as_json:
+    except (TrainingError, OutsideError) as error:
+        if as_json and not isinstance(error, StorageError):  # a full disk may have kept the run from being recorded
             _print_newest(loaded.name)
         raise
     if as_json:

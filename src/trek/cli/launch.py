@@ -86,8 +86,10 @@ def _run(engine: Engine, spec: GangSpec) -> int:
 
 
 def _report(failure: Exit, spec: GangSpec) -> int:
-    from trek.engines.failure import describe_failure, exit_status
+    from trek.engines.failure import describe_failure, exit_status, find_unreached
 
+    if (unreached := find_unreached(failure)) is not None:
+        raise unreached
     echo_lines(describe_failure(failure, num_workers=spec.num_workers), err=True)
     return exit_status(failure.code)
 

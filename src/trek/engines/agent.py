@@ -37,6 +37,9 @@ MAX_FILE_BYTES = 64 << 20
 _PART_BYTES = 2048
 """A report is written at once if it is shorter than a page, whoever else writes to stderr."""
 
+THREADS, SHARE = "OMP_NUM_THREADS", "TREK_NUM_THREADS"
+"""How many threads a process may use; both variables are equal where Trek and not the user decided it."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_GRACE_S = 1.0
@@ -63,7 +66,7 @@ class Agent:
         self._answer_until: float | None = None
         self._code: int | None = None
         self._is_attended = True
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        become_subreaper()
         self._folder = _make_folder(request)
         env = _environment(request, folder=self._folder)
         self._devices = _devices(env, request)
@@ -101,7 +104,7 @@ class Agent:
                 self._set_deadline(0.0)
             self._look_for_answer()
             if self._deadline is not None and time.monotonic() >= self._deadline:
-                _signal_all(_descendants(), signal.SIGKILL)
+                signal_all(descendants(), signal.SIGKILL)
                 self._deadline = time.monotonic() + 0.05
         if not self._request["keeps_folder"]:
             _remove_folder(self._folder)
@@ -130,7 +133,7 @@ class Agent:
         self._code = code
         self._send_files()
         self._report({"code": code})
-        _signal_all(_descendants(), signal.SIGTERM)
+        signal_all(descendants(), signal.SIGTERM)
         self._set_deadline(_LEFTOVER_GRACE_S)
 
     def _obey(self, data: bytes) -> bool:
@@ -190,7 +193,7 @@ class Agent:
     def _ask_to_stop(self, *, grace_s: float) -> None:
         """SIGTERM to the member alone: it ends its own helpers in order, and what it leaves is ended after it."""
         if self._code is None:
-            _signal_all([self._pid], signal.SIGTERM)
+            signal_all([self._pid], signal.SIGTERM)
         self._set_deadline(grace_s)
 
     def _set_deadline(self, seconds: float) -> None:
@@ -274,12 +277,20 @@ def execute(request: dict[str, Any], env: dict[str, str]) -> None:
 def _environment(request: dict[str, Any], *, folder: str) -> dict[str, str]:
     env = {**os.environ, **request["env"]} if request["inherit_env"] else dict(request["env"])
     env[MEMBER_DIR] = folder
+    share = _share(env)
+    is_chosen = THREADS in env and share is None
     threads = request["num_threads"]
-    if threads is None and request["local_size"] > 1:
-        threads = max(len(os.sched_getaffinity(0)) // request["local_size"], 1)
-    if threads is not None:
-        env.setdefault("OMP_NUM_THREADS", str(threads))
+    if threads is None and (request["local_size"] > 1 or share is not None):
+        threads = max((share or len(os.sched_getaffinity(0))) // request["local_size"], 1)
+    if threads is not None and not is_chosen:
+        env[THREADS] = env[SHARE] = str(threads)
     return env
+
+
+def _share(env: dict[str, str]) -> int | None:
+    """The cores that Trek gave to the process that starts this gang; None if it has them all, or the user decides."""
+    share = env.get(SHARE, "")
+    return int(share) if share.isdigit() and share == env.get(THREADS) else None
 
 
 def _devices(env: dict[str, str], request: dict[str, Any]) -> list[str]:
@@ -344,7 +355,8 @@ def start_time(pid: int) -> int | None:
     return int(fields[19]) if fields and fields[0] not in ("Z", "X") else None
 
 
-def _descendants() -> list[int]:
+def descendants() -> list[int]:
+    """Every process that this one, its children or their orphans started."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208
         if entry.isdigit() and (fields := _stat_fields(int(entry))):
@@ -366,12 +378,18 @@ def _stat_fields(pid: int) -> list[str]:
         return []
 
 
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to those of `pids` that still run."""
     for pid in pids:
         try:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def become_subreaper() -> None:
+    """Make orphans of this process's descendants its own children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -124,6 +124,8 @@ class Exit:
     code: int
     last_lines: tuple[str, ...] = ()
     role: str = WORKER
+    is_unreached: bool = False
+    """How it ended is not known, since its host could not be reached, or not any more."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
 from trek.engines.base import Exit
-from trek.errors import RankFailed
+from trek.errors import OutsideError, RankFailed
 
 MAX_LINES = 15
 _TRACEBACK = "Traceback (most recent call last):"
+_GROUP = re.compile(r"(\s*)\+ Exception Group ")
 _MAX_TRACEBACK_LINES = 12
 _MAX_LAST_LINES = 5
 _HINTS: dict[int, str] = {
@@ -42,15 +44,33 @@ def find_exception(lines: Sequence[str]) -> list[str]:
     starts = [index for index, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     if not starts:
         return []
-    found = [lines[starts[-1]]]
-    for line in lines[starts[-1] + 1 :]:
-        is_frame = line.startswith(" ")
+    found = [_TRACEBACK]
+    # torch.distributed writes `[rank1]: ` before every line of a traceback, other programs something else.
+    prefix = lines[starts[-1]].removesuffix(_TRACEBACK)
+    if group := _GROUP.fullmatch(prefix):
+        prefix = f"{group[1]}| "
+    for whole in lines[starts[-1] + 1 :]:
+        line = whole.removeprefix(prefix)
+        is_frame = line.startswith(" ") and not line.lstrip().startswith("+-")
         if not is_frame and not found[-1].startswith((" ", _TRACEBACK)):
             break
         found.append(line)
     if len(found) > _MAX_TRACEBACK_LINES:
         found = [found[0], "  …", *found[2 - _MAX_TRACEBACK_LINES :]]
     return found
+
+
+def find_unreached(failed: Exit) -> OutsideError | None:
+    """The error of a host that could not be reached, or was lost; None if the failure is the member's own."""
+    if not failed.is_unreached:
+        return None
+    said = next(
+        (line.strip() for line in reversed(failed.last_lines) if line.strip()), f"ssh exited with {failed.code}"
+    )
+    what = "cannot be reached" if failed.pid == 0 else f"was lost while rank {failed.rank} was running there"
+    return OutsideError(
+        f"host {failed.host!r} {what}: {said.rstrip('.')}. Check that `ssh {failed.host}` works without a password."
+    )
 
 
 def exit_status(code: int) -> int:

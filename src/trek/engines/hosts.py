@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trek.errors import InputError
@@ -32,6 +32,8 @@ class AssignedRank:
     local_size: int
     size: int
     role: str = "worker"
+    node: int = 0
+    num_nodes: int = 1
 
 
 def read_hostfile(path: Path) -> list[Host]:
@@ -60,10 +62,13 @@ def assign_ranks(hosts: Sequence[Host], num_workers: int) -> list[AssignedRank]:
             "Raise slots= in the hostfile, or ask for fewer workers."
         )
     places: list[AssignedRank] = []
-    for host in hosts:
+    for node, host in enumerate(hosts):
         here = min(host.slots, num_workers - len(places))
-        places += [AssignedRank(len(places) + index, host.name, index, here, num_workers) for index in range(here)]
-    return places
+        places += [
+            AssignedRank(len(places) + index, host.name, index, here, num_workers, node=node) for index in range(here)
+        ]
+    num_nodes = places[-1].node + 1 if places else 0
+    return [replace(place, num_nodes=num_nodes) for place in places]
 
 
 def spread(hosts: Sequence[Host], count: int, *, role: str) -> list[AssignedRank]:

@@ -19,8 +19,8 @@ from trek.engines.agent_process import AgentProcess, SpawnedAgent
 from trek.engines.base import WORKER, GangSpec
 from trek.engines.hosts import AssignedRank, Host, assign_ranks, is_this_machine, read_hostfile, spread
 from trek.engines.member import AgentMember, Member
-from trek.engines.roles import WORLD_NAMES, role_environment
-from trek.engines.ssh import portable_environment, reachable_address, ssh_command
+from trek.engines.roles import WORLD_NAMES, role_environment, torchrun_environment
+from trek.engines.ssh import portable_environment, reachable_address, ssh_command, without_share
 from trek.engines.warm.rules import why_not_warm
 from trek.engines.warm.warm_agent import WarmParents
 from trek.errors import InputError, OutsideError
@@ -52,6 +52,7 @@ class LocalStarter:
         self._master_addr = self._reachable(used[0])
         self._master_port = _free_port()
         self._secret = secrets.token_hex(32)
+        self._job = secrets.token_hex(8)
         self._addresses: dict[str, list[str]] = {}
         for role, count in self._counts.items():
             self._extend_addresses(role, count)
@@ -141,13 +142,13 @@ class LocalStarter:
         return str(folder)
 
     def _environment(self, assigned: AssignedRank, *, is_here: bool) -> dict[str, str]:
-        around = self._environ if is_here else portable_environment(self._environ)
+        around = self._environ if is_here else portable_environment(without_share(self._environ))
         unset = {*LAUNCHER_NAMES, *self._spec.unset}
         inherited = {name: value for name, value in around.items() if name not in unset}
         env = {**inherited, "PYTHONUNBUFFERED": "1", **self._visible_gpus(), **self._spec.env}
         env |= {**self._roles[assigned.role].env, **role_environment(assigned, addresses=self._addresses)}
         if assigned.role == WORKER:
-            return {**env, **self._world(assigned).environment()}
+            return {**env, **self._world(assigned).environment(), **torchrun_environment(assigned, job=self._job)}
         return {name: value for name, value in env.items() if name not in WORLD_NAMES}
 
     def _visible_gpus(self) -> dict[str, str]:

@@ -44,6 +44,8 @@ class Member(ABC):
         """Whether somebody listens to its lines; if not, only the last ones are read."""
         self.is_unwanted = False
         """It was asked to stop, so its exit code does not count as a failure."""
+        self.is_unreached = False
+        """Its code is that of the connection to its host, not its own."""
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     @property
@@ -98,7 +100,8 @@ class Member(ABC):
     def exit(self) -> Exit:
         """How it ended; only once `code` is known."""
         assert self.code is not None
-        return Exit(self.rank, self.host, self.pid or 0, self.code, tuple(self._last_lines), self.role)
+        lines = tuple(self._last_lines)
+        return Exit(self.rank, self.host, self.pid or 0, self.code, lines, self.role, self.is_unreached)
 
     def _follow(self, log: Tail, buffer: LineBuffer) -> Iterator[str]:
         """The next lines of its log, and all that are left once its end is known. Never holds much of it at once."""
@@ -171,6 +174,7 @@ class AgentMember(Member):
         yield from self._keep(self._keep_last(self._without_reports(self._agent.stderr.read())), "stderr")
         if agent_code is not None and self.code is None:
             self.code = agent_code
+            self.is_unreached = self._is_remote
         if self.code is not None:
             yield from self._keep(self._lines["stdout"].feed(self._agent.stdout.read()), "stdout")
             yield from self._keep(self._lines["stdout"].flush(), "stdout")

@@ -11,6 +11,8 @@ import socket
 import sys
 from collections.abc import Mapping
 
+from trek.engines.agent import SHARE, THREADS
+
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=10")
 """Never ask for a password; give up on a machine that does not answer, at the start and later."""
 
@@ -34,6 +36,12 @@ def portable_environment(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name not in _BOUND_NAMES and not name.startswith(_BOUND_PREFIXES)
     }
+
+
+def without_share(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` without a number of threads that Trek decided for a process of this machine."""
+    is_treks = environ.get(THREADS) == environ.get(SHARE)
+    return {name: value for name, value in environ.items() if not (is_treks and name in (THREADS, SHARE))}
 
 
 def reachable_address(other: str) -> str:

@@ -1,9 +1,14 @@
-"""Pictures of a graph with the state and time of every step: as text, Mermaid and SVG. Draws plain data only."""
+"""Pictures of a graph with the state and time of every step: as text, Mermaid and SVG. Draws plain data only.
+
+The steps of a wide map are one node with a count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 
 _SIGNS = {"done": "✓", "cached": "=", "failed": "✗", "running": "▶", "skipped": "-", "blocked": "!", "interrupted": "!"}
@@ -17,6 +22,11 @@ _COLOURS = {
     "skipped": "#eeeeee",
     "pending": "#ffffff",
 }
+_BY_WEIGHT = ("failed", "interrupted", "running", "pending", "blocked", "done", "cached", "skipped")
+_PART = re.compile(r"(.+)\[\d+\](_\d+)?")
+"""The name of a step of a map; a second map of the same function has a number behind."""
+_WIDE = 12
+"""A map of more steps than this is drawn as one node."""
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 180, 44, 24, 44, 16
 _BEND = (_BOX_WIDTH + _GAP_X) * 2 // 3
 """A curve bends three quarters of the way to its control points: into the gap beside a box."""
@@ -30,21 +40,55 @@ class GraphNode:
     after: tuple[str, ...]
     state: str = "pending"
     seconds: float | None = None
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Of a map, how many of its steps are in which state."""
 
     @property
     def caption(self) -> str:
-        """State and time in a few letters."""
+        """State and time in a few letters, or how far a map is."""
+        if self.parts:
+            counts = ", ".join(f"{count} {state}" for state, count in self.parts.items())
+            return f"{sum(self.parts.values())} steps: {counts}"
         return self.state if self.seconds is None else f"{self.state} {self.seconds:.1f} s"
+
+
+def fold_maps(nodes: Sequence[GraphNode]) -> list[GraphNode]:
+    """`nodes` with the steps of every wide map as one node, which stands where the first of them stood."""
+    sizes = Counter(map_of(node.name) for node in nodes)
+    wide = {name: f"{name}[0-{size - 1}]" for name, size in sizes.items() if name is not None and size > _WIDE}
+    names = {node.name: wide[whole] for node in nodes if (whole := map_of(node.name)) in wide and whole is not None}
+    folded: dict[str, GraphNode] = {}
+    states: dict[str, Counter[str]] = {}
+    for node in nodes:
+        name = names.get(node.name, node.name)
+        after = [*(folded[name].after if name in folded else ()), *(names.get(up, up) for up in node.after)]
+        folded[name] = replace(node, name=name, after=tuple(up for up in dict.fromkeys(after) if up != name))
+        states.setdefault(name, Counter())[node.state] += 1
+    for name in wide.values():
+        folded[name] = replace(folded[name], state=state_of_all(states[name]), seconds=None, parts=states[name])
+    return list(folded.values())
+
+
+def map_of(name: str) -> str | None:
+    """The name of the map that a step called `name` is one of; None if it is not one of a map's."""
+    match = _PART.fullmatch(name)
+    return f"{match[1]}{match[2] or ''}" if match else None
+
+
+def state_of_all(states: Mapping[str, int]) -> str:
+    """The state of a map whose steps are in these states: the one that matters most."""
+    return next((state for state in _BY_WEIGHT if states.get(state)), "pending")
 
 
 def draw_text(nodes: Sequence[GraphNode]) -> str:
     """One line a step, in an order in which they may run."""
     width = max((len(node.name) for node in nodes), default=0)
+    room = max([16, *(len(node.caption) for node in nodes)])
     lines = []
     for node in nodes:
         sign = _SIGNS.get(node.state, " ")
         arrow = f"  ← {', '.join(node.after)}" if node.after else ""
-        lines.append(f"{sign} {node.name:<{width}}  {node.caption:<16}{arrow}".rstrip())
+        lines.append(f"{sign} {node.name:<{width}}  {node.caption:<{room}}{arrow}".rstrip())
     return "\n".join(lines)
 
 

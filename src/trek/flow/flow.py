@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from trek.errors import InputError
-from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Work
+from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Text, Work
 from trek.flow.parameters import Handover, Param, StepOptions, make_settings
 
 if TYPE_CHECKING:
@@ -131,15 +131,13 @@ class Flow:
         cache: bool | None = None,
         **options: Unpack[StepOptions],
     ) -> Any:
-        """Run a Python script as `workers` processes, as `trek launch` does; with launcher="mpirun" under MPI."""
-        program: list[Any] = [sys.executable, str(script), *args]
+        """Run a Python script as `workers` processes, as `trek launch` does.
+
+        With launcher="mpirun" MPI starts the processes, with launcher="srun" Slurm does.
+        """
         hosts = Path(hostfile) if hostfile else None
-        own: dict[str, Any] = {"workers": workers, "hostfile": hosts}
-        if launcher == "mpirun":
-            program = ["mpirun", "-n", str(workers), *(["--hostfile", str(hosts)] if hosts else []), *program]
-            own = {}
-        elif launcher != "trek":
-            raise InputError(f"launcher must be 'trek' or 'mpirun', got {launcher!r}.")
+        own: dict[str, Any] = {"workers": workers, "hostfile": hosts} if launcher == "trek" else {"launched": workers}
+        program = [*launcher_words(launcher, workers, hosts), sys.executable, str(script), *args]
         return self._add_command(name or Path(script).stem, program, options, outputs=outputs, cache=cache, **own)
 
     def service(
@@ -147,7 +145,7 @@ class Flow:
         name: str,
         argv: Sequence[Any],
         *,
-        ready: int | str | Param,
+        ready: int | str | Param | Text,
         detach: bool = False,
         **options: Unpack[StepOptions],
     ) -> Any:
@@ -157,7 +155,7 @@ class Flow:
         with it. With `detach` it outlives the run: a later run keeps it if nothing about it changed and replaces it
         otherwise; `trek flow stop` ends it. It has `timeout_s` (60) to answer.
         """
-        if not isinstance(ready, int | str | Param) or isinstance(ready, bool):
+        if not isinstance(ready, int | str | Param | Text) or isinstance(ready, bool):
             raise InputError(f"ready must be a port or a URL, got {ready!r}.")
         options.setdefault("timeout_s", _START_TIMEOUT_S)
         work = ServiceWork(_words(argv), ready=ready, is_detached=detach)
@@ -258,6 +256,19 @@ class Flow:
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else f"{name}_{count}"
+
+
+def launcher_words(launcher: str, workers: int, hosts: Path | None) -> list[str]:
+    """What comes before a program that another launcher starts."""
+    if launcher == "trek":
+        return []
+    if launcher == "mpirun":
+        return ["mpirun", "-n", str(workers), *(["--hostfile", str(hosts)] if hosts else [])]
+    if launcher != "srun":
+        raise InputError(f"launcher must be 'trek', 'mpirun' or 'srun', got {launcher!r}.")
+    if hosts is not None:
+        raise InputError("launcher 'srun' takes no hostfile, got one: Slurm chooses the hosts. Leave it out.")
+    return ["srun", "-n", str(workers)]
 
 
 def _steps(after: Iterable[Output | Step | Sequence[Output]]) -> tuple[Step, ...]:

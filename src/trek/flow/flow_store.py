@@ -34,7 +34,7 @@ FINISHED = ("done", "cached", "skipped")
 _SCHEMA = """
 create table if not exists runs (
     id text primary key, state text, started real, ended real, pid int, pid_start int,
-    params text, source text, graph text
+    params text, source text, graph text, folder text
 );
 create table if not exists steps (
     run text, position int, name text, state text, key text, reason text, attempt int,
@@ -80,6 +80,8 @@ class RunRow:
     params: str
     source: str | None
     graph: str
+    folder: str | None
+    """The working directory it was started in; None where an older version recorded the run."""
 
     @property
     def is_alive(self) -> bool:
@@ -108,8 +110,18 @@ class FlowStore:
                 self._db.execute("pragma journal_mode = wal")
                 self._db.execute("pragma synchronous = normal")
                 self._db.executescript(_SCHEMA)
+                self._add_missing_columns()
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"the records of flow {name!r} cannot be opened in {self.folder}: {error}.") from error
+            raise StorageError(
+                f"the records of flow {name!r} cannot be opened in {self.folder}: {error}. "
+                "Free some space there, or set TREK_HOME to another folder."
+            ) from error
+
+    def _add_missing_columns(self) -> None:
+        """What the records of an older version lack."""
+        known = {row[1] for row in self._db.execute("pragma table_info(runs)")}
+        if "folder" not in known:
+            self._db.execute("alter table runs add column folder text")
 
     def close(self) -> None:
         """Close the database."""
@@ -145,10 +157,13 @@ class FlowStore:
         """Record a new run, or that `resume` continues; returns its id."""
         run = resume or f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
         pid = os.getpid()
-        row = (run, "running", time.time(), None, pid, start_time(pid), json.dumps(params), source, json.dumps(graph))
+        row = (
+            run, "running", time.time(), None, pid, start_time(pid), json.dumps(params), source, json.dumps(graph),
+            os.getcwd(),  # noqa: PTH109 - a text for the records
+        )  # fmt: skip
         (self.run_folder(run) / "logs").mkdir(parents=True, exist_ok=True)
         with self.transaction():
-            self._db.execute("insert or replace into runs values (?,?,?,?,?,?,?,?,?)", row)
+            self._db.execute("insert or replace into runs values (?,?,?,?,?,?,?,?,?,?)", row)
             # A resumed run keeps what is known of its steps: they may be asked for again after another kill.
             self._db.execute("update steps set position = -1 where run = ?", (run,))
             self.add_steps(run, names)
@@ -170,8 +185,8 @@ class FlowStore:
 
     def finish_run(self, run: str, state: str) -> None:
         """The run's last state; its unfinished attempts are removed."""
-        self._db.execute("update runs set state = ?, ended = ? where id = ?", (state, time.time(), run))
         shutil.rmtree(self.run_folder(run) / "attempts", ignore_errors=True)
+        self._db.execute("update runs set state = ?, ended = ? where id = ?", (state, time.time(), run))
 
     def update_step(self, run: str, name: str, **fields: Any) -> None:
         """Change what is known of a step."""
@@ -275,8 +290,11 @@ class FlowStore:
             place.mkdir(parents=True, exist_ok=True)
             stored = stored.moved_to(place)
             draft = place / f"draft.{uuid.uuid4().hex}"
-            draft.write_text(stored.facts["json"])
-            draft.rename(stored.path())
+            try:
+                draft.write_text(stored.facts["json"])
+                draft.rename(stored.path())
+            finally:
+                draft.unlink(missing_ok=True)
         return stored.path()
 
     def clean(self, *, keep_runs: int) -> tuple[int, int]:

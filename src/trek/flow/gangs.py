@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
-from trek.engines.failure import to_error
-from trek.errors import InputError, TrekError
+from trek.engines.failure import find_unreached, to_error
+from trek.errors import InputError, OutsideError, TrekError
 from trek.flow.artefacts import Stored, store_value
 from trek.flow.graph import CommandWork, FunctionWork
 from trek.flow.packing import pack_arguments, pack_function
+from trek.flow.performing import full_disk
 from trek.flow.pool import to_ended
+from trek.flow.randomness import same_hashes
 from trek.flow.script_member import REQUEST
 from trek.flow.tasks import Ended, Mailbox, Task
+from trek.world.disk import is_disk_full
 
 GRACE_S = 5.0
 
@@ -38,8 +41,8 @@ class Gangs:
         """Start the task's processes."""
         try:
             gang = start_gang(self._engine, task, to_spec(task))
-        except TrekError as error:
-            self._mailbox.put(Ended(task, error=str(error)))
+        except (TrekError, OSError) as error:
+            self._mailbox.put(_to_problem(task, error))
             return
         self._running[task] = gang
         thread = threading.Thread(target=self._watch, args=(task, gang), name=f"trek-flow-{task.step.name}")
@@ -62,9 +65,13 @@ class Gangs:
             thread.join()
 
     def _watch(self, task: Task, gang: Gang) -> None:
-        failure = gang.wait_first_failure()
-        gang.stop(grace_s=GRACE_S)
-        ended = _to_ended(task, failure, answer=gang.outcomes().get(0))
+        try:
+            failure = gang.wait_first_failure()
+            gang.stop(grace_s=GRACE_S)
+            ended = _to_ended(task, failure, answer=gang.outcomes().get(0))
+        except OSError as error:  # its log cannot be written
+            gang.stop(grace_s=GRACE_S)
+            ended = _to_problem(task, error)
         if self._running.pop(task, None) is not None:
             self._mailbox.put(ended)
 
@@ -94,12 +101,15 @@ def to_spec(task: Task) -> GangSpec:
     settings = task.step.settings
     task.attempt.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes] = {}
+    hashes: dict[str, str] = {}
     if isinstance(task.step.work, FunctionWork):
         command = [sys.executable, "-m", "trek.flow.script_member", str(task.attempt)]
         files[REQUEST] = _request(task, task.step.work)
+        hashes = same_hashes(os.environ)
     else:
         command = _command(task)
     variables = {
+        **hashes,
         **task.env,
         "TREK_OUTPUT_DIR": str(output_folder(task.attempt)),
         "TREK_FLOW_TASK": f"{task.run}/{task.key[:16]}",
@@ -127,6 +137,7 @@ def _request(task: Task, work: FunctionWork) -> bytes:
         "arguments": pack_arguments(task),
         "num_outputs": task.step.num_outputs,
         "digest": task.digest,
+        "name": task.step.name,
     }
     return pickle.dumps(request)
 
@@ -135,13 +146,22 @@ def _to_ended(task: Task, failure: Exit | None, *, answer: dict[str, Any] | None
     is_function = isinstance(task.step.work, FunctionWork)
     if is_function and answer is not None and failure in (None, _by_keeper(failure)):
         return to_ended(task, answer)
+    if failure is not None and (unreached := find_unreached(failure)) is not None:
+        return _to_problem(task, unreached)
     if failure is not None:
         error = to_error(failure, num_workers=task.step.settings.workers)
         return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)
     try:
         return Ended(task, outputs=_collect(task))
     except (TrekError, OSError) as problem:
-        return Ended(task, error=str(problem).rstrip("."))
+        return _to_problem(task, problem)
+
+
+def _to_problem(task: Task, error: TrekError | OSError) -> Ended:
+    """The end of a task that Trek could not start, watch or store."""
+    if is_disk_full(error):
+        return to_ended(task, full_disk(error, task.attempt))
+    return Ended(task, error=str(error).rstrip("."), is_outside=isinstance(error, OutsideError))
 
 
 def _by_keeper(failure: Exit | None) -> Exit | None:

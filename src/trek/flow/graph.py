@@ -137,10 +137,19 @@ OUTPUT_DIR = OutputFolder()
 Reference = Output | PathOf | Param | OutputFolder
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text with references in it, such as `--lr=${lr}` in YAML."""
+
+    parts: tuple[str | Reference, ...]
+
+
 def references(value: Any) -> Iterator[Reference]:
-    """Every reference inside `value`, through lists, tuples and dicts."""
+    """Every reference inside `value`, through texts, lists, tuples and dicts."""
     if isinstance(value, Reference):
         yield value
+    elif isinstance(value, Text):
+        yield from references(value.parts)
     elif isinstance(value, Mapping):
         for inner in value.values():
             yield from references(inner)
@@ -149,16 +158,18 @@ def references(value: Any) -> Iterator[Reference]:
             yield from references(inner)
 
 
-def substitute(value: Any, replace: Callable[[Reference], Any]) -> Any:
-    """`value` with every reference replaced."""
+def substitute(value: Any, replace: Callable[[Reference], Any], *, spell: Callable[[Any], str] = str) -> Any:
+    """`value` with every reference replaced; `spell` makes what replaces one in a text a part of it."""
     if isinstance(value, Reference):
         return replace(value)
+    if isinstance(value, Text):
+        return "".join(part if isinstance(part, str) else spell(replace(part)) for part in value.parts)
     if isinstance(value, Mapping):
-        return {key: substitute(inner, replace) for key, inner in value.items()}
+        return {key: substitute(inner, replace, spell=spell) for key, inner in value.items()}
     if isinstance(value, list):
-        return [substitute(inner, replace) for inner in value]
+        return [substitute(inner, replace, spell=spell) for inner in value]
     if isinstance(value, tuple):
-        inner_values = [substitute(inner, replace) for inner in value]
+        inner_values = [substitute(inner, replace, spell=spell) for inner in value]
         return type(value)(*inner_values) if hasattr(value, "_fields") else tuple(inner_values)
     return value
 
@@ -166,6 +177,24 @@ def substitute(value: Any, replace: Callable[[Reference], Any]) -> Any:
 def graph_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """The graph as plain data, for the records and for drawing."""
     return [{"name": step.name, "after": [up.name for up in step.upstream()]} for step in steps]
+
+
+def conditional_steps(steps: Sequence[Step]) -> set[Step]:
+    """The steps that may be skipped: those with a condition, and those behind them; `steps` is in definition order."""
+    found: set[Step] = set()
+    for step in steps:
+        if step.when is not None or not found.isdisjoint(step.upstream()):
+            found.add(step)
+    return found
+
+
+def has_lost_branches(step: Step, *, skipped: set[Step], conditional: set[Step]) -> bool:
+    """Whether all steps that `step` waits for and that may be skipped were skipped, so that it is skipped too.
+
+    A step that joins several such branches runs if one of them was taken, with None in place of the others.
+    """
+    branches = [up for up in step.upstream() if up in conditional]
+    return bool(branches) and all(up in skipped for up in branches)
 
 
 def order(steps: Sequence[Step]) -> TopologicalSorter[Step]:
@@ -179,15 +208,15 @@ def order(steps: Sequence[Step]) -> TopologicalSorter[Step]:
     return sorter
 
 
-def ancestors(steps: Sequence[Step]) -> set[Step]:
-    """Every step that one of `steps` depends on, themselves included."""
+def input_ancestors(step: Step) -> set[Step]:
+    """`step`, the steps whose outputs it takes, and those whose outputs these take; not what it only waits for."""
     found: set[Step] = set()
-    stack = list(steps)
+    stack = [step]
     while stack:
-        step = stack.pop()
-        if step not in found:
-            found.add(step)
-            stack.extend(step.upstream())
+        one = stack.pop()
+        if one not in found:
+            found.add(one)
+            stack.extend(output.step for output in one.inputs())
     return found
 
 

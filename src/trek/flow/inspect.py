@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from trek.client.flow_models import FlowRunDetails
 from trek.errors import InputError
-from trek.flow.drawing import GraphNode
+from trek.flow.drawing import GraphNode, map_of
 from trek.flow.flow_store import FlowStore, RunRow, file_name
 from trek.flow.service_steps import read_service_log
 
@@ -31,10 +32,16 @@ def nodes_of(run: FlowRunDetails, *, graph: list[dict[str, Any]] | None = None) 
     nodes = [(node.name, node.after) for node in run.graph]
     if graph is not None:
         nodes = [(node["name"], node["after"]) for node in graph]
+    names = {name for name, _ in nodes}
+    parts: dict[str, Counter[str]] = {}
+    for step in run.steps:  # of maps over what another step gave, whose steps are not in the graph
+        if step.name not in names and (whole := map_of(step.name)) is not None:
+            parts.setdefault(whole, Counter())[step.state] += 1
     return [
-        GraphNode(name, tuple(after), step.state if step else "pending", step.seconds if step else None)
+        GraphNode(name, tuple(after), found.state, found.seconds, parts.get(name, {}))
+        if (found := steps.get(name))
+        else GraphNode(name, tuple(after))
         for name, after in nodes
-        for step in [steps.get(name)]
     ]
 
 

@@ -2,10 +2,15 @@
 
 The files of a step whose every taker asked for `handover="memory"` go there and not to disk. They are freed when the
 last taker is done. Should this process be killed, a janitor process that holds the other end of a pipe removes them.
+Should the janitor be killed with it, the next run of any flow or `trek flow clean` does: the folder of a run that is
+alive is locked, and a lock ends with its process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +23,8 @@ from trek.flow import janitor
 from trek.flow.graph import FunctionWork, Step
 
 _ROOTS = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - where Linux keeps shared memory
+_PREFIX = "trek-flow-"
+_LOCK = "lock"
 
 
 class SharedMemory:
@@ -30,9 +37,10 @@ class SharedMemory:
                 takers.setdefault(giver, []).append(step)
         self._takers = {giver: set(those) for giver, those in takers.items() if _fits(giver, those, params)}
         self._numbers = {giver: number for number, giver in enumerate(self._takers)}
-        root = next(root for root in _ROOTS if root.is_dir())
-        self.folder = root / f"trek-flow-{run}"
+        remove_left_memory()
+        self.folder = _root() / f"{_PREFIX}{run}"
         self._janitor = _start_janitor(self.folder) if self._takers else None
+        self._lock = _make_locked(self.folder) if self._takers else None
 
     def holds(self, step: Step) -> bool:
         """Whether the step's outputs live here."""
@@ -55,14 +63,51 @@ class SharedMemory:
         if self._janitor is not None:
             self._janitor.communicate(janitor.ENDED_WELL)
             self._janitor = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def remove_left_memory() -> int:
+    """Remove what killed runs of this user left in shared memory; returns how many bytes."""
+    num_bytes = 0
+    for folder in _root().glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process is removing it
+            if folder.stat().st_uid == os.getuid() and (lock := _try_lock(folder)) is not None:
+                num_bytes += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+    return num_bytes
+
+
+def _root() -> Path:
+    return next(root for root in _ROOTS if root.is_dir())
+
+
+def _make_locked(folder: Path) -> int:
+    """Make the folder; returns the descriptor that holds its lock."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # it was not locked yet, and removed
+            if (lock := _try_lock(folder)) is not None and (folder / _LOCK).exists():
+                return lock
+
+
+def _try_lock(folder: Path) -> int | None:
+    """The descriptor that holds the folder's lock; None if a run that is alive holds it."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
 
 
 def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-I", "-S", janitor.__file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True
     )
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return process
 
 
 def _fits(giver: Step, takers: Sequence[Step], params: Mapping[str, Any]) -> bool:

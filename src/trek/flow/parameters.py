@@ -70,6 +70,8 @@ class Settings:
     """Before the first retry; doubles with every further one, with jitter."""
     timeout_s: float | None = None
     workers: int = 1
+    launched: int = 1
+    """How many processes its command starts by itself, as `mpirun -n 2` does."""
     handover: Handover | Param = "disk"
     """How its inputs reach it: `memory` keeps them in shared memory while the run lasts."""
     cache: bool = True
@@ -84,10 +86,15 @@ class Settings:
             raise InputError(f"retries must be at least 0, got {self.retries}.")
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise InputError(f"timeout_s must be above 0, got {self.timeout_s}. Leave it out for no limit.")
-        if self.workers < 1:
-            raise InputError(f"workers must be at least 1, got {self.workers}.")
+        if self.num_processes < 1:
+            raise InputError(f"workers must be at least 1, got {self.num_processes}.")
         if not isinstance(self.handover, Param):
             self.resolve_handover({})
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes compute in it: each takes a slot, and a share of the cores."""
+        return self.workers * self.launched
 
     def resolve_handover(self, params: Mapping[str, Any]) -> Handover:
         """How inputs reach the step with these values of parameters."""

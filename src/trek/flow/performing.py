@@ -1,21 +1,20 @@
 """Performing one step's function, in a worker or a member of a gang: load inputs, call, store outputs.
 
-Knows nothing of graphs, keys or retries. What the function prints goes into the step's log, at the level of file
-descriptors, so that what its own children print goes there too.
+Knows nothing of graphs, keys or retries, nor of the process it runs in: see `trek.flow.step_worker`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.errors import InputError, TrekError
+from trek.errors import InputError, OutsideError, TrekError
 from trek.flow.artefacts import Stored, store_value
+from trek.world.disk import is_disk_full
 
 _attempt: Path | None = None
 
@@ -59,9 +58,13 @@ def perform(
     except SystemExit as exit_:
         return {"error": f"SystemExit: exited with code {exit_.code}", "traceback": ""}
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its traceback
-        return _failure(error)
+        return full_disk(error, attempt) if is_disk_full(error) else _failure(error)
     finally:
         _attempt = None
+
+
+def _outside(error: Exception) -> dict[str, bool]:
+    return {"is_outside": True} if isinstance(error, OutsideError) else {}
 
 
 def load_inputs(value: Any) -> Any:
@@ -84,6 +87,13 @@ def _split(result: Any, num_outputs: int) -> list[Any]:
     return list(result)
 
 
+def full_disk(error: Exception, attempt: Path) -> dict[str, Any]:
+    """The answer of a step that met a full disk: something outside failed, and not the step's code."""
+    place = getattr(error, "filename", None) or attempt
+    text = f"no space left in {place}. Free some space there."
+    return {"error": text, "traceback": "", "is_outside": True}
+
+
 def _failure(error: Exception) -> dict[str, Any]:
     """The user's frames alone: those of this package before them are cut off."""
     frames = error.__traceback__
@@ -91,44 +101,7 @@ def _failure(error: Exception) -> dict[str, Any]:
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     is_ours = isinstance(error, TrekError) and frames is None
-    print(error if is_ours else text, file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk has no room for the log, and the error must be reported
+        print(error if is_ours else text, file=sys.stderr, flush=True)
     headline = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-    return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text}
-
-
-@contextlib.contextmanager
-def output_into(log: Path) -> Iterator[None]:
-    """Send stdout and stderr, of children too, into `log`; an empty log is removed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(target, 1)
-    os.dup2(target, 2)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for fd, number in zip(saved, (1, 2), strict=True):
-            os.dup2(fd, number)
-            os.close(fd)
-        if os.fstat(target).st_size == 0:
-            log.unlink(missing_ok=True)
-        os.close(target)
-
-
-@contextlib.contextmanager
-def surroundings(*, env: Mapping[str, str], cwd: str | None) -> Iterator[None]:
-    """Variables and working directory for one step, restored afterwards."""
-    before, folder = dict(os.environ), Path.cwd()
-    os.environ.update(env)
-    if cwd is not None:
-        os.chdir(cwd)
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-        os.chdir(folder)
+    return {"error": str(error) if is_ours else headline, "traceback": "" if is_ours else text, **_outside(error)}

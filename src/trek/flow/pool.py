@@ -1,13 +1,15 @@
-"""The pool: worker processes that perform function steps, kept between steps.
+"""The pool: worker processes that fork a process for every function step.
 
 Why processes: a step can be ended with all that it started when its time is over, a crash fails one step and not the
-run, and steps share no state by accident. Why they are kept: starting Python costs tens of milliseconds, and a step may
-take less than one. Every worker is a gang of one on the engine, so its agent ends it however the runner dies.
+run, and no step finds what another one changed. Why they are forked: starting Python costs tens of milliseconds and
+importing torch seconds, a fork about one. Every worker is a gang of one on the engine, so its agent ends it with its
+steps however the runner dies.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import secrets
 import shutil
@@ -16,20 +18,24 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from trek.engines import Engine, Exit, Gang, GangSpec
+from trek.engines.agent import THREADS
 from trek.engines.failure import to_error
 from trek.errors import InputError
 from trek.flow.artefacts import Stored
 from trek.flow.graph import FunctionWork
 from trek.flow.packing import pack_arguments, pack_function
+from trek.flow.randomness import same_hashes
 from trek.flow.tasks import Ended, Mailbox, Task
 
 _GRACE_S = 1.0
+_WARM_PACKAGES = ("numpy", "torch")
+"""What a warm parent of the engine can have imported already."""
 
 
 class _Worker:
@@ -39,22 +45,27 @@ class _Worker:
         self.connection: Connection | None = None
         self.task: Task | None = None
         self.known_functions: set[int] = set()
-        self.has_disconnected = False
+        self.is_ready = False
+        """It has imported the libraries, and takes tasks."""
         self.is_dismissed = False
 
 
 class Pool:
-    """Workers on demand, at most `size`. Used by the runner's thread; exits of workers arrive in the mailbox."""
+    """Workers on demand, at most `size`. Used by the runner's thread; exits of workers arrive in the mailbox.
 
-    def __init__(self, engine: Engine, *, size: int, mailbox: Mailbox) -> None:
+    `libraries` are imported by every worker before it forks, as far as it may fork afterwards.
+    """
+
+    def __init__(self, engine: Engine, *, size: int, mailbox: Mailbox, libraries: Sequence[str] = ()) -> None:
         self._engine = engine
         self._size = size
+        self._libraries = list(libraries)
         self._mailbox = mailbox
         self._workers: dict[str, _Worker] = {}
         self._waiting: deque[Task] = deque()
         self._blobs: dict[int, tuple[Callable[..., Any], bytes]] = {}
         self._closing: list[threading.Thread] = []
-        self._folder = Path(tempfile.mkdtemp(prefix="trek-flow-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="trek-pool-"))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / "socket"))
         self._listener.listen()
@@ -100,9 +111,9 @@ class Pool:
 
     def _feed(self) -> None:
         for worker in self._connected():
-            if self._waiting and worker.task is None:
+            if self._waiting and worker.is_ready and worker.task is None:
                 self._send(worker, self._waiting.popleft())
-        starting = sum(worker.connection is None for worker in self._workers.values())
+        starting = sum(not worker.is_ready for worker in self._workers.values())
         while len(self._workers) < self._size and starting < len(self._waiting):
             self._start_worker()
             starting += 1
@@ -113,7 +124,14 @@ class Pool:
         spec = GangSpec(
             [sys.executable, "-m", "trek.flow.step_worker"],
             1,
-            env={"TREK_FLOW_SOCKET": str(self._folder / "socket"), "TREK_FLOW_TOKEN": worker.token},
+            env={
+                "TREK_FLOW_SOCKET": str(self._folder / "socket"),
+                "TREK_FLOW_TOKEN": worker.token,
+                # The libraries of a process that forks must not start threads; a step sets its own number.
+                THREADS: "1",
+                **same_hashes(os.environ),
+            },
+            imports=_warm_imports(self._libraries),
         )
         worker.gang = self._engine.start(
             spec, on_exit=lambda exit_: self._mailbox.call(functools.partial(self._lost, worker, exit_))
@@ -123,11 +141,9 @@ class Pool:
         """A worker has ended. Unless it was dismissed, its task failed; one that never came up fails a waiting task."""
         if worker.is_dismissed:
             return None
-        never_came = worker.connection is None and not worker.has_disconnected
-        task = worker.task or (self._waiting.popleft() if never_came and self._waiting else None)
+        task = worker.task or (self._waiting.popleft() if not worker.is_ready and self._waiting else None)
         self._dismiss(worker)
-        why = str(to_error(exit_, num_workers=1)).partition("(pid")[2].rstrip(".")
-        return Ended(task, error=f"its process (pid{why}") if task else None
+        return _died(task, exit_) if task else None
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -137,7 +153,7 @@ class Pool:
             connection.close()
             return
         worker.connection = connection
-        connection.send_bytes(pickle.dumps({"sys_path": sys.path}))
+        connection.send_bytes(pickle.dumps({"sys_path": sys.path, "libraries": self._libraries}))
 
     def _send(self, worker: _Worker, task: Task) -> None:
         assert worker.connection is not None
@@ -163,6 +179,7 @@ class Pool:
             "attempt": str(task.attempt),
             "digest": task.digest,
             "log": str(task.log),
+            "seed": task.seed,
             "env": task.env,
             "cwd": str(folder) if folder else None,
         }
@@ -183,11 +200,24 @@ class Pool:
             answer = pickle.loads(worker.connection.recv_bytes())  # noqa: S301 - from the worker that we started
         except (EOFError, OSError):  # it died: `_lost` is called with how
             worker.connection.close()
-            worker.connection, worker.has_disconnected = None, True
+            worker.connection = None
+            return None
+        if "unsafe" in answer:
+            self._greet(worker, answer["unsafe"])
             return None
         worker.task = None
         assert task is not None
+        if "code" in answer:
+            return _died(task, Exit(0, socket.gethostname(), answer["pid"], answer["code"]))
         return to_ended(task, answer)
+
+    def _greet(self, worker: _Worker, unsafe: str | None) -> None:
+        """The worker has imported the libraries. One that must not fork after that is replaced by one without."""
+        worker.is_ready = unsafe is None
+        if unsafe is not None:
+            package = unsafe.partition(".")[0]
+            self._libraries = [name for name in self._libraries if name.partition(".")[0] != package]
+            self._dismiss(worker)
 
     def _dismiss(self, worker: _Worker) -> None:
         """Let an idle worker leave by itself, which it does when its connection closes; stop any other."""
@@ -209,8 +239,20 @@ def _end_gang(gang: Gang, patience_s: float) -> None:
     gang.stop(grace_s=_GRACE_S)
 
 
+def _warm_imports(libraries: Sequence[str]) -> list[str]:
+    """What a warm parent imports for a worker; nothing without torch, since the rest is imported quickly."""
+    found = [name for name in libraries if name.partition(".")[0] in _WARM_PACKAGES]
+    return found if any(name.partition(".")[0] == "torch" for name in found) else []
+
+
+def _died(task: Task, exit_: Exit) -> Ended:
+    why = str(to_error(exit_, num_workers=1)).partition("(pid")[2].rstrip(".")
+    return Ended(task, error=f"its process (pid{why}")
+
+
 def to_ended(task: Task, answer: dict[str, Any]) -> Ended:
     """What a worker answered, as the loop knows it."""
     if "error" in answer:
-        return Ended(task, error=answer["error"], traceback=answer["traceback"])
+        is_outside = answer.get("is_outside", False)
+        return Ended(task, error=answer["error"], traceback=answer["traceback"], is_outside=is_outside)
     return Ended(task, outputs=tuple(Stored.from_json(one) for one in answer["outputs"]))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import TextIO
+
+from rich.cells import cell_len, set_cell_size
 
 from trek.flow.graph import Step
 
@@ -17,6 +21,9 @@ class Reporter:
 
     period_s: float | None = None
     """How often `tick` wants to be called; None for never."""
+
+    def added(self, count: int) -> None:
+        """The run has so many steps more: those of a map whose list is known now."""
 
     def started(self, step: Step, *, number: int, reason: str) -> None:
         """An attempt begins."""
@@ -41,7 +48,14 @@ class LineReporter(Reporter):
         self._num_steps = num_steps
         self._num_ended = 0
         self._stream = stream or sys.stderr
-        self._is_brief = num_steps > _MANY_STEPS
+
+    @property
+    def _is_brief(self) -> bool:
+        return self._num_steps > _MANY_STEPS
+
+    def added(self, count: int) -> None:
+        """Count them too."""
+        self._num_steps += count
 
     def ended(self, step: Step, state: str, *, reason: str, seconds: float | None = None) -> None:
         """Print it."""
@@ -66,8 +80,9 @@ class LiveReporter(LineReporter):
 
     period_s = 0.2
 
-    def __init__(self, num_steps: int, *, stream: TextIO | None = None) -> None:
+    def __init__(self, num_steps: int, *, stream: TextIO | None = None, width: Callable[[], int] | None = None) -> None:
         super().__init__(num_steps, stream=stream)
+        self._width = width or _terminal_width
         self._running: dict[Step, float] = {}
         self._drawn_at = 0.0
 
@@ -91,8 +106,9 @@ class LiveReporter(LineReporter):
         if now - self._drawn_at < self.period_s:
             return
         self._drawn_at = now
-        running = ", ".join(f"{step.name} {now - began:.0f} s" for step, began in list(self._running.items())[:4])
-        self._stream.write(f"\r\033[K[{self._num_ended}/{self._num_steps}] {running}"[:150])
+        running = [f"{step.name} {now - began:.0f} s" for step, began in self._running.items()]
+        line = live_line(f"[{self._num_ended}/{self._num_steps}]", running, width=self._width())
+        self._stream.write(f"\r\033[K{line}")
         self._stream.flush()
 
     def close(self) -> None:
@@ -103,6 +119,22 @@ class LiveReporter(LineReporter):
     def _print(self, text: str) -> None:
         self._stream.write("\r\033[K")
         super()._print(text)
+
+
+def live_line(count: str, running: Sequence[str], *, width: int) -> str:
+    """How far the run is and what is running, in less than `width` columns: a line that wraps could not be redrawn."""
+    room = width - 1
+    for shown in range(len(running), 0, -1):
+        others = len(running) - shown
+        text = f"{count} {', '.join(running[:shown])}" + (f" and {others} more" if others else "")
+        if cell_len(text) <= room:
+            return text
+    text = f"{count} {running[0]}" if running else count
+    return text if cell_len(text) <= room else f"{set_cell_size(text, max(room - 1, 0)).rstrip()}…"[: max(room, 0)]
+
+
+def _terminal_width() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def choose_reporter(num_steps: int, *, show: bool) -> Reporter:

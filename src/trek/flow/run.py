@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trek.engines import open_engine
-from trek.errors import InputError, TrainingError
+from trek.engines.agent import SHARE, THREADS
+from trek.errors import InputError, OutsideError, StorageError, TrainingError, TrekError
 from trek.flow.artefacts import Stored
 from trek.flow.flow import Flow
-from trek.flow.flow_store import FlowStore, StepRow
+from trek.flow.flow_store import FlowStore, RunRow, StepRow
 from trek.flow.graph import Output, Step, graph_of
 from trek.flow.recording import recording
 from trek.flow.reporting import choose_reporter
@@ -20,6 +23,7 @@ from trek.flow.run_plan import RunPlan, make_plan, share_threads
 from trek.flow.runner import Runner
 from trek.flow.tasks import Failure
 from trek.world import trek_home
+from trek.world.disk import is_disk_full
 
 _LOG_LINES = 10
 
@@ -80,10 +84,13 @@ def run_flow(
     chosen = open_engine(engine)
     slots = chosen.slots() if parallel is None else parallel
     plan = make_plan(flow, parallel=slots, force=force, from_step=from_step, only=only)
-    store = FlowStore(flow.name, home=trek_home())
-    try:
+    store = FlowStore(flow.name, home=trek_home().absolute())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(store))
+        stack.enter_context(_full_disk_told(store))
         previous: dict[str, StepRow] = {}
         if resume is not None:
+            stack.enter_context(in_folder_of(store.find_run(resume)))
             params, previous = _look_back(store, resume, params)
         values = complete_params(flow, params)
         for step in plan.steps:
@@ -93,18 +100,16 @@ def run_flow(
         reporter = choose_reporter(len(plan.steps), show=show)
         runner = Runner(
             plan, run=run, store=store, params=values, engine=chosen, reporter=reporter, previous=previous,
-            threads=_share_threads(plan),
+            threads=_share_threads(plan, os.environ),
         )  # fmt: skip
-        try:
-            with recording(flow.name, run, home=trek_home(), master=os.environ.get("TREK_MASTER")):
-                _run_to_the_end(runner, run, store)
-        finally:
-            reporter.close()
+        with (
+            contextlib.closing(reporter),
+            recording(flow.name, run, home=trek_home(), master=os.environ.get("TREK_MASTER")),
+        ):
+            _run_to_the_end(runner, run, store)
         if runner.failed:
             raise _to_error(runner.failed, run, store)
-        return Run(run, outputs=runner.stored, steps=store.steps(run), store_folder=store.folder)
-    finally:
-        store.close()
+        return Run(run, outputs=runner.outputs(), steps=store.steps(run), store_folder=store.folder)
 
 
 def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,6 +121,19 @@ def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: param.check(given[name]) if name in given else param.default for name, param in flow.params.items()}
 
 
+@contextlib.contextmanager
+def in_folder_of(row: RunRow) -> Iterator[None]:
+    """The working directory that the run was started in: files are named relative to it."""
+    folder = Path(row.folder or ".")
+    if not folder.is_dir():
+        raise InputError(
+            f"run {row.id!r} was started in {str(folder)!r}, which does not exist. "
+            "Create that folder again, or start a new run."
+        )
+    with contextlib.chdir(folder):
+        yield
+
+
 def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, StepRow]]:
     row = store.find_run(run)
     if row.is_alive:
@@ -123,30 +141,49 @@ def _look_back(store: FlowStore, run: str, params: Mapping[str, Any]) -> tuple[d
     return {**json.loads(row.params), **params}, {step.name: step for step in store.steps(run)}
 
 
-def _share_threads(plan: RunPlan) -> dict[Step, int]:
-    """Threads of each step; none if the user has set a number."""
-    is_said = "OMP_NUM_THREADS" in os.environ
-    return {} if is_said else share_threads(plan, num_cores=len(os.sched_getaffinity(0)))
+def _share_threads(plan: RunPlan, environ: Mapping[str, str]) -> dict[Step, dict[str, str]]:
+    """The variables that tell each step's processes their threads; the engine divides them among several processes."""
+    if THREADS in environ and environ[THREADS] != environ.get(SHARE):
+        return {step: {THREADS: environ[THREADS]} for step in plan.steps}
+    num_cores = int(environ.get(SHARE) or len(os.sched_getaffinity(0)))  # a flow in a step of a flow has its share
+    shares = share_threads(plan, num_cores=num_cores)
+    return {
+        step: {} if step.settings.hostfile else {THREADS: str(share), SHARE: str(share)}
+        for step, share in shares.items()
+    }
 
 
 def _run_to_the_end(runner: Runner, run: str, store: FlowStore) -> None:
     try:
         runner.run()
-    except KeyboardInterrupt:
-        store.finish_run(run, "interrupted")
-        raise
-    except BaseException:
-        store.finish_run(run, "failed")
+    except BaseException as error:
+        with contextlib.suppress(sqlite3.Error):  # what is raised is the reason, not that it cannot be recorded
+            store.finish_run(run, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         raise
     store.finish_run(run, "failed" if runner.failed else "done")
 
 
-def _to_error(failed: Mapping[Step, Failure], run: str, store: FlowStore) -> TrainingError:
-    step, failure = next(iter(failed.items()))
+@contextlib.contextmanager
+def _full_disk_told(store: FlowStore) -> Iterator[None]:
+    """Turn a full disk under the records into one error."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if not is_disk_full(error):
+            raise
+        raise StorageError(
+            f"no space left in {store.folder}. Free some space, then run: trek flow resume {store.name}"
+        ) from error
+
+
+def _to_error(failed: Mapping[Step, Failure], run: str, store: FlowStore) -> TrekError:
+    step, failure = next(((one, why) for one, why in failed.items() if why.is_outside), next(iter(failed.items())))
     log = store.log_path(run, step.name)
     others = f" {len(failed) - 1} more failed." if len(failed) > 1 else ""
     what = failure.error if failure.error.endswith((".", "?")) else f"{failure.error}."
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
+    if failure.is_outside:
+        return OutsideError(f"step {step.name!r} failed: {what}{others} Then run: trek flow resume {store.name}")
     return TrainingError(
         f"step {step.name!r} failed: {what}{others} "
         f"After fixing that, run: trek flow resume {store.name}. Its log: {log}",

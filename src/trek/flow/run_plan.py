@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trek.errors import InputError
 from trek.flow.flow import Flow
-from trek.flow.graph import MapWork, Step, ancestors, descendants
+from trek.flow.graph import MapWork, Step, descendants, input_ancestors
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RunPlan:
     steps: Sequence[Step]
     forced: frozenset[Step] = frozenset()
     must_be_kept: frozenset[Step] = frozenset()
-    """Steps that may not run, only give what they gave before."""
+    """Steps that may not run if their results can be kept, only give what they gave before."""
     parallel: int = 1
 
 
@@ -32,7 +32,7 @@ def make_plan(flow: Flow, *, parallel: int, force: bool, from_step: str | None, 
         raise InputError("--from and --only exclude each other. Leave one out.")
     if only is not None:
         chosen = flow.find(only)
-        needed = ancestors([chosen])
+        needed = input_ancestors(chosen)
         steps = [step for step in flow.steps if step in needed]
         return RunPlan(steps, frozenset({chosen}), frozenset(needed - {chosen}), parallel)
     forced: set[Step] = set(flow.steps) if force else set()
@@ -42,7 +42,7 @@ def make_plan(flow: Flow, *, parallel: int, force: bool, from_step: str | None, 
 
 
 def share_threads(plan: RunPlan, *, num_cores: int) -> dict[Step, int]:
-    """Threads for each step's process: those of one layer, which may run side by side, share the cores.
+    """Cores of each step: those of one layer, which may run side by side, share the cores by their processes.
 
     Told by the plan and not by what happens to run: with another number of threads, sums would come out otherwise.
     """
@@ -50,5 +50,6 @@ def share_threads(plan: RunPlan, *, num_cores: int) -> dict[Step, int]:
     widths: Counter[int] = Counter()
     for step in plan.steps:
         layers[step] = 1 + max((layers[up] for up in step.upstream() if up in layers), default=-1)
-        widths[layers[step]] += plan.parallel if isinstance(step.work, MapWork) else step.settings.workers
-    return {step: max(num_cores // min(widths[layer], plan.parallel), 1) for step, layer in layers.items()}
+        widths[layers[step]] += plan.parallel if isinstance(step.work, MapWork) else step.settings.num_processes
+    each = {layer: max(num_cores // min(width, plan.parallel), 1) for layer, width in widths.items()}
+    return {step: each[layer] * step.settings.workers for step, layer in layers.items()}

@@ -6,13 +6,14 @@ miss: a step counts as done when its outputs are in place and the records say so
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
 import shutil
+import sqlite3
 import time
 import uuid
-from collections import deque
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from trek.engines import Engine
 from trek.errors import InputError
-from trek.flow.artefacts import Stored, join_parts
+from trek.flow.artefacts import NOTHING, Stored, join_parts, spell
 from trek.flow.flow_store import FINISHED, FlowStore, StepRow
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
@@ -32,14 +33,18 @@ from trek.flow.graph import (
     Reference,
     ServiceWork,
     Step,
+    conditional_steps,
+    has_lost_branches,
     order,
     substitute,
 )
 from trek.flow.keys import Components, Keymaker, explain_change, make_key
+from trek.flow.libraries import libraries_of
 from trek.flow.maps import Maps
 from trek.flow.memory import SharedMemory
 from trek.flow.parameters import Param
 from trek.flow.pool import Pool
+from trek.flow.ready_queue import ReadyQueue
 from trek.flow.reporting import Reporter
 from trek.flow.run_plan import RunPlan
 from trek.flow.service_steps import ServiceSteps
@@ -61,22 +66,25 @@ class Runner:
         engine: Engine,
         reporter: Reporter,
         previous: Mapping[str, StepRow],
-        threads: Mapping[Step, int],
+        threads: Mapping[Step, Mapping[str, str]],
     ) -> None:
         self._plan, self._run, self._store, self._reporter, self._previous = plan, run, store, reporter, previous
         self._params, self._threads = params, threads
         self.stored: dict[Output, Stored] = {}
         self.failed: dict[Step, Failure] = {}
         self._skipped: set[Step] = set()
+        self._conditional = conditional_steps(plan.steps)
         self._keys = Keymaker(params, self.stored)
         self._sorter = order(plan.steps)
         self._maps = Maps()
         self._memory = SharedMemory(plan.steps, run=run, params=params)
         self._mailbox = Mailbox()
-        self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox)
+        functions = [step.work.function for step in plan.steps if isinstance(step.work, FunctionWork | MapWork)]
+        libraries = libraries_of(functions)
+        self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox, libraries=libraries)
         self._gangs = Gangs(engine, mailbox=self._mailbox)
         self._services = ServiceSteps(engine, mailbox=self._mailbox, folder=store.services)
-        self._queue: deque[tuple[Step, int]] = deque()
+        self._queue = ReadyQueue()
         self._delayed: list[tuple[float, int, Step, int]] = []
         self._running: dict[Task, int] = {}
         self._found: dict[Step, tuple[str, Components, str]] = {}
@@ -90,12 +98,14 @@ class Runner:
             self._take_ready()
             while self._running or self._queue or self._delayed:
                 self._dispatch()
-                self._await_news()
+                if self._running or self._delayed:
+                    self._await_news()
                 self._take_ready()
             self._mark_blocked()
         except BaseException:
-            for task in list(self._running):
-                self._store.update_step(self._run, task.step.name, state="interrupted", ended=time.time())
+            with contextlib.suppress(sqlite3.Error):  # what is raised is the reason, not that it cannot be recorded
+                for task in list(self._running):
+                    self._store.update_step(self._run, task.step.name, state="interrupted", ended=time.time())
             raise
         finally:
             self._pool.close()
@@ -125,13 +135,17 @@ class Runner:
         self._found[step] = key, components, reason
         if outputs is not None:
             self._finish_kept(step, outputs, reason)
-        elif self._maps.whole(step) in self._plan.must_be_kept:
+        elif self._maps.whole(step) in self._plan.must_be_kept and self._could_be_kept(step):
             raise InputError(f"step {step.name!r} must run before --only can use it: {reason}. Run the flow first.")
         else:
-            self._queue.append((step, 1))
+            self._queue.put(step, 1, slots=self._slots(step))
+
+    def _could_be_kept(self, step: Step) -> bool:
+        """Whether a run of the step leaves a result for later runs: not in memory, or of a service."""
+        return step.settings.cache and not self._memory.holds(step)
 
     def _is_wanted(self, step: Step) -> bool:
-        if any(up in self._skipped for up in step.upstream()):
+        if has_lost_branches(step, skipped=self._skipped, conditional=self._conditional):
             return False
         return step.when is None or bool(substitute(step.when, self._value_of))
 
@@ -168,6 +182,7 @@ class Runner:
             self._fail(step, Failure(str(error)))
             return
         self._started[step] = time.time()
+        self._reporter.added(len(parts))
         self._store.add_steps(self._run, [part.name for part in parts])
         self._store.update_step(self._run, step.name, state="running", started=self._started[step], ended=None)
         for part in parts:
@@ -186,8 +201,11 @@ class Runner:
 
     def _finish_skipped(self, step: Step) -> None:
         self._skipped.add(step)
+        # What a join takes in its place: see `has_lost_branches`.
+        self.stored |= {Output(step, index): NOTHING for index in range(step.num_outputs)}
         self._store.update_step(self._run, step.name, state="skipped", reason="its condition is not met")
         self._reporter.ended(step, "skipped", reason="its condition is not met")
+        self._memory.release_inputs(step)
         self._sorter.done(step)
 
     def _finish_kept(self, step: Step, outputs: Sequence[Stored], reason: str) -> None:
@@ -209,16 +227,20 @@ class Runner:
 
     def _dispatch(self) -> None:
         free = self._plan.parallel - sum(self._running.values())
-        while self._queue and (slots := self._slots(self._queue[0][0])) <= free:
-            step, number = self._queue.popleft()
-            self._start(step, number, slots)
-            free -= slots
+        while free > 0 and (next_one := self._queue.take(free)) is not None:
+            step, number, slots = next_one
+            free -= slots if self._start(step, number, slots) else 0
 
     def _slots(self, step: Step) -> int:
-        return min(step.settings.workers, self._plan.parallel)
+        return min(step.settings.num_processes, self._plan.parallel)
 
-    def _start(self, step: Step, number: int, slots: int) -> None:
-        task = self._make_task(step, number)
+    def _start(self, step: Step, number: int, slots: int) -> bool:
+        """Start an attempt; False if it cannot be, and the step has failed."""
+        try:
+            task = self._make_task(step, number)
+        except InputError as error:
+            self._fail(step, Failure(str(error)))
+            return False
         key, _, reason = self._found[step]
         now = time.time()
         self._started.setdefault(step, now)
@@ -228,6 +250,7 @@ class Runner:
         self._running[task] = slots
         self._reporter.started(step, number=number, reason=reason)
         self._executor(step).submit(task)
+        return True
 
     def _make_task(self, step: Step, number: int) -> Task:
         is_in_memory = self._memory.holds(step)
@@ -240,28 +263,31 @@ class Runner:
         return Task(
             step,
             number,
-            values=substitute(step.values(), lambda reference: self._stand_in(reference, attempt)),
+            values=substitute(step.values(), lambda reference: self._stand_in(reference, attempt), spell=spell),
             run=self._run,
             key=key,
             attempt=attempt,
             log=self._store.log_path(self._run, step.name),
             deadline=None if settings.timeout_s is None else time.monotonic() + settings.timeout_s,
             digest=digest,
-            num_threads=self._threads.get(self._maps.whole(step)) if settings.workers == 1 else None,
+            threads=self._threads[self._maps.whole(step)],
         )
 
     def _executor(self, step: Step) -> Pool | Gangs | ServiceSteps:
         if isinstance(step.work, ServiceWork):
             return self._services
-        is_pooled = isinstance(step.work, FunctionWork) and step.settings.workers == 1 and not step.settings.is_apart
-        return self._pool if is_pooled else self._gangs
+        settings = step.settings
+        # A library may read variables when it is imported, which the pool's workers did before.
+        is_apart = settings.is_apart or settings.workers > 1 or bool(settings.env)
+        return self._pool if isinstance(step.work, FunctionWork) and not is_apart else self._gangs
 
     def _stand_in(self, reference: Reference, attempt: Path) -> Any:
         """What a process is given in place of a reference; artefacts are loaded there, not here."""
         if isinstance(reference, Output):
             return self.stored[reference]
         if isinstance(reference, PathOf):
-            return self._store.path_of(self.stored[reference.output])
+            is_there = reference.output.step not in self._skipped
+            return self._store.path_of(self.stored[reference.output]) if is_there else ""
         if isinstance(reference, OutputFolder):
             return output_folder(attempt)
         return self._params[reference.name]
@@ -282,7 +308,7 @@ class Runner:
         now = time.monotonic()
         while self._delayed and self._delayed[0][0] <= now:
             _, _, step, number = heapq.heappop(self._delayed)
-            self._queue.append((step, number))
+            self._queue.put(step, number, slots=self._slots(step))
         self._reporter.tick()
 
     def _patience_s(self) -> float | None:
@@ -307,7 +333,7 @@ class Runner:
         if ended.error is None:
             self._finish_done(ended)
         else:
-            self._after_failure(ended.task, Failure(ended.error, ended.traceback))
+            self._after_failure(ended.task, Failure(ended.error, ended.traceback, ended.is_outside))
         if ended.task.attempt.exists():
             shutil.rmtree(ended.task.attempt, ignore_errors=True)
 
@@ -362,6 +388,10 @@ class Runner:
             if step not in settled:
                 self._store.update_step(self._run, step.name, state="blocked", reason="a step before it failed")
                 self._reporter.ended(step, "blocked", reason="a step before it failed")
+
+    def outputs(self) -> dict[Output, Stored]:
+        """What was made or found, without that of steps that were skipped."""
+        return {output: stored for output, stored in self.stored.items() if output.step not in self._skipped}
 
     def _settled(self) -> set[Step]:
         return {output.step for output in self.stored} | self._skipped | self.failed.keys()

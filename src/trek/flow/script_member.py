@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trek.engines.member_folder import MemberFolder
 from trek.flow.performing import perform
+from trek.flow.randomness import seed_generators, seed_of
 from trek.world import World
 
 REQUEST = "request.pkl"
@@ -20,9 +21,10 @@ def main(folder: MemberFolder, *, attempt: Path) -> int:
     """Perform the request; 1 if the function failed, whose traceback is then on stderr."""
     request = pickle.loads((folder.path / REQUEST).read_bytes())  # noqa: S301 - see the module's docstring
     sys.path[:] = request["sys_path"]
+    world = World.from_env()
+    seed_generators(seed_of(request["name"], rank=world.rank))
     function = pickle.loads(request["function"])  # noqa: S301
     args, kwargs = pickle.loads(request["arguments"])  # noqa: S301
-    is_keeper = World.from_env().is_leader
     answer = perform(
         function,
         args,
@@ -30,9 +32,9 @@ def main(folder: MemberFolder, *, attempt: Path) -> int:
         num_outputs=request["num_outputs"],
         attempt=attempt,
         digest=request["digest"],
-        is_keeper=is_keeper,
+        is_keeper=world.is_leader,
     )
-    if is_keeper:
+    if world.is_leader:
         folder.write_outcome(answer)
     return 1 if "error" in answer else 0
 

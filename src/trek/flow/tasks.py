@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trek.flow.artefacts import Stored
 from trek.flow.graph import Step
+from trek.flow.randomness import seed_of
 
 
 @dataclass(eq=False)
@@ -29,14 +30,18 @@ class Task:
     digest: str | None = None
     """Identifies outputs that are kept in memory."""
 
-    num_threads: int | None = None
-    """Its share of the cores; None leaves that to the user or, for several workers, to the engine."""
+    threads: Mapping[str, str] = field(default_factory=dict)
+    """Variables that give its processes their share of the cores."""
 
     @property
     def env(self) -> dict[str, str]:
         """Variables for its processes."""
-        threads = {} if self.num_threads is None else {"OMP_NUM_THREADS": str(self.num_threads)}
-        return threads | {name: str(value) for name, value in self.values["env"].items()}
+        return {**self.threads, **{name: str(value) for name, value in self.values["env"].items()}}
+
+    @property
+    def seed(self) -> int:
+        """What the random generators of its process start from."""
+        return seed_of(self.step.name)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Ended:
     outputs: tuple[Stored, ...] = ()
     error: str | None = None
     traceback: str = field(default="", repr=False)
+    is_outside: bool = False
+    """Whether something outside Trek failed, such as a disk or a host, and not the step's own code."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Failure:
 
     error: str
     traceback: str = ""
+    is_outside: bool = False
 
 
 class Mailbox:

@@ -11,8 +11,9 @@
       serve: {service: [python, serve.py, "${search.path}"], ready: 8080, detach: true}
       shards: {python: "steps:convert", map: "${download}"}
 
-A text that is one `${…}` is a reference to an earlier step's output or to a parameter. `map` calls the function for
-every item of a list, or of the list that an earlier step returned.
+A text that is one `${…}` is a reference to an earlier step's output or to a parameter. Within a longer text, as in
+`--lr=${lr}`, it is replaced by the parameter, the number or text that the step returned, or the path; `$${…}` stays
+as `${…}`. `map` calls the function for every item of a list, or of the list that an earlier step returned.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from typing import Any
 
 from trek.errors import ConfigError
 from trek.flow.flow import Flow
+from trek.flow.graph import Output, Text
 from trek.flow.parameters import StepOptions
 
-_REFERENCE = re.compile(r"\$\{([\w-]+)(?:\.(\d+))?(\.path)?\}")
+_REFERENCE = re.compile(r"([\w-]+)(?:\.(\d+))?(\.path)?")
+_IN_TEXT = re.compile(r"(\$\$\{)|\$\{([^{}]*)\}")
 _SETTINGS = set(StepOptions.__annotations__)
 _KINDS: dict[str, set[str]] = {
     "python": _SETTINGS | {"args", "kwargs", "map", "outputs", "workers", "handover", "cache"},
@@ -117,11 +120,41 @@ class _Reader:
             return {key: self._resolve(inner, name) for key, inner in value.items()}
         if isinstance(value, list):
             return [self._resolve(inner, name) for inner in value]
-        match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        return self._resolve_text(value, name) if isinstance(value, str) else value
+
+    def _resolve_text(self, text: str, name: str) -> Any:
+        """A reference if the text is one, a `Text` if it has some inside, else the text itself."""
+        parts: list[Any] = []
+        end = 0
+        for match in _IN_TEXT.finditer(text):
+            parts += [text[end : match.start()], "${" if match[1] else self._refer(match[2], name)]
+            end = match.end()
+        parts = [part for part in (*parts, text[end:]) if part != ""]
+        if all(isinstance(part, str) for part in parts):
+            return "".join(parts)
+        if len(parts) > 1 and (several := [part for part in parts if isinstance(part, tuple | list)]):
+            raise ConfigError(
+                f"{self._path}: step {name!r}: {text!r} refers to a step with {len(several[0])} outputs. "
+                "Name one of them, as in ${step.0}."
+            )
+        return parts[0] if len(parts) == 1 else Text(tuple(parts))
+
+    def _refer(self, spelling: str, name: str) -> Any:
+        match = _REFERENCE.fullmatch(spelling)
         if match is None:
-            return value
+            raise ConfigError(
+                f"{self._path}: step {name!r}: '${{{spelling}}}' is not a reference. "
+                "Write ${name}, ${step.path}, ${step.0} or ${step.0.path}; for the text itself, $${…}."
+            )
         made = self._named(match[1], name)
+        if match[2] and (not isinstance(made, tuple | list) or int(match[2]) >= len(made)):
+            count = len(made) if isinstance(made, tuple | list) else 1
+            raise ConfigError(
+                f"{self._path}: step {name!r}: {match[1]!r} has {count} output(s), got '${{{spelling}}}'."
+            )
         output = made[int(match[2])] if match[2] else made
+        if match[3] and not isinstance(output, Output):
+            raise ConfigError(f"{self._path}: step {name!r}: {match[1]!r} has no path, got '${{{spelling}}}'.")
         return output.path if match[3] else output
 
     def _named(self, reference: Any, name: str) -> Any:
@@ -130,6 +163,6 @@ class _Reader:
         if reference not in self._made:
             raise ConfigError(
                 f"{self._path}: step {name!r} refers to {reference!r}, which is not an earlier step or a parameter. "
-                f"There are: {', '.join(self._made) or 'none'}."
+                f"There are: {', '.join(self._made) or 'none'}. For the text itself, write $${{…}}."
             )
         return self._made[reference]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trek.errors import StorageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL_TEXTS = re.compile(
+    r"No space left on device|Disk quota exceeded|database or disk is full|\d+ requested and \d+ written"
+    r"|Not enough free space to write"
+)
+"""What libraries say that do not pass the system's error on: safetensors, SQLite, NumPy."""
 _REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT}
 
 
@@ -17,6 +23,14 @@ def storage_error(error: OSError, place: object, *, remedy: str) -> StorageError
     if error.errno in _FULL:
         return StorageError(f"no space left in {place}. {remedy}")
     return StorageError(f"cannot write to {place}: {error.strerror or error}. {remedy}")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether `error`, or what caused it, is a full disk, in the words of whichever library met it."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    cause = error.__cause__ or error.__context__
+    return _FULL_TEXTS.search(str(error)) is not None or (cause is not None and is_disk_full(cause))
 
 
 @contextmanager

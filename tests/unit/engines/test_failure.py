@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from trek.engines import Exit, describe_failure, to_error
-from trek.engines.failure import MAX_LINES, exit_status, find_exception
+from trek.engines.failure import MAX_LINES, exit_status, find_exception, find_unreached
 
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -66,3 +70,35 @@ def test_it_becomes_an_error_with_the_users_traceback() -> None:
 
 def test_exit_status_is_what_a_shell_shows() -> None:
     assert [exit_status(3), exit_status(-9)] == [3, 137]
+
+
+@pytest.mark.parametrize("prefix", ["[rank1]: ", "[default0]:", "(worker pid=12) "])
+def test_an_exception_is_found_behind_a_prefix_of_every_line(prefix: str) -> None:
+    """torch.distributed writes `[rank1]: ` before each line, and the summary was `[rank1]: Traceback …`."""
+    lines = [f"{prefix}{line}" for line in TRACEBACK]
+    assert find_exception(["noise", *lines, "[W1116] late"]) == list(TRACEBACK)
+    assert str(to_error(Exit(1, "h", 2, 1, tuple(lines)), num_workers=2)).endswith(": ValueError: the user's own")
+
+
+def test_the_exception_of_a_group_is_its_own_and_not_its_last_line() -> None:
+    lines = [
+        "  + Exception Group Traceback (most recent call last):",
+        '  |   File "a.py", line 1, in <module>',
+        "  |     run()",
+        "  | ExceptionGroup: both failed (2 sub-exceptions)",
+        "  +-+---------------- 1 ----------------",
+        "    | ValueError: one",
+        "    +------------------------------------",
+    ]
+    assert find_exception(lines)[-1] == "ExceptionGroup: both failed (2 sub-exceptions)"
+
+
+def test_a_host_that_was_not_reached_is_an_outside_error() -> None:
+    """The exit code of ssh, 255, counted as the script's."""
+    lost = Exit(0, "node7", 0, 255, ("ssh: connect to host node7: No route to host", ""), is_unreached=True)
+    error = find_unreached(lost)
+    assert error is not None
+    assert error.exit_code == 3
+    assert str(error).startswith("host 'node7' cannot be reached: ssh: connect to host node7: No route to host. Check")
+    assert "was lost while rank 0" in str(find_unreached(replace(lost, pid=5)))
+    assert find_unreached(replace(lost, is_unreached=False)) is None

@@ -8,7 +8,7 @@ import pytest
 
 from trek.errors import InputError
 from trek.flow import Flow
-from trek.flow.graph import ancestors, descendants
+from trek.flow.graph import descendants, input_ancestors
 from trek.flow.run import complete_params
 from trek.flow.run_plan import make_plan, share_threads
 
@@ -76,8 +76,9 @@ def test_ancestors_and_descendants() -> None:
     b = flow.step(add, a, name="b")
     flow.step(one, name="c")
     d = flow.step(add, b, name="d")
-    assert {step.name for step in ancestors([d.step])} == {"a", "b", "d"}
-    assert {step.name for step in descendants([a.step], among=flow.steps)} == {"a", "b", "d"}
+    e = flow.step(add, d, name="e", after=[flow.step(one, name="before")])
+    assert {step.name for step in input_ancestors(e.step)} == {"a", "b", "d", "e"}
+    assert {step.name for step in descendants([a.step], among=flow.steps)} == {"a", "b", "d", "e"}
 
 
 def _takes_from_another(flow: Flow) -> Any:
@@ -96,7 +97,7 @@ def _takes_from_another(flow: Flow) -> Any:
         (lambda flow: flow.step(one, after=["one"]), "after= takes steps"),
         (lambda flow: flow.command("x", "ls -l"), "must be a list of words"),
         (lambda flow: flow.command("x", ["ls"], outputs="a.txt"), "list of file names"),
-        (lambda flow: flow.script("x.py", launcher="moon"), "'trek' or 'mpirun', got 'moon'"),
+        (lambda flow: flow.script("x.py", launcher="moon"), "'trek', 'mpirun' or 'srun', got 'moon'"),
         (lambda flow: flow.command("x", ["ls"], retrys=3), "no setting 'retrys'"),
         (lambda flow: flow.service("x", ["ls"], ready=None), "ready must be a port or a URL, got None"),
         (lambda flow: flow.param("lr", None), "needs a str, int, float or bool"),

@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trek.errors import ConfigError, InputError, TrainingError
 from trek.flow.flow import Flow
-from trek.flow.graph import CommandWork, MapWork, ServiceWork
+from trek.flow.graph import CommandWork, MapWork, ServiceWork, substitute
 from trek.flow.loading import load_flow
+from trek.flow.parameters import Param
+from trek.flow.yaml_flow import _Reader
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +116,65 @@ def test_yaml_describes_the_same_graph(tmp_path: Path) -> None:
 def test_a_mistake_in_yaml_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_flow(_file(tmp_path, text, "flow.yaml"))
+
+
+TEXTS = """
+params: {lr: 0.1, name: x}
+steps:
+  two: {command: [echo], outputs: [a, b]}
+  a: {command: [echo, %s]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"lr=${lr}"', "lr=0.1"),
+        ('"--${name}=${lr}!"', "--x=0.1!"),
+        ('"${lr}${lr}"', "0.10.1"),
+        ('"${two.0.path}/x"', "PATH/x"),
+        ('"$${lr}"', "${lr}"),
+        ('"$${lr} ${lr} $$"', "${lr} 0.1 $$"),
+        ('"$x {y} $(z) $"', "$x {y} $(z) $"),
+        ('"${lr}"', 0.1),
+    ],
+)
+def test_references_inside_texts_are_replaced(tmp_path: Path, text: str, expected: Any) -> None:
+    """`lr=${lr}` reached the command as it is written."""
+    flow = load_flow(_file(tmp_path, TEXTS % text, "flow.yaml"))
+    step = flow.find("a")
+    values = {"lr": 0.1, "name": "x"}
+    found = substitute(step.values(), lambda one: values[one.name] if isinstance(one, Param) else "PATH")
+    assert found["argv"][1] == expected
+    assert [up.name for up in step.upstream()] == (["two"] if "two" in text else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"lr=${lrr}"', r"'lrr', which is not an earlier step or a parameter.*write \$\$"),
+        ('"x ${lr.path}"', "'lr' has no path"),
+        ('"x ${two.5}"', "'two' has 2 output"),
+        ('"x ${two}"', "Name one of them"),
+        ('"x ${a b}"', "is not a reference"),
+    ],
+)
+def test_a_wrong_reference_inside_a_text_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_flow(_file(tmp_path, TEXTS % text, "flow.yaml"))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text("ab$ =:/", max_size=6).filter(lambda text: not text.endswith("$")),
+            st.sampled_from(["${lr}", "${name}", "$${"]),
+        ),
+        max_size=6,
+    )
+)
+def test_any_mixture_of_text_and_references_reads_as_written(parts: list[str]) -> None:
+    reader = _Reader(Path("f.yaml"), {"steps": {}, "params": {"lr": 0.1, "name": "x"}})
+    reader.read()
+    found = substitute(reader._resolve("".join(parts), "a"), lambda one: {"lr": 0.1, "name": "x"}[one.name])
+    assert str(found) == "".join({"${lr}": "0.1", "${name}": "x", "$${": "${"}.get(part, part) for part in parts)

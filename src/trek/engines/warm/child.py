@@ -26,7 +26,13 @@ from trek.engines.warm.rules import ROOM, THREADS
 from trek.world.leaving import leave
 
 _PR_SET_NAME = 15
-_OPENBLAS_SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
+_SETTERS = {
+    "openblas": ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads"),
+    "libgomp": ("omp_set_num_threads",),
+    "libiomp": ("omp_set_num_threads",),
+    "libomp": ("omp_set_num_threads",),
+}
+"""By a part of a library's file name, the function that sets its number of threads: the first that it has."""
 
 
 def become_module(
@@ -114,17 +120,33 @@ def _show_environment(env: dict[str, str]) -> None:
     ctypes.memmove(start, block.ljust(length, b"\0"), length)
 
 
+class ThreadSetters:
+    """Sets how many threads libraries use that were loaded when OMP_NUM_THREADS had another value."""
+
+    def __init__(self) -> None:
+        self._functions: list[Any] = []
+
+    def find(self) -> None:
+        """Look for the libraries that are loaded now."""
+        for part, names in _SETTERS.items():
+            for path in _loaded_libraries(part):
+                library = ctypes.CDLL(path)
+                self._functions += [getattr(library, name) for name in names if hasattr(library, name)][:1]
+
+    def use(self, env: dict[str, str]) -> None:
+        """As many threads as a fresh process with this environment would use."""
+        count = count_threads(env)
+        for function in self._functions:
+            function(ctypes.c_int(count))
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(count)
+
+
 def _use_threads(env: dict[str, str]) -> None:
     """The parent's libraries were loaded with one thread each."""
-    count = count_threads(env)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(count)
-    for path in _loaded_libraries("openblas"):
-        library = ctypes.CDLL(path)
-        for name in _OPENBLAS_SETTERS:
-            if hasattr(library, name):
-                getattr(library, name)(ctypes.c_int(count))
-                break
+    setters = ThreadSetters()
+    setters.find()
+    setters.use(env)
 
 
 def _loaded_libraries(name: str) -> set[str]:

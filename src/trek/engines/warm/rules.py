@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trek._version import __version__
+from trek.engines.roles import WORLD_NAMES
 
 IMPORT_TIME = (
     "ARROW_", "ATEN_", "FSSPEC_", "GLIBC_", "GOMP_", "KINETO_", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "NPY_",
@@ -54,7 +55,8 @@ def why_not_warm(argv: Sequence[str], *, env: Mapping[str, str], imports: Sequen
 
 def import_time_variables(env: Mapping[str, str]) -> dict[str, str]:
     """What a parent must have in common with its members."""
-    return {name: value for name, value in env.items() if name.startswith(IMPORT_TIME) and name != THREADS}
+    own = (THREADS, *WORLD_NAMES)
+    return {name: value for name, value in env.items() if name.startswith(IMPORT_TIME) and name not in own}
 
 
 def parent_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -81,9 +81,24 @@ class Stored:
         return find_change(self.root, self.files) if self.root else None
 
 
+NOTHING = Stored("json", {"json": "null"}, digest_text("json:{'json': 'null'}"), None, ())
+"""None, as a step stores it."""
+
+
 def kind_of(name: str) -> ArtefactKind:
     """The kind called `name`."""
     return KINDS.load(name)()
+
+
+def spell(value: Any) -> str:
+    """What replaces a reference in a text: a number or text as it is, of an artefact the one it holds."""
+    found = value.load() if isinstance(value, Stored) else value
+    if not isinstance(found, str | int | float | bool | Path):
+        raise InputError(
+            f"only a number or text can be part of a text, and the step returned a {type(found).__name__}. "
+            "Use the path of the result, ${step.path} in YAML."
+        )
+    return str(found)
 
 
 def store_value(value: Any, folder: Path, *, digest: str | None = None) -> Stored:

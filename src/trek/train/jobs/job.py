@@ -12,7 +12,7 @@ from typing import Any
 
 from trek.engines import OutputLine, open_engine
 from trek.engines.base import Exit, Gang, GangSpec
-from trek.engines.failure import to_error
+from trek.engines.failure import find_unreached, to_error
 from trek.engines.pickling import pickled_by_value
 from trek.errors import ConfigError, RankFailed
 from trek.train.jobs.hang_report import ask_where
@@ -125,6 +125,8 @@ def _error(
     said = find_cause(outcomes) if any(outcome.rank == failed.rank for outcome in outcomes) else None
     source = said.rank if said else failed.rank
     others = "".join(f"\n  rank {rank} was {where}" for rank, where in sorted(places.items()) if rank != source)
+    if (unreached := find_unreached(failed)) is not None:
+        return unreached
     if said is None and failed.code == 0:
         return _left(failed.rank, num_workers=num_workers, others=others)
     if said is None:
