@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.fingerprints import bytecode
-from trek.fingerprints.contents import digest_text
 from trek.fingerprints.naming import module_label
 from trek.fingerprints.ownership import is_library_name, is_project_class, is_project_function, is_project_module
 from trek.fingerprints.sources import Imported, SourceReader, absolute_name
@@ -27,6 +26,7 @@ _MADE_BY_PYTHON = {
 }  # fmt: skip
 _MADE_BY_ENUM = "_member_", "_value2member_", "_unhashable_values_", "_hashable_values_", "_new_member_"
 _SEES_ALL_NAMES = {"eval", "exec", "globals"}
+_COMPILED = "_torchdynamo_orig_callable"
 _IMPORTS_BY_NAME = {"import_module", "__import__"}
 
 
@@ -45,11 +45,9 @@ def _refer_to_function(reader: Reader, function: types.FunctionType) -> str:
     if not is_project and is_library_name(function.__module__, function.__qualname__, function):
         return f"library {function.__module__}.{function.__qualname__}"
     label, is_new = reader.claim(f"{module}.{qualname}", key=id(reader.keep(function)))
-    if is_new and is_project:
-        reader.parts[label] = digest_text(repr(list(_function_tokens(reader, function, label))))
-    elif is_new:
-        with reader.in_library():
-            reader.parts[label] = digest_text(repr(list(_wrapper_tokens(reader, function, label))))
+    if is_new:
+        tokens = _function_tokens if is_project else _wrapper_tokens
+        reader.read_later(label, lambda: tokens(reader, function, label), is_library=not is_project)
     return f"code {label}"
 
 
@@ -79,6 +77,9 @@ def _bound_tokens(reader: Reader, function: types.FunctionType, label: str) -> I
 
 def _wrapper_tokens(reader: Reader, function: types.FunctionType, label: str) -> Iterator[str]:
     """A library's function that cannot be found by its name: a decorator's, which holds the project's code."""
+    if _COMPILED in vars(function):  # by torch.compile, which keeps counters beside it
+        yield reader.spell(vars(function)[_COMPILED], where=label)
+        return
     yield from _bound_tokens(reader, function, label)
     for name, value in sorted(_cells(function).items()):
         yield name
@@ -160,7 +161,7 @@ def _refer_to_class(reader: Reader, kind: type) -> str:
     module = _namespace_of(kind)
     label, is_new = reader.claim(f"{module_label(module)}.{kind.__qualname__}", key=id(reader.keep(kind)))
     if is_new:
-        reader.parts[label] = digest_text(repr(list(_class_tokens(reader, kind, label))))
+        reader.read_later(label, lambda: _class_tokens(reader, kind, label), is_library=False)
     return f"code {label}"
 
 
@@ -202,7 +203,7 @@ def _refer_to_module(reader: Reader, module: types.ModuleType) -> str:
     label, is_new = reader.claim(label, key=id(module))
     if not is_new:
         return f"code {label}"
-    if file and Path(file).suffix == ".py" and Path(file).is_file():
+    if file and Path(file).is_file():
         found = SourceReader()
         found.read_file(Path(file), label=module.__name__)
         reader.add(found.parts, found.unknown)

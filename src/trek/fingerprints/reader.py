@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import types
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +41,10 @@ class Reader:
         self._spelled: dict[int, str] = {}
         self._path: dict[int, int] = {}
         self._kept: list[Any] = []
-        self._libraries_entered = 0
+        self._later: deque[tuple[str, Callable[[], Iterable[str]], bool]] = deque()
         self._nonce = uuid.uuid4().hex
+        self.is_in_library = False
+        """Whether a library's function is being read, such as a decorator: what it keeps for itself does not count."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -70,17 +72,23 @@ class Reader:
         for file in other.files:
             self._files.setdefault(file.path, file)
 
-    @property
-    def is_in_library(self) -> bool:
-        """Whether what is being read belongs to a library's function, such as a decorator."""
-        return self._libraries_entered > 0
-
     def read(self, value: Any, *, label: str) -> None:
         """Add `value` as a part called `label`, with everything it reaches."""
+        label, _ = self.claim(label, key=("read", label))
         try:
-            self.parts[self.claim(label, key=("read", label))[0]] = self.spell(value, where=label)
+            self.parts[label] = self.spell(value, where=label)
         except RecursionError:
             self.parts[label] = self.mark_unknown(f"{label}, which is nested too deeply")
+        while self._later:
+            name, tokens, self.is_in_library = self._later.popleft()
+            try:
+                self.parts[name] = digest_text(repr(list(tokens())))
+            except RecursionError:
+                self.parts[name] = self.mark_unknown(f"a value of {name}, which is nested too deeply")
+
+    def read_later(self, label: str, tokens: Callable[[], Iterable[str]], *, is_library: bool) -> None:
+        """Add the part `label` when what is being read is done: code may call code to any depth."""
+        self._later.append((label, tokens, is_library))
 
     def spell(self, value: Any, *, where: str) -> str:
         """Text that is equal for equal values and different for different ones; `where` is for messages."""
@@ -144,12 +152,3 @@ class Reader:
         for one in unknown:
             self.mark_unknown(one)
             self.parts[one] = f"unknown {self._nonce}"
-
-    @contextmanager
-    def in_library(self) -> Iterator[None]:
-        """In this block, what a library keeps for itself (locks, weak references) does not count."""
-        self._libraries_entered += 1
-        try:
-            yield
-        finally:
-            self._libraries_entered -= 1

@@ -6,12 +6,16 @@ import ast
 import importlib.machinery
 import importlib.util
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from trek.fingerprints.contents import digest_path, digest_text
 from trek.fingerprints.ownership import is_project_file
+
+_MAX_NAME = 255
+_SUFFIXES = (".py", *importlib.machinery.EXTENSION_SUFFIXES)
 
 
 class Imported(NamedTuple):
@@ -28,21 +32,37 @@ class SourceReader:
         self.parts: dict[str, str] = {}
         self.unknown: list[str] = []
         self._folders = folders
+        self._later: deque[tuple[Path, str]] = deque()
+        self._is_reading = False
 
     def read_import(self, imported: Imported, *, importer: str = "", is_search_path_changed: bool = False) -> None:
         """Add a module of the project, its packages, and what is taken from it, where that is a module too."""
         pieces = imported.name.split(".")
         packages = [".".join(pieces[: count + 1]) for count in range(len(pieces))]
-        is_found = [self._read_module(name) for name in packages][-1]
+        is_found = [self._note_module(name) for name in packages][-1]
         for name in imported.taken:
-            self._read_module(f"{imported.name}.{name}")
-        if is_search_path_changed and not is_found and not self._is_library(pieces[0]):
+            self._note_module(f"{imported.name}.{name}")
+        if is_search_path_changed and not is_found and not _is_library(pieces[0]):
             self.unknown.append(f"module {imported.name}, which {importer} imports after changing sys.path")
+        self._read_noted()
 
     def read_file(self, path: Path, *, label: str) -> None:
         """Add a source file, and what it imports of the project."""
-        if label in self.parts:
+        self._later.append((path, label))
+        self._read_noted()
+
+    def _read_noted(self) -> None:
+        """Read files one after the other: they may import each other to any depth."""
+        if self._is_reading:
             return
+        self._is_reading = True
+        while self._later:
+            path, label = self._later.popleft()
+            if label not in self.parts:
+                self._read_one(path, label)
+        self._is_reading = False
+
+    def _read_one(self, path: Path, label: str) -> None:
         try:
             content = path.read_bytes()
             tree = without_docstrings(ast.parse(content))
@@ -52,6 +72,10 @@ class SourceReader:
         self.parts[label] = digest_text(ast.dump(tree))
         package = label if path.name == "__init__.py" else label.rpartition(".")[0]
         self._follow(tree, package=package, importer=label, content=content)
+        for name in _named_scripts(tree):
+            script = path.parent / name
+            if script.is_file() and is_project_file(None, str(script)):
+                self._later.append((script, name))
 
     def read_text(self, text: str, *, label: str) -> None:
         """Add Python code that is given as text, as after `python -c`."""
@@ -66,7 +90,8 @@ class SourceReader:
         top, *rest = name.split(".")
         for folder in [*self._folders, *_roots(top)]:
             base = folder.joinpath(top, *rest)
-            for path in (base / "__init__.py", base.with_name(f"{base.name}.py")):
+            names = [base / "__init__.py", *(base.with_name(f"{base.name}{suffix}") for suffix in _SUFFIXES)]
+            for path in names:
                 if path.is_file():
                     return path
         return None
@@ -75,14 +100,11 @@ class SourceReader:
         for imported in imports_of(tree, package=package):
             self.read_import(imported, importer=importer, is_search_path_changed=b"sys.path" in content)
 
-    def _read_module(self, name: str) -> bool:
+    def _note_module(self, name: str) -> bool:
         path = self.find(name) if name else None
         if path is not None and is_project_file(name, str(path)):
-            self.read_file(path, label=name)
+            self._later.append((path, name))
         return path is not None
-
-    def _is_library(self, top: str) -> bool:
-        return top in sys.stdlib_module_names or bool(_roots(top))
 
 
 def imports_of(tree: ast.Module, *, package: str) -> Iterator[Imported]:
@@ -115,6 +137,18 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and type(first.value.value) is str:
                 node.body = node.body[1:]
     return tree
+
+
+def _named_scripts(tree: ast.Module) -> Iterator[str]:
+    """Python files that the code names, to run them."""
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and text.endswith(".py") and len(text) < _MAX_NAME:
+            yield text
+
+
+def _is_library(top: str) -> bool:
+    return top in sys.stdlib_module_names or bool(_roots(top))
 
 
 def _called_name(node: ast.Call) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ class Keymaker:
         self._params = params
         self._stored = stored
         self._services: dict[Step, str] = {}
-        self._code = functools.cache(fingerprint_code)
+        self._code: dict[int, Fingerprint] = {}
 
     def components(self, step: Step) -> Components:
         """Every part that the step's result depends on, by a name that a person understands."""
@@ -57,18 +56,18 @@ class Keymaker:
     def _work_parts(self, step: Step) -> Components:
         work = step.work
         if isinstance(work, FunctionWork):
-            parts = _to_components(self._function_print(work.function), prefix="code of ")
+            parts = _to_components(self._code_of(work.function), prefix="code of ")
             for name, value in [*enumerate(work.args), *work.kwargs.items()]:
                 parts |= self._value_parts(f"argument {name}", value)
             return parts
         assert not isinstance(work, MapWork), "the parts of a map have keys, not the map"
         return self._command_parts(work, step)
 
-    def _function_print(self, function: Any) -> Fingerprint:
-        try:
-            return self._code(function)
-        except TypeError:  # an unhashable callable
-            return fingerprint_code(function)
+    def _code_of(self, function: Any) -> Fingerprint:
+        """By identity: objects that are equal to each other may do different things."""
+        if id(function) not in self._code:
+            self._code[id(function)] = fingerprint_code(function)
+        return self._code[id(function)]
 
     def _command_parts(self, work: CommandWork, step: Step) -> Components:
         argv = [substitute(word, self._spell_reference) for word in work.argv]

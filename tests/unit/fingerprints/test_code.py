@@ -127,6 +127,35 @@ def test_functions_that_call_each_other_end(module: Any) -> None:
     assert len(_parts(module, source)) == 3
 
 
+def test_a_long_chain_of_calls_is_followed_to_its_end(module: Any) -> None:
+    """Reading one function within the other ended at Python's limit of nested calls."""
+    chain = "".join(f"def f{n}():\n    return f{n + 1}()\n" for n in range(3000))
+    source = f"{chain}def f3000():\n    return {{}}\nstep = f0\n"
+    assert _parts(module, source.format(1)) == _parts(module, source.format(1))
+    assert _parts(module, source.format(1)) != _parts(module, source.format(2))
+
+
+def test_what_a_library_keeps_for_itself_does_not_count_and_what_the_project_keeps_does(module: Any) -> None:
+    """A cache that a decorator fills while the function runs made another function of it."""
+    made = module("import functools\n@functools.singledispatch\ndef step(x):\n    return x\n")
+    before = fingerprint_code(made.step)
+    made.step(1)
+    assert fingerprint_code(made.step) == before
+    locked = "import contextlib, threading\nLOCK = threading.Lock()\n"
+    locked += "@contextlib.contextmanager\ndef step():\n    yield LOCK\n"
+    assert fingerprint_code(module(locked).step).unknown == ("steps_under_test.LOCK (_thread.lock)",)
+
+
+def test_a_module_called_as_one_of_python_is_still_the_projects(tmp_path: Path) -> None:
+    """A file of the project called code.py or profile.py was taken for Python's own."""
+    digests = []
+    for value in (1, 2):
+        (tmp_path / "profile.py").write_text(f"K = {value}\n")
+        (tmp_path / "train.py").write_text("import profile\n")
+        digests.append(_script_parts(tmp_path / "train.py"))
+    assert digests[0] != digests[1]
+
+
 def test_partials_count_by_function_and_arguments() -> None:
     assert _code_parts(functools.partial(max, 1)) != _code_parts(functools.partial(max, 2))
 

@@ -41,6 +41,7 @@ CASES: dict[str, tuple[list[Any], str, dict[str, str]]] = {
     "a relative import": (
         ["python", "-m", "p.a"], "p/b.py", {"p/__init__.py": "", "p/a.py": "from .b import K\n", "p/b.py": "K = {v}\n"},
     ),
+    "a script that a script runs": (["python", "s.py"], "t.py", {"s.py": "import runpy\nrunpy.run_path('t.py')\n", "t.py": "print({v})\n"}),
     "a module by its name": (
         ["python", "s.py"], "h.py", {"s.py": "import importlib\nimportlib.import_module('h')\n", "h.py": "K = {v}\n"},
     ),
