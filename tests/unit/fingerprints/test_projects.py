@@ -78,7 +78,6 @@ FEATURES = {
     ),
     "lru_cache": Feature("import functools\n@functools.lru_cache\ndef f{i}():\n    return {v}", "f{i}()"),
     "torch.no_grad": Feature("import torch\n@torch.no_grad()\ndef f{i}():\n    return {v}", "f{i}()"),
-    "torch.compile": Feature("import torch\ndef g{i}():\n    return {v}\nf{i} = torch.compile(g{i})", "g{i}(), f{i} is None"),
     "class attribute": Feature("class A{i}:\n    k = {v}", "A{i}.k"),
     "method": Feature("class A{i}:\n    def m(self):\n        return {v}", "A{i}().m()"),
     "method of a base": Feature("class B{i}:\n    def m(self):\n        return {v}\nclass A{i}(B{i}):\n    pass", "A{i}().m()"),
