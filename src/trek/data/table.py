@@ -25,8 +25,8 @@ from trek.data.plans.keyed import AggregateAll, CombineArrays, Join, KeyedGather
 from trek.data.plans.keys import require_keys
 from trek.data.plans.plan import Context, PlanNode, Source, Union, count_rows, explain, sources
 from trek.data.sources.memory import MemorySource, table_from
-from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.fingerprints import source_name
 from trek.world.urls import is_remote
 
 if TYPE_CHECKING:
@@ -290,6 +290,9 @@ class Table:
     def fingerprint(self) -> str:
         """A hash of everything the rows depend on."""
         return self._node.fingerprint()
+
+    def __trek_fingerprint__(self) -> Any:
+        return self._node
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {tensors.type_name(field.type)}" for field in self.schema)

@@ -5,6 +5,8 @@ Nothing is unpickled here, and nothing that comes from outside is ever pickled c
 
 from __future__ import annotations
 
+import copyreg
+import functools
 import sys
 import threading
 import weakref
@@ -35,6 +37,7 @@ def pickled_by_value(*origins: Any) -> Iterator[None]:
     """
     import cloudpickle
 
+    _teach_copying()
     found = {sys.modules.get(getattr(origin, "__module__", None) or "") for origin in origins}
     with _registering:
         known = cloudpickle.list_registry_pickle_by_value()
@@ -47,6 +50,27 @@ def pickled_by_value(*origins: Any) -> Iterator[None]:
         finally:
             for module in modules:
                 cloudpickle.unregister_pickle_by_value(module)
+
+
+@functools.cache
+def _teach_copying() -> None:
+    """Let cached properties and functions by single dispatch travel by value, neither of which Python can copy."""
+    copyreg.pickle(functools.cached_property, _reduce_cached_property)
+    copyreg.pickle(weakref.WeakKeyDictionary, _reduce_weak_dict)
+
+
+def _reduce_cached_property(value: functools.cached_property[Any]) -> Any:
+    return _make_cached_property, (value.func, value.attrname)
+
+
+def _make_cached_property(function: Any, name: str | None) -> functools.cached_property[Any]:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _reduce_weak_dict(value: weakref.WeakKeyDictionary[Any, Any]) -> Any:
+    return weakref.WeakKeyDictionary, (dict(value),)
 
 
 def is_importable(module: ModuleType) -> bool:

@@ -26,8 +26,8 @@ from filelock import FileLock
 
 from trek.engines.agent import start_time
 from trek.errors import InputError, StorageError
+from trek.fingerprints import FileFacts
 from trek.flow.artefacts import Stored
-from trek.flow.contents import FileFacts
 from trek.world.home import claim_home
 
 FINISHED = ("done", "cached", "skipped")

@@ -68,3 +68,19 @@ def test_modules_on_the_path_are_importable_and_others_of_their_name_are_not(loo
     loose.__name__ = "json"
     assert not is_importable(loose), "another module has the name"
     loose.__name__ = "loose_module"
+
+
+def test_cached_properties_and_single_dispatch_travel_by_value(tmp_path: Path) -> None:
+    """Python cannot copy the lock of the one and the weak references of the other, so such steps could not start."""
+    space: dict[str, object] = {"__name__": "__main__"}
+    source = (
+        "import functools\n"
+        "class A:\n    @functools.cached_property\n    def value(self):\n        return 40\n"
+        "@functools.singledispatch\ndef add(x):\n    return 0\n"
+        "@add.register\ndef _(x: int):\n    return x + 2\n"
+        "def answer():\n    a = A()\n    return add(a.value) if a.value == a.value else None\n"
+    )
+    exec(source, space)
+    with pickled_by_value(space["answer"]):
+        pickled = cloudpickle.dumps(space["answer"])
+    assert answer_elsewhere(pickled) == "42"

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils.data import IterableDataset, get_worker_info
-
+from trek.data.batching.batch_dataset import BatchDataset
 from trek.data.batching.columns import Columns, RunningColumns, StoredColumns
 from trek.data.batching.order import Order, Tail
 from trek.data.batching.prefetch import prefetched
@@ -78,6 +76,20 @@ class Batches:
         streams = not self.order.shuffle and not is_stored
         return self._running(first, every) if streams else self._gathered(first, every)
 
+    @property
+    def start(self) -> tuple[int, int]:
+        """The epoch and the batch in it with which the next iteration begins."""
+        return self.epoch, self._start_batch
+
+    def pass_of(self, number: int, *, first: int, every: int) -> Iterator[Columns]:
+        """What `shares` gives in the `number`-th pass from `start` on, which is left as it is."""
+        epoch, start = self.start
+        try:
+            self.epoch = epoch + number
+            yield from self.shares(first=first + (0 if number else start), every=every)
+        finally:
+            self.epoch = epoch
+
     def as_dataset(self) -> BatchDataset:
         """The batches as a torch IterableDataset, for `DataLoader(dataset, batch_size=None)` with any num_workers."""
         return BatchDataset(self)
@@ -135,20 +147,3 @@ class Batches:
             columns = running.take(self.order.num_records(batch))
             if (batch - first) % every == 0:
                 yield tuple(column[self.world.rank :: self.world.size] for column in columns)
-
-
-class BatchDataset(IterableDataset[tuple[torch.Tensor, ...]]):
-    """Batches as torch's DataLoader wants them. Its worker w of n makes batches w, w + n, …, so their order stays."""
-
-    def __init__(self, batches: Batches) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Columns]:
-        worker = get_worker_info()
-        if worker is None:
-            yield from self.batches
-        else:
-            yield from self.batches.shares(first=worker.id, every=worker.num_workers)
-
-    def __len__(self) -> int:
-        return len(self.batches)

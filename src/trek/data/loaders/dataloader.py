@@ -21,10 +21,12 @@ from torch.utils.data.distributed import DistributedSampler
 from trek.data.batching.order import Order, Tail
 from trek.data.loaders.base import Loader
 from trek.data.loaders.batch_size import check_batch_size, global_size, share_size
+from trek.data.loaders.loader_options import require_one_order, require_options
 from trek.data.loaders.loader_registry import find_loader
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
 from trek.data.loaders.table import TableLoader, tensors_of
+from trek.data.loaders.table_rows import TableRows
 from trek.data.loaders.tensors import TensorLoader
 from trek.errors import InputError
 from trek.world import World
@@ -39,7 +41,8 @@ class DataLoader:
     `dataset` is a torch Dataset, a tuple or dict of tensors, a Table, or any iterable of batches. `batch_size` counts
     samples per process, as in torch; `global_batch_size`, in its place, counts them over all processes, of which any
     number shares it out. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
-    memory and are there once for all processes. A shuffle depends on the seed and the epoch alone.
+    memory and are there once for all processes; neither uses `num_workers`. With a sampler or a `collate_fn`, a row of
+    a Table is a tuple of its columns. A shuffle depends on the seed and the epoch alone.
     """
 
     def __init__(
@@ -67,6 +70,10 @@ class DataLoader:
                     f"batch_size={batch_size} (per process) and global_batch_size={global_batch_size} (over all "
                     "processes) are two ways to say one thing. Give one of them."
                 )
+        require_options(reading)
+        given = {"batch_size": batch_size != 1, "global_batch_size": global_batch_size is not None, "shuffle": shuffle}
+        given |= {"sampler": sampler is not None, "drop_last": drop_last, "tail": tail is not None}
+        require_one_order(given, has_batch_sampler=batch_sampler is not None)
         if isinstance(sampler, DistributedSampler):
             # Sharding is ours to do: taking the user's shard as well would train on a share of a share.
             shuffle, sampler = sampler.shuffle, None
@@ -82,6 +89,7 @@ class DataLoader:
         self.columns = columns
         self.is_sharded = is_sharded
         self.reading = reading
+        self._num_passes = 0
 
     def __len__(self) -> int:
         """Batches in an epoch of one process."""
@@ -91,15 +99,16 @@ class DataLoader:
         return length
 
     def __iter__(self) -> Iterator[Any]:
-        """Plain iteration in one process, as torch's DataLoader does it."""
-        return (batch.data for batch in self.bind(World(), seed=0).batches(0))
+        """Plain iteration in one process, as torch's DataLoader does it: every pass is another epoch."""
+        epoch, self._num_passes = self._num_passes, self._num_passes + 1
+        return (batch.data for batch in self.bind(World(), seed=0).batches(epoch))
 
     def bind(self, world: World, *, seed: int) -> Loader:
         """The Loader of one rank of `world`."""
         plugin = find_loader(self.dataset)
         if plugin is not None:
             return plugin.bind(self, world=world, seed=seed)
-        if hasattr(self.dataset, "to_torch") and self._needs_no_torch():  # a Table
+        if hasattr(self.dataset, "to_torch"):  # a Table
             return self._of_table(self.dataset, world, seed)
         in_memory = self._in_memory()
         if in_memory is not None:
@@ -108,17 +117,19 @@ class DataLoader:
             return TensorLoader(tensors, order=order, world=world, assemble=assemble, on_device=_fits(tensors, world))
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
             return self._of_stream(world)
-        return self._mapped(world, seed)
+        return self._mapped(self.dataset, world, seed)
 
     def _of_table(self, table: Table, world: World, seed: int) -> Loader:
         table = table.select(*self.columns) if self.columns else table
+        if not self._needs_no_torch():
+            return self._mapped(TableRows(table), world, seed)
         tensors = tensors_of(table)
         if tensors is None:
             return TableLoader(table, order=self._order(table.num_rows, world, seed), world=world)
         order = self._order(len(tensors[0]), world, seed)
         return TensorLoader(tensors, order=order, world=world, on_device=_fits(tensors, world))
 
-    def _mapped(self, world: World, seed: int) -> Loader:
+    def _mapped(self, dataset: Any, world: World, seed: int) -> Loader:
         order: Order | BatchSampler
         if self.batch_sampler is not None:
             order = self.batch_sampler
@@ -127,9 +138,9 @@ class DataLoader:
                 _length(self.sampler), self._global_size(world), seed=seed, tail=self.tail, sampler=self.sampler
             )
         else:
-            order = self._order(_length(self.dataset), world, seed)
+            order = self._order(_length(dataset), world, seed)
         reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
-        return MappedLoader(self.dataset, order=order, world=world, seed=seed, reading=reading)
+        return MappedLoader(dataset, order=order, world=world, seed=seed, reading=reading)
 
     def _order(self, num_rows: int, world: World, seed: int) -> Order:
         return Order(num_rows, self._global_size(world), shuffle=self.shuffle, seed=seed, tail=self.tail)

@@ -17,7 +17,6 @@ from trek.data.execution.parts import MemorySegment, Part, Readable
 from trek.data.plans.keys import partition_of_rows
 from trek.data.plans.plan import PlanNode, Source, Stream, sources
 from trek.data.sources.memory import even_bounds
-from trek.data.storing.fingerprint import fingerprint
 from trek.errors import InputError
 
 
@@ -166,13 +165,13 @@ class Cache(Exchange):
         """One line for `explain`."""
         return "cache" if self._parts is None else "cache (filled)"
 
-    def fingerprint(self) -> str:
+    def __trek_fingerprint__(self) -> Any:
         """That of the input: caching changes nothing. A stream counts by the rows that were read."""
         if not any(source.is_here_alone for source in sources(self.inputs[0])):
-            return self.inputs[0].fingerprint()
+            return self.inputs[0].__trek_fingerprint__()
         if self._parts is None:
             raise InputError("the rows of a stream are not known before they are read. Use cache() without lazy=True.")
-        return fingerprint([pa.Table.from_batches(list(part.batches())) for part in self._parts if part.num_rows])
+        return [pa.Table.from_batches(list(part.batches())) for part in self._parts if part.num_rows]
 
     def run(self, executor: Executor) -> Sequence[Readable]:
         """Compute the first time."""

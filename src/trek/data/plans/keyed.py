@@ -23,8 +23,8 @@ from trek.data.plans.joins import How, join_tables, joined_names
 from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.steps import arrays_of, batch_of_rows, call, conform, rows_of, to_batch
 from trek.data.sources.memory import BATCH_ROWS
-from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.fingerprints import source_name
 
 Combine = Callable[[pa.Table], pa.Table]
 """From all rows of some keys, or all rows there are, to the rows that come out."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from trek.data.execution.base import Executor
 from trek.data.execution.parallel import worker_id
 from trek.data.execution.parts import Readable
-from trek.data.storing.fingerprint import fingerprint
+from trek.fingerprints import Fingerprint, fingerprint_value
 
 Stream = Iterator[pa.RecordBatch]
 
@@ -73,7 +73,14 @@ class PlanNode(ABC):
 
     def fingerprint(self) -> str:
         """A hash of everything the result depends on: operations, functions, settings, the content of sources."""
-        return fingerprint((type(self).__name__, self.identity(), [node.fingerprint() for node in self.inputs]))
+        return self.take_fingerprint().digest
+
+    def take_fingerprint(self) -> Fingerprint:
+        """The same part by part."""
+        return fingerprint_value(self, name=self.describe())
+
+    def __trek_fingerprint__(self) -> Any:
+        return (type(self).__name__, self.identity(), self.inputs)
 
 
 class Source(PlanNode):

@@ -17,8 +17,8 @@ from torch import nn
 from trek.data import tensors
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.data.plans.steps import call, conform, numbered
-from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.fingerprints import source_name
 
 
 class Predict(PartitionStep):
@@ -55,7 +55,7 @@ class Predict(PartitionStep):
 
     def identity(self) -> Any:
         """The model with its weights, and what it sees."""
-        return (getattr(self.model, "path", None) or self.model, self.columns, self.output, self.batch_size)
+        return (self.model, self.columns, self.output, self.batch_size)
 
     def apply(self, batches: Stream, context: Context) -> Stream:
         """The rows, followed by the model's columns."""

@@ -16,8 +16,8 @@ from trek.data.execution.base import Executor
 from trek.data.execution.parts import Readable
 from trek.data.plans.expressions import Expression
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
-from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError, TrainingError, TrekError
+from trek.fingerprints import source_name
 
 _MISSING_REMEDY = " Integers with missing values arrive as floats: return one type from the function, with astype()."
 
@@ -127,7 +127,7 @@ class Filter(PartitionStep):
 
     def identity(self) -> Any:
         """The condition."""
-        return repr(self.condition) if isinstance(self.condition, Expression) else self.condition
+        return self.condition
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """Columns that are needed neither by the condition nor after it are not read; for expressions only."""
@@ -200,7 +200,7 @@ class Project(PartitionStep):
 
     def identity(self) -> Any:
         """New names and where each comes from."""
-        return [(name, repr(source)) for name, source in self.columns.items()]
+        return list(self.columns.items())
 
     def pieces(self, executor: Executor) -> list[Readable]:
         """The input is asked for no more columns than are used."""
@@ -290,8 +290,8 @@ class Compute(PartitionStep):
         return f"compute {source_name(self.function)}{beside}"
 
     def identity(self) -> Any:
-        """The function and the names of its side inputs."""
-        return (self.function, sorted(self.side_nodes))
+        """The function and the names of its side inputs, in the order of the inputs."""
+        return (self.function, list(self.side_nodes))
 
     def with_side_input(self, name: str, node: PlanNode) -> Compute:
         """The same with one more side input."""

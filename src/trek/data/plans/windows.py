@@ -19,8 +19,8 @@ import pyarrow as pa
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.keyed import AggregateAll, CombineArrays
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
-from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.fingerprints import source_name
 
 if TYPE_CHECKING:
     from trek.data.table import Table

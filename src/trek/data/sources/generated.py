@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from trek.data.plans.plan import Context, Source, Stream
 from trek.data.plans.steps import batch_of_rows, call, conform, to_batch
-from trek.data.storing.fingerprint import source_name
 from trek.errors import InputError
+from trek.fingerprints import source_name
 
 _ROWS_AT_ONCE = 1024
 

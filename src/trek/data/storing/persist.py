@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,10 +30,12 @@ from trek.data.execution.parts import open_mapped
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.sources.memory import BATCH_ROWS
 from trek.errors import DataUnavailable, InputError
+from trek.fingerprints import Fingerprint, digest_place
 from trek.world.disk import storage_errors
 
 Storage = Literal["parquet", "arrow"]
 MANIFEST = "manifest.json"
+_log = logging.getLogger("trek.data")
 # What is held until it is written: a row group of Parquet; a batch of Arrow, for which smaller ones are put together.
 _GROUP_BYTES = {"parquet": 16 << 20, "arrow": 4 << 20}
 
@@ -56,6 +59,8 @@ class Manifest:
     schema: dict[str, str]
     shards: tuple[Shard, ...]
     version: int = 1
+    files: dict[str, list[str]] = field(default_factory=dict)
+    """Files that the plan's functions hold paths of: what they held before and after, since a function may write."""
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -71,6 +76,12 @@ class Manifest:
         content = json.loads(text)
         shards = tuple(Shard(**shard) for shard in content.pop("shards"))
         return cls(**content, shards=shards)
+
+    def is_of(self, found: Fingerprint, storage: Storage) -> bool:
+        """Whether it describes the result of the plan with this fingerprint."""
+        now = {str(file.path): file.digest for file in found.files}
+        is_same = (self.fingerprint, self.storage) == (found.outline, storage) and now.keys() == self.files.keys()
+        return is_same and all(digest in self.files[path] for path, digest in now.items())
 
     def write(self, folder: Path) -> None:
         """Write the manifest into `folder`."""
@@ -165,15 +176,34 @@ def persist(
     An existing result is verified, by size alone unless `checksums`. `on_written` is called with a new one.
     """
     require_storage(storage)
-    print_ = node.fingerprint()
+    found = node.take_fingerprint()
     with storage_errors(path.parent, remedy="Free some space, or persist elsewhere."):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.parent / f".{path.name}.lock"):
-            if not overwrite and _is_current(path, print_, storage, checksums=checksums):
+        with FileLock(_require_lock(path.parent / f".{path.name}.lock")):
+            if not overwrite and _is_current(path, found, storage, checksums=checksums):
                 return PersistedSource.open(path)
-            manifest = _write(node, path, executor, print_, storage, resume=resume)
+            _tell_unknown(found, node)
+            manifest = _write(node, path, executor, found, storage, resume=resume)
             on_written(manifest)
     return PersistedSource(path, manifest)
+
+
+def _require_lock(path: Path) -> Path:
+    """Create the lock's file, or say why that is impossible: FileLock would try again for ever."""
+    if not path.exists():
+        path.touch()
+    return path
+
+
+def _tell_unknown(found: Fingerprint, node: PlanNode) -> None:
+    """Say why a plan is computed every time, if it is."""
+    if found.unknown:
+        names = ", ".join(found.unknown[:3])
+        _log.warning(
+            "%s is computed every time it is persisted: %s cannot be fingerprinted. "
+            "Define __trek_fingerprint__ on its class, returning what counts, or remove it.",
+            node.describe(), names,
+        )  # fmt: skip
 
 
 def require_storage(storage: str) -> None:
@@ -195,7 +225,7 @@ def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | No
     return None
 
 
-def _is_current(path: Path, fingerprint: str, storage: Storage, *, checksums: bool) -> bool:
+def _is_current(path: Path, found: Fingerprint, storage: Storage, *, checksums: bool) -> bool:
     if not path.exists():
         return False
     if not (path / MANIFEST).is_file():
@@ -208,22 +238,21 @@ def _is_current(path: Path, fingerprint: str, storage: Storage, *, checksums: bo
         manifest = Manifest.read(path)
     except DataUnavailable:
         return False
-    return (manifest.fingerprint, manifest.storage) == (fingerprint, storage) and not find_fault(
-        path, manifest, checksums=checksums
-    )
+    return manifest.is_of(found, storage) and not find_fault(path, manifest, checksums=checksums)
 
 
 def _write(
-    node: PlanNode, path: Path, executor: Executor, fingerprint: str, storage: Storage, *, resume: bool
+    node: PlanNode, path: Path, executor: Executor, found: Fingerprint, storage: Storage, *, resume: bool
 ) -> Manifest:
-    temporary = path.with_name(f".{path.name}.{fingerprint[:16]}-{storage}.tmp")
+    temporary = path.with_name(f".{path.name}.{found.outline[:16]}-{storage}.tmp")
     for left in path.parent.glob(f".{path.name}.*.tmp"):  # by attempts that were killed: the lock is ours now
         if not resume or left != temporary:
             shutil.rmtree(left)
     temporary.mkdir(exist_ok=True)
     try:
         shards, schema = _write_shards(node, temporary, executor, storage)
-        manifest = Manifest(fingerprint, storage, {field.name: str(field.type) for field in schema}, shards)
+        types = {column.name: str(column.type) for column in schema}
+        manifest = Manifest(found.outline, storage, types, shards, files=_file_states(found))
         manifest.write(temporary)
         _replace(path, temporary)
     except BaseException:
@@ -231,6 +260,10 @@ def _write(
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     return manifest
+
+
+def _file_states(found: Fingerprint) -> dict[str, list[str]]:
+    return {str(file.path): [file.digest, digest_place(file.path)] for file in found.files}
 
 
 def _write_shards(

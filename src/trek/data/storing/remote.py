@@ -64,9 +64,8 @@ def persist_remotely(
 ) -> RemoteSource:
     """Compute `node` to `url`, unless the result of an equal plan is there already."""
     require_storage(storage)
-    wanted = (node.fingerprint(), storage)
     found = None if overwrite else _found(url)
-    if found is not None and (found.manifest.fingerprint, found.manifest.storage) == wanted:
+    if found is not None and found.manifest.is_of(node.take_fingerprint(), storage):
         return found
     with tempfile.TemporaryDirectory(prefix="trek-persist-") as folder:
         made = persist(node, Path(folder) / "rows", executor, storage=storage)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import InputError
+from trek.fingerprints import FileFacts, digest_text, find_change, take_inventory
 from trek.flow.artefacts.base import ArtefactKind
-from trek.flow.contents import FileFacts, digest_text, find_change, take_inventory
 from trek.registry import Registry
 
 _ARTEFACTS = "trek.flow.artefacts"

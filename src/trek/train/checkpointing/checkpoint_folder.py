@@ -102,6 +102,10 @@ class CheckpointFolder:
         known = imported_trial(self) if self.manifest.get("trial") is not None else None
         return {**self.__dict__, "_trial_class": self._trial_class or known}
 
+    def __trek_fingerprint__(self) -> Any:
+        """The content, wherever it lies, and the Trial with which `load_model` makes the model."""
+        return self.manifest, self.__getstate__()["_trial_class"]
+
     def check_owner(self, owner: str | None) -> None:
         """Raise `CheckpointError` if another than `owner` has written it; None accepts all."""
         if owner is not None and self.manifest.get("owner", "") != owner:

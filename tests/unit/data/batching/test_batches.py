@@ -226,6 +226,42 @@ def test_a_torch_dataloader_serves_the_same_batches_in_order(num_workers: int) -
     assert rows_of(loader) == rows_of(table(50).batches(8, shuffle=True, seed=3))
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_every_pass_of_a_torch_dataloader_is_another_epoch(num_workers: int, is_persistent: bool) -> None:
+    """With workers every pass had the order of the first, since only the workers knew that there had been one."""
+    batches = table(50).batches(8, shuffle=True, seed=3)
+    loader = torch.utils.data.DataLoader(
+        batches.as_dataset(),
+        batch_size=None,
+        num_workers=num_workers,
+        persistent_workers=is_persistent and num_workers > 0,
+    )
+    for epoch in range(3):
+        assert rows_of(loader) == rows_of(table(50).batches(8, shuffle=True, seed=3, epoch=epoch))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_torch_dataloader_begins_where_the_batches_were_to_begin(num_workers: int) -> None:
+    """With workers the position was ignored."""
+    ours, theirs = table(50).batches(8, shuffle=True), table(50).batches(8, shuffle=True)
+    loader = torch.utils.data.DataLoader(ours.as_dataset(), batch_size=None, num_workers=num_workers)
+    for state in ({"epoch": 2, "row": 16}, {"epoch": 5, "row": 24}):
+        for batches in (ours, theirs):
+            batches.load_state_dict({"seed": 0, "num_rows": 50, **state})
+        for _ in range(2):
+            assert rows_of(loader) == rows_of(theirs)
+
+
+def test_two_passes_at_the_same_time_are_two_epochs() -> None:
+    loader = torch.utils.data.DataLoader(
+        table(20).batches(4, shuffle=True).as_dataset(), batch_size=None, num_workers=1
+    )
+    pairs = list(zip(loader, loader, strict=True))
+    found = sorted(rows_of([pair[side] for pair in pairs]) for side in (0, 1))
+    assert found == sorted(rows_of(table(20).batches(4, shuffle=True, epoch=epoch)) for epoch in (0, 1))
+
+
 def test_a_state_of_other_data_is_refused() -> None:
     with pytest.raises(InputError, match="does not fit"):
         table(20).batches(4).load_state_dict({"seed": 0, "epoch": 0, "row": 0, "num_rows": 21})

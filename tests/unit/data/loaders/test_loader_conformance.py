@@ -67,7 +67,8 @@ class TestMapped(LoaderConformance):
             "in order": lambda: BatchSampler(SequentialSampler(range(NUM_ROWS)), 4, drop_last=False),
         }
         made = {key: samplers[value]() if isinstance(value, str) else value for key, value in options.items()}
-        return checked(MappedLoader, lambda: DataLoader(Rows(), 4, **made))
+        made |= {} if "batch_sampler" in made else {"batch_size": 4}
+        return checked(MappedLoader, lambda: DataLoader(Rows(), **made))
 
 
 class TestWorkers(LoaderConformance):

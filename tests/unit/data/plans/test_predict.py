@@ -55,6 +55,22 @@ def test_a_model_may_be_made_where_it_runs(kind: str, table: Table) -> None:
     assert torch.equal(predicted, table.predict(make_model(), columns=["x"]).to_torch()["prediction"])
 
 
+def test_a_model_counts_by_its_weights_and_not_by_an_attribute_called_path(table: Table, tmp_path: Path) -> None:
+    """Predictions of other weights were served as fresh, since the attribute stood for the whole model."""
+
+    class Scale(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor, self.path = nn.Parameter(torch.tensor(factor)), "weights.pt"
+
+        def forward(self, row: torch.Tensor) -> torch.Tensor:
+            return row * self.factor
+
+    for factor in (2.0, 3.0):
+        kept = table.predict(Scale(factor), columns=["row"]).persist(tmp_path / "kept")
+        assert kept.to_numpy()["prediction"][1] == factor
+
+
 def test_a_stream_is_predicted_as_it_comes() -> None:
     stream = Table.stream({"x": np.array([[float(n)]], np.float32)} for n in count())
     answers = [batch.column("prediction").to_pylist() for batch in islice(stream.predict(lambda x: x[:, 0] * 2), 3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,49 @@ def test_writing_to_what_was_mapped_does_not_reach_the_file(tmp_path: Path) -> N
     kept = images().persist(tmp_path / "kept", storage="arrow")
     kept.to_torch()["label"].zero_()
     assert trek.data.open(tmp_path / "kept").to_numpy()["label"].tolist() == list(range(20))
+
+
+def test_a_changed_file_that_a_function_holds_the_path_of_is_noticed(tmp_path: Path) -> None:
+    """It counted by its path alone, so that the old numbers were served."""
+    scale = tmp_path / "scale.npy"
+
+    def scaled(batch: Any) -> Any:
+        return {"label": batch["label"] * np.load(scale)}
+
+    np.save(scale, 2)
+    assert images().map(scaled).persist(tmp_path / "kept").to_numpy()["label"][1] == 2
+    np.save(scale, 3)
+    assert images().map(scaled).persist(tmp_path / "kept").to_numpy()["label"][1] == 3
+
+
+def test_what_cannot_be_fingerprinted_is_named_and_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An object counted by its printed form, so that the result of another was served."""
+    lock = threading.Lock()
+
+    def guarded(batch: Any) -> Any:
+        with lock, (tmp_path / "log").open("a") as file:
+            file.write("x")
+        return batch
+
+    for _ in range(2):
+        images().map(guarded).persist(tmp_path / "kept")
+    assert (tmp_path / "log").read_text() == "xx"
+    assert "guarded.lock (_thread.lock) cannot be fingerprinted" in caplog.text
+
+
+def test_a_folder_in_which_no_file_can_be_created_is_said_to_be_so() -> None:
+    """Waiting for a lock that cannot be created never ended."""
+    with pytest.raises(StorageError, match="cannot write to /proc"):
+        images().persist("/proc/kept")
+
+
+def test_side_inputs_count_by_their_names() -> None:
+    """Two side inputs whose names were exchanged made an equal plan."""
+
+    def first(batches: Any, context: Any) -> Any:
+        yield from ({"label": context.inputs["a"]["label"][:2]} for _ in batches)
+
+    one, other = images(2), images(3)
+    assert one.compute(first, a=one, b=other).fingerprint() != one.compute(first, b=one, a=other).fingerprint()

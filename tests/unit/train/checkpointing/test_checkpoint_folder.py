@@ -7,6 +7,7 @@ import json
 import logging
 import pickletools
 import resource
+import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from torch import nn
 
 import trek
 from trek.errors import CheckpointError, ConfigError, InputError, StorageError
+from trek.fingerprints import fingerprint
 from trek.testing.trials import PointsTrial
 from trek.train.callbacks.callback import Callback
 from trek.train.checkpointing.checkpoint_folder import RunState, find_latest
@@ -65,6 +67,17 @@ def test_a_manifest_gives_every_files_size_and_checksum() -> None:
     assert {"model.safetensors", "state.json", "rank_0.json"} <= set(files)
     for name, facts in files.items():
         assert facts == {"bytes": (folder / name).stat().st_size, "sha256": checksum(folder / name)}
+
+
+def test_a_checkpoint_counts_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    """It counted by its path, so that predictions of the checkpoint that was there before were served."""
+    first, last = checkpoints(fit())[0], checkpoints(fit())[-1]
+    shutil.copytree(first, tmp_path / "best")
+    before = fingerprint(trek.Checkpoint(tmp_path / "best"))
+    assert before == fingerprint(trek.Checkpoint(first))
+    shutil.rmtree(tmp_path / "best")
+    shutil.copytree(last, tmp_path / "best")
+    assert fingerprint(trek.Checkpoint(tmp_path / "best")) != before
 
 
 def test_nothing_in_a_checkpoint_is_a_pickle_or_an_archive_of_them() -> None:

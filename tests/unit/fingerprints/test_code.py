@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trek.flow.code import code_parts, script_parts, value_digest
+from trek.fingerprints import fingerprint as value_digest
+from trek.fingerprints import fingerprint_code, fingerprint_command
 
 
 @pytest.fixture
@@ -34,8 +37,16 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop("helper_under_test", None)
 
 
+def _code_parts(function: Any) -> dict[str, str]:
+    return {name: digest for name, digest in fingerprint_code(function).parts.items() if not digest.startswith("code ")}
+
+
+def _script_parts(script: Path) -> dict[str, str]:
+    return dict(fingerprint_command(["python", script], folder=script.parent).parts)
+
+
 def _parts(module: Any, source: str) -> dict[str, str]:
-    return code_parts(module(source).step)
+    return _code_parts(module(source).step)
 
 
 BASE = "FACTOR = 2\ndef helper(x):\n    return x * FACTOR\ndef step(x, y=1):\n    return helper(x) + y\n"
@@ -116,24 +127,56 @@ def test_functions_that_call_each_other_end(module: Any) -> None:
     assert len(_parts(module, source)) == 3
 
 
+def test_a_long_chain_of_calls_is_followed_to_its_end(module: Any) -> None:
+    """Reading one function within the other ended at Python's limit of nested calls."""
+    chain = "".join(f"def f{n}():\n    return f{n + 1}()\n" for n in range(3000))
+    source = f"{chain}def f3000():\n    return {{}}\nstep = f0\n"
+    assert _parts(module, source.format(1)) == _parts(module, source.format(1))
+    assert _parts(module, source.format(1)) != _parts(module, source.format(2))
+
+
+def test_what_a_library_keeps_for_itself_does_not_count_and_what_the_project_keeps_does(module: Any) -> None:
+    """A cache that a decorator fills while the function runs made another function of it."""
+    made = module("import functools\n@functools.singledispatch\ndef step(x):\n    return x\n")
+    before = fingerprint_code(made.step)
+    made.step(1)
+    assert fingerprint_code(made.step) == before
+    locked = "import contextlib, threading\nLOCK = threading.Lock()\n"
+    locked += "@contextlib.contextmanager\ndef step():\n    yield LOCK\n"
+    assert fingerprint_code(module(locked).step).unknown == ("steps_under_test.LOCK (_thread.lock)",)
+
+
+def test_a_module_called_as_one_of_python_is_still_the_projects(tmp_path: Path) -> None:
+    """A file of the project called code.py or profile.py was taken for Python's own."""
+    digests = []
+    for value in (1, 2):
+        (tmp_path / "profile.py").write_text(f"K = {value}\n")
+        (tmp_path / "train.py").write_text("import profile\n")
+        digests.append(_script_parts(tmp_path / "train.py"))
+    assert digests[0] != digests[1]
+
+
 def test_partials_count_by_function_and_arguments() -> None:
-    assert code_parts(functools.partial(max, 1)) != code_parts(functools.partial(max, 2))
+    assert _code_parts(functools.partial(max, 1)) != _code_parts(functools.partial(max, 2))
 
 
 def test_a_library_counts_by_name_only() -> None:
-    assert set(code_parts(np.linalg.norm).values()) == {"by name"}
+    assert fingerprint_code(textwrap.dedent).parts == {"function": "library textwrap.dedent"}
 
 
 def test_a_script_counts_with_the_project_modules_it_imports(tmp_path: Path) -> None:
     script, helper = tmp_path / "train.py", tmp_path / "helper_of_script.py"
     script.write_text("import json\nfrom helper_of_script import work\nwork()\n")
     helper.write_text("def work():\n    return 1\n")
-    before = script_parts(script)
-    assert sorted(before) == ["helper_of_script", "train.py"]
+    before = _script_parts(script)
+    assert [name for name in sorted(before) if name.startswith("code")] == [
+        "code of helper_of_script",
+        "code of train.py",
+    ]
     helper.write_text("def work():\n    return 1  # one\n")
-    assert script_parts(script) == before
+    assert _script_parts(script) == before
     helper.write_text("def work():\n    return 2\n")
-    assert script_parts(script) != before
+    assert _script_parts(script) != before
 
 
 @pytest.mark.parametrize(
@@ -145,15 +188,39 @@ def test_different_values_have_different_digests(one: Any, other: Any) -> None:
 
 
 def test_equal_values_have_equal_digests() -> None:
-    assert value_digest({"b": {1, 2}, "a": np.ones(3)}) == value_digest({"a": np.ones(3), "b": {2, 1}})
+    assert value_digest({"b": {1, 2}, "a": np.ones(3)}) == value_digest({"b": {2, 1}, "a": np.ones(3)})
 
 
-def test_a_path_counts_by_what_lies_there(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "b").write_text("x")
-    assert value_digest(tmp_path / "a") == value_digest(tmp_path / "b")
-    (tmp_path / "b").write_text("y")
-    assert value_digest(tmp_path / "a") != value_digest(tmp_path / "b")
+def test_a_path_counts_by_its_name_and_what_lies_there(tmp_path: Path) -> None:
+    """A function that returns the name of its file gave that of another file with the same contents."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text("x")
+    assert value_digest(tmp_path / "one" / "a") == value_digest(tmp_path / "two" / "a")
+    (tmp_path / "two" / "a").write_text("y")
+    assert value_digest(tmp_path / "one" / "a") != value_digest(tmp_path / "two" / "a")
+    (tmp_path / "one" / "b").write_text("x")
+    assert value_digest(tmp_path / "one" / "a") != value_digest(tmp_path / "one" / "b")
+
+
+def test_what_lies_behind_a_link_counts(tmp_path: Path) -> None:
+    """A folder that is a link was left out, so that its files could change unnoticed."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a").write_text("x")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "data" / "loop").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "broken").symlink_to(tmp_path / "nothing")
+    before = value_digest(tmp_path / "data")
+    assert value_digest(tmp_path / "data") == before
+    (tmp_path / "real" / "a").write_text("y")
+    assert value_digest(tmp_path / "data") != before
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    """Reading a pipe to which nobody writes never ended."""
+    os.mkfifo(tmp_path / "pipe")
+    assert value_digest(tmp_path) == value_digest(tmp_path)
 
 
 def test_a_folder_counts_by_its_files_and_not_by_what_python_or_git_leave_there(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat as stat_module
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +14,9 @@ from trek.errors import OutsideError
 
 LEFT_OUT = {".git", ".venv", "__pycache__"}
 """Folders that do not count as contents: tools create and remove what is in them."""
+
+
+_MAX_FILES = 100_000
 
 
 class FileFacts(NamedTuple):
@@ -55,25 +60,52 @@ def digest_text(text: str) -> str:
 
 def digest_path(path: Path) -> str:
     """A checksum of a file or folder by its contents and the names inside, not by where it is."""
-    return digest_text(repr([(file.name, file.sha256) for file in take_inventory(path)]))
+    names = list(islice(_names(path), _MAX_FILES + 1))
+    if len(names) > _MAX_FILES:
+        raise OutsideError(f"{path} has more than {_MAX_FILES:,} files, which are too many to compare by content.")
+    facts = [_facts(path, name) for name in sorted(names)]
+    return digest_text(repr([(file.name, file.sha256) for file in facts]))
+
+
+def digest_place(path: Path) -> str:
+    """The same, also for what does not exist: that counts by its whole path."""
+    return digest_path(path) if path.exists() else f"missing {path}"
 
 
 def _names(root: Path) -> Iterator[str]:
+    """Names of all files, relative to `root`, through links to folders; a folder that contains itself is left out."""
     if not root.is_dir():
         yield ""
         return
-    for folder, inner, names in os.walk(root):
-        inner[:] = [name for name in inner if name not in LEFT_OUT]
+    entered = {os.path.realpath(root)}
+    for folder, inner, names in os.walk(root, followlinks=True):
+        inner[:] = [name for name in inner if name not in LEFT_OUT and _is_new(os.path.join(folder, name), entered)]  # noqa: PTH118
         for name in names:
             yield os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - many files, pathlib is slow
+
+
+def _is_new(folder: str, entered: set[str]) -> bool:
+    real = os.path.realpath(folder)
+    is_new = real not in entered
+    entered.add(real)
+    return is_new
 
 
 def _facts(root: Path, name: str) -> FileFacts:
     path = root / name
     try:
+        if not path.is_file():
+            return _other_facts(path, name)
         with path.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             stat = os.fstat(file.fileno())
     except OSError as error:
         raise OutsideError(f"{path} cannot be read: {error.strerror}.") from error
     return FileFacts(name, stat.st_size, stat.st_mtime_ns, checksum)
+
+
+def _other_facts(path: Path, name: str) -> FileFacts:
+    """A pipe, a socket or a device is never read, since that may not end; a broken link counts by where it leads."""
+    stat = path.lstat()
+    target = str(path.readlink()) if path.is_symlink() else ""
+    return FileFacts(name, stat.st_size, stat.st_mtime_ns, digest_text(f"{stat_module.S_IFMT(stat.st_mode)} {target}"))
