@@ -9,6 +9,7 @@
 
 If the run is resumed, `on_checkpoint_load_start` is called before `on_trial_startup`. Hooks are called on every rank
 unless noted otherwise. If several are due after the same batch, the order is: training metrics, validation, checkpoint.
+A checkpoint is written in the background: `on_checkpoint_write_end` comes between two batches, once it is complete.
 """
 
 from __future__ import annotations
