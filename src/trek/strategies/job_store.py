@@ -1,20 +1,12 @@
 """The key-value store through which the ranks of a job find each other, open to processes that know the job's secret.
 
-torch's TCPStore answers whoever connects. This one speaks to nobody before both sides have proved that they know the
-secret: each answers the other's random challenge with an HMAC. Keys and values then travel unencrypted, so between
-machines the network itself must be trusted; a stranger who can merely connect learns and changes nothing.
-
-Rank 0 serves it from threads of its own; every rank, the first one included, is a client.
+torch's TCPStore answers whoever connects. This one speaks only over connections of the job
+(`trek.world.job_connection`). Rank 0 serves it from threads of its own; every rank, rank 0 included, is a client.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -24,18 +16,10 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from trek.errors import OutsideError
-from trek.world.addresses import is_loopback
+from trek.world.job_connection import MAX_STRANGERS, Stranger, connect, prove, receive_message, send_message, shut
 
-HANDSHAKE_S = 10.0
-"""How long a connection may take to prove that it knows the secret."""
-MAX_STRANGERS = 64
-"""Connections that have not proved it yet; more are closed at once."""
-MAX_MESSAGE_BYTES = 64 << 20
 _POLL_S = 0.2
 """How long the server holds back an answer that is not there yet; then the client asks again."""
-_RETRY_S = 0.002
-_NONCE_BYTES, _PROOF_BYTES = 32, 32
 
 
 class JobStoreServer:
@@ -63,9 +47,9 @@ class JobStoreServer:
             self._is_closed = True
             open_now = dict(self._connections)
             self._changed.notify_all()
-        _shut(self._listener)
+        shut(self._listener)
         for connection in open_now:
-            _shut(connection)
+            shut(connection)
         self._thread.join()
         self._listener.close()
         for thread in open_now.values():
@@ -89,12 +73,12 @@ class JobStoreServer:
         try:
             with connection:
                 try:
-                    _prove(connection, self._secret, is_server=True)
+                    prove(connection, self._secret, is_server=True)
                 finally:
                     self._strangers.release()
-                while (request := _receive(connection)) is not None:
-                    _send(connection, self._answer(request))
-        except (OSError, ValueError, KeyError, TypeError, _Stranger):
+                while True:
+                    send_message(connection, self._answer(receive_message(connection)))
+        except (EOFError, OSError, ValueError, KeyError, TypeError, Stranger):
             return  # it has gone, or is not a rank of this job
         finally:
             with self._changed:
@@ -151,7 +135,10 @@ class JobStore(Store):
         self._lock = threading.Lock()
         self._clones: list[JobStore] = []
         """Kept alive here: torch's C++ holds on to a clone, but not to what Python adds to it."""
-        self._connection = _connect(host, port, secret=secret, timeout_s=timeout_s)
+        try:
+            self._connection = connect(host, port, secret=secret, timeout_s=timeout_s)
+        except ConnectionError as error:
+            raise dist.DistNetworkError(f"the store of rank 0: {error}") from error
 
     def close(self) -> None:
         """Disconnect, clones included."""
@@ -225,125 +212,13 @@ class JobStore(Store):
     def _ask(self, do: str, *args: Any) -> Any:
         try:
             with self._lock:
-                _send(self._connection, {"do": do, "with": args})
-                answer = _receive(self._connection)
-        except OSError as error:
-            raise dist.DistNetworkError(f"the store of rank 0 is gone: {error.strerror or error}") from error
-        if answer is None:
-            raise dist.DistNetworkError("the store of rank 0 is gone")
-        return answer["answer"]
-
-
-class _Stranger(Exception):
-    """The other side does not know the secret."""
-
-
-def listen_at(host: str, port: int, *, is_one_machine: bool) -> socket.socket:
-    """A socket that listens at the address given, and at no other one of this machine.
-
-    A host name that means loopback here although other machines must reach it (Debian's 127.0.1.1) is the exception.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if not is_one_machine and is_loopback(str(address[0])):
-            family, address = socket.AF_INET, ("", port)
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        raise OutsideError(
-            f"rank 0 cannot listen at {host}:{port}: {error.strerror or error}. "
-            "Set MASTER_ADDR to an address of its machine, and MASTER_PORT to a free port."
-        ) from error
-    return listener
-
-
-def _connect(host: str, port: int, *, secret: str, timeout_s: float) -> socket.socket:
-    """A connection to rank 0's store, which may not listen yet."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            connection = socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), 0.1))
-        except OSError as error:
-            if time.monotonic() >= deadline:
-                raise dist.DistNetworkError(f"no answer from rank 0 at {host}:{port}: {error}") from error
-            time.sleep(_RETRY_S)
-            continue
-        try:
-            _prove(connection, secret, is_server=False)
-        except (_Stranger, OSError) as error:
-            connection.close()
-            raise OutsideError(
-                f"the process that listens at {host}:{port} is not rank 0 of this job: it does not know its secret. "
-                "Start the job again, or choose another MASTER_PORT."
+                send_message(self._connection, {"do": do, "with": args})
+                return receive_message(self._connection)
+        except (OSError, EOFError) as error:
+            raise dist.DistNetworkError(
+                f"the store of rank 0 is gone: {error or 'it closed the connection'}"
             ) from error
-        return connection
-
-
-def _prove(connection: socket.socket, secret: str, *, is_server: bool) -> None:
-    """Convince the other side that this one knows the secret, and be convinced in turn.
-
-    The side that connected proves it first: nobody gets an answer to a challenge of their own choice from a server.
-    """
-    connection.settimeout(HANDSHAKE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    own = os.urandom(_NONCE_BYTES)
-    connection.sendall(own)
-    other = _receive_exactly(connection, _NONCE_BYTES)
-    nonces = own + other if is_server else other + own
-    mine, theirs = ("server", "client") if is_server else ("client", "server")
-    if not is_server:
-        connection.sendall(proof(secret, mine, nonces))
-    if not hmac.compare_digest(_receive_exactly(connection, _PROOF_BYTES), proof(secret, theirs, nonces)):
-        raise _Stranger
-    if is_server:
-        connection.sendall(proof(secret, mine, nonces))
-    connection.settimeout(None)
-
-
-def proof(secret: str, role: str, challenge: bytes) -> bytes:
-    """What only a process that knows the secret can answer to a challenge."""
-    return hmac.new(secret.encode(), role.encode() + b"\0" + challenge, hashlib.sha256).digest()
-
-
-def _receive_exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = connection.recv(count - len(data))
-        if not part:
-            raise _Stranger
-        data += part
-    return data
-
-
-def _send(connection: socket.socket, message: Any) -> None:
-    body = json.dumps(message if isinstance(message, dict) else {"answer": message}).encode()
-    connection.sendall(struct.pack("!I", len(body)) + body)
-
-
-def _receive(connection: socket.socket) -> dict[str, Any] | None:
-    """The next message; None at the end."""
-    try:
-        (length,) = struct.unpack("!I", _receive_exactly(connection, 4))
-        if length > MAX_MESSAGE_BYTES:
-            return None
-        message: dict[str, Any] = json.loads(_receive_exactly(connection, length))
-    except _Stranger:
-        return None
-    return message
 
 
 def _text(value: str | bytes) -> str:
     return (value.encode() if isinstance(value, str) else bytes(value)).decode("latin-1")
-
-
-def _shut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it has ended already

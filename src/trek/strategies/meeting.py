@@ -22,9 +22,10 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from trek.errors import OutsideError
-from trek.strategies.job_store import JobStore, JobStoreServer, listen_at, proof
+from trek.strategies.job_store import JobStore, JobStoreServer
 from trek.world import World
 from trek.world.addresses import is_loopback
+from trek.world.job_connection import listen_at, proof
 
 # gloo's threads release a tensor to Python shortly after its collective has returned. A program that exits in between
 # aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.

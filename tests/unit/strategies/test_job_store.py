@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trek.errors import OutsideError
-from trek.strategies import job_store
-from trek.strategies.job_store import JobStore, JobStoreServer, listen_at, proof
+from trek.strategies.job_store import JobStore, JobStoreServer
+from trek.world import job_connection
+from trek.world.job_connection import listen_at, proof
 
 SECRET = "only the ranks of this job know it"
 
@@ -106,8 +107,8 @@ def test_an_answer_to_the_servers_challenge_cannot_be_replayed(server: JobStoreS
 
 def test_a_rank_does_not_trust_whoever_took_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that listens at the job's port before rank 0 does would have been taken for it."""
-    monkeypatch.setattr(job_store, "HANDSHAKE_S", 0.5)
-    refused = pytest.raises(OutsideError, match="is not rank 0 of this job")
+    monkeypatch.setattr(job_connection, "HANDSHAKE_S", 0.5)
+    refused = pytest.raises(OutsideError, match="does not belong to this job")
     with socket.create_server(("127.0.0.1", 0)) as squatter, refused:
         JobStore("127.0.0.1", squatter.getsockname()[1], secret=SECRET, timeout_s=5)
 
