@@ -167,6 +167,15 @@ class ShardQueue:
             if lease.member == member:
                 self._leases[number] = replace(lease, until_s=now_s + self.plan.lease_s)
 
+    def renew_all(self, now_s: float) -> None:
+        """Extend every lease: whoever keeps the queue was away, and could not hear of anybody."""
+        for member in {lease.member for lease in self._leases.values()}:
+            self.renew(member, now_s=now_s)
+
+    def holds(self, member: str) -> bool:
+        """Whether a worker has a lease."""
+        return any(lease.member == member for lease in self._leases.values())
+
     def release(self, member: str) -> int:
         """Take back everything that a worker holds, since it is gone; how many shards that were."""
         return self._take_back(lambda lease: lease.member == member)

@@ -24,7 +24,7 @@ MAX_STRANGERS = 64
 """Connections that have not proved it yet; a server closes more at once."""
 MAX_MESSAGE_BYTES = 64 << 20
 _RETRY_S = 0.002
-_NONCE_BYTES, _PROOF_BYTES = 32, 32
+NONCE_BYTES, PROOF_BYTES = 32, 32
 
 
 class Stranger(Exception):
@@ -85,14 +85,14 @@ def prove(connection: socket.socket, secret: str, *, is_server: bool) -> None:
     """
     connection.settimeout(HANDSHAKE_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    own = os.urandom(_NONCE_BYTES)
+    own = os.urandom(NONCE_BYTES)
     connection.sendall(own)
-    other = _receive_exactly(connection, _NONCE_BYTES)
+    other = _receive_exactly(connection, NONCE_BYTES)
     nonces = own + other if is_server else other + own
     mine, theirs = ("server", "client") if is_server else ("client", "server")
     if not is_server:
         connection.sendall(proof(secret, mine, nonces))
-    if not hmac.compare_digest(_receive_exactly(connection, _PROOF_BYTES), proof(secret, theirs, nonces)):
+    if not hmac.compare_digest(_receive_exactly(connection, PROOF_BYTES), proof(secret, theirs, nonces)):
         raise Stranger
     if is_server:
         connection.sendall(proof(secret, mine, nonces))

@@ -1,0 +1,40 @@
+"""The process of a coordinator: `python -m trek.elastic.coordinator_process`, started with every elastic job.
+
+It is a process of its own so that neither a busy worker nor a restart of the control plane holds up the others. What it
+needs comes in the environment: `TREK_JOB_SECRET`, `TREK_COORDINATOR_ADDRESSES` (`host:port`, where it listens), and
+`TREK_ELASTIC`, the settings of the membership as JSON. Its journal is in its member's folder, `TREK_MEMBER_DIR`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trek.elastic.coordinator import Coordinator
+from trek.elastic.membership import MembershipSettings
+from trek.world.addresses import is_loopback
+from trek.world.clock import SystemClock
+from trek.world.job_connection import listen_at
+
+SETTINGS = "TREK_ELASTIC"
+ADDRESSES = "TREK_COORDINATOR_ADDRESSES"
+
+
+def main(environ: Mapping[str, str] = os.environ) -> None:
+    """Serve until killed."""
+    host, _, port = environ[ADDRESSES].rpartition(":")
+    listener = listen_at(host, int(port), is_one_machine=is_loopback(host))
+    coordinator = Coordinator(
+        secret=environ["TREK_JOB_SECRET"],
+        settings=MembershipSettings(**json.loads(environ[SETTINGS])),
+        folder=Path(environ["TREK_MEMBER_DIR"]),
+        clock=SystemClock(),
+    )
+    asyncio.run(coordinator.serve(listener))
+
+
+if __name__ == "__main__":
+    main()
