@@ -32,6 +32,7 @@ from trek.elastic.membership import (
 )
 from trek.elastic.shards import BadShard, Lease, ShardPlan, ShardQueue
 from trek.errors import InputError
+from trek.strategies.job_store_server import JobStoreServer
 from trek.world.clock import Clock
 
 _LOOK_S = 0.1
@@ -42,8 +43,12 @@ _OF_MEMBERS = ("ready", "arrive", "beat", "leave", "finish")
 class Coordinator:
     """One job's. Its folder allows another one to take over."""
 
-    def __init__(self, *, secret: str, settings: MembershipSettings, folder: Path, clock: Clock) -> None:
+    def __init__(
+        self, *, secret: str, settings: MembershipSettings, folder: Path, clock: Clock, store: JobStoreServer
+    ) -> None:
         self._secret = secret
+        self._store = store
+        """Where the members of a generation meet."""
         self._clock = clock
         self._settings = settings
         self._journal = Journal(folder / "coordinator.jsonl")
@@ -201,7 +206,8 @@ class Coordinator:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Form):
-                message = {"push": "form", **asdict(action)}
+                self._store.forget(f"{action.generation - 1}/")
+                message = {"push": "form", "store_port": self._store.port, **asdict(action)}
                 self._tell([seat.member for seat in action.seats], message)
             elif isinstance(action, Regroup | Abandon):
                 word = "regroup" if isinstance(action, Regroup) else "abandon"

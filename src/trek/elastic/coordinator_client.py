@@ -16,6 +16,7 @@ from typing import Any
 
 from trek.elastic.membership import NOTHING, Progress, Seat
 from trek.errors import OutsideError, TrekError
+from trek.world import World
 from trek.world.clock import Clock
 from trek.world.job_connection import connect, receive_message, send_message, shut
 
@@ -31,13 +32,9 @@ class Dismissed(Exception):
 
 @dataclass(frozen=True)
 class Formation:
-    """This process's place in a generation."""
+    """A generation, as one of its members sees it."""
 
-    generation: int
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
+    world: World
     source: int | None
     """The rank whose state the others take; None = the last checkpoint, or the beginning."""
 
@@ -251,7 +248,17 @@ class MemberClient(CoordinatorClient):
         seats = [Seat(**seat) for seat in formed["seats"]]
         own = next(seat for seat in seats if seat.member == self.name)
         source = next((seat.rank for seat in seats if seat.member == formed["source"]), None)
-        return Formation(formed["generation"], own.rank, len(seats), own.local_rank, own.local_size, source)
+        world = World(
+            rank=own.rank,
+            size=len(seats),
+            local_rank=own.local_rank,
+            local_size=own.local_size,
+            master_addr=self._address[0],
+            master_port=formed["store_port"],
+            secret=self._secret,
+            generation=formed["generation"],
+        )
+        return Formation(world, source)
 
     def _introduction(self) -> list[dict[str, Any]]:
         join = {"id": 0, "do": "join", "with": {"name": self.name, "host": self._host}}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from trek.elastic.coordinator import Coordinator
 from trek.elastic.membership import MembershipSettings
+from trek.strategies.job_store_server import JobStoreServer
 from trek.world.addresses import is_loopback
 from trek.world.clock import SystemClock
 from trek.world.job_connection import listen_at
@@ -26,12 +27,14 @@ ADDRESSES = "TREK_COORDINATOR_ADDRESSES"
 def main(environ: Mapping[str, str] = os.environ) -> None:
     """Serve until killed."""
     host, _, port = environ[ADDRESSES].rpartition(":")
-    listener = listen_at(host, int(port), is_one_machine=is_loopback(host))
+    secret, is_one_machine = environ["TREK_JOB_SECRET"], is_loopback(host)
+    listener = listen_at(host, int(port), is_one_machine=is_one_machine)
     coordinator = Coordinator(
-        secret=environ["TREK_JOB_SECRET"],
+        secret=secret,
         settings=MembershipSettings(**json.loads(environ[SETTINGS])),
         folder=Path(environ["TREK_MEMBER_DIR"]),
         clock=SystemClock(),
+        store=JobStoreServer(listen_at(host, 0, is_one_machine=is_one_machine), secret=secret),
     )
     asyncio.run(coordinator.serve(listener))
 

@@ -23,11 +23,12 @@ def test_workers_form_a_generation_and_survivors_the_next_one(serve: Serve) -> N
     served = serve(MembershipSettings(1, 3))
     with _members(served, "abc") as members, ThreadPoolExecutor() as pool:
         formed = _formed(pool, [member.ready for member in members])
-        assert sorted((f.rank, f.size, f.source) for f in formed) == [(0, 3, None), (1, 3, None), (2, 3, None)]
-        by_rank = [member for _, member in sorted(zip(formed, members, strict=True), key=lambda pair: pair[0].rank)]
+        worlds = [f.world for f in formed]
+        assert sorted((w.rank, w.size, w.generation) for w in worlds) == [(0, 3, 1), (1, 3, 1), (2, 3, 1)]
+        by_rank = [member for _, member in sorted(zip(worlds, members, strict=True), key=lambda pair: pair[0].rank)]
         by_rank[0].close()
         again = _formed(pool, [lambda: by_rank[1].arrive((4, 0)), lambda: by_rank[2].arrive((5, 0))])
-        assert [(f.generation, f.rank, f.size, f.source) for f in again] == [(2, 0, 2, 1), (2, 1, 2, 1)]
+        assert [(f.world.generation, f.world.rank, f.source) for f in again] == [(2, 0, 1), (2, 1, 1)]
 
 
 def test_a_death_breaks_off_what_the_others_wait_for(serve: Serve) -> None:
@@ -43,11 +44,12 @@ def test_a_death_breaks_off_what_the_others_wait_for(serve: Serve) -> None:
 def test_a_joiner_is_announced_and_enters_at_the_boundary(serve: Serve) -> None:
     served = serve(MembershipSettings(1, 2, settle_s=0))
     with _member(served, "a") as a, _member(served, "b") as b, ThreadPoolExecutor() as pool:
-        assert a.ready().size == 1
+        assert a.ready().world.size == 1
         joining = pool.submit(b.ready)
         _wait_until(lambda: a.wants_regroup)
-        assert a.arrive((2, 0)) == Formation(2, 0, 2, 0, 2, source=0)
-        assert joining.result(20).rank == 1
+        again = a.arrive((2, 0))
+        assert (again.world.rank, again.world.local_size, again.source) == (0, 2, 0)
+        assert joining.result(20).world.rank == 1
 
 
 def test_the_coordinator_may_crash_at_any_time(serve: Serve) -> None:
@@ -56,12 +58,12 @@ def test_the_coordinator_may_crash_at_any_time(serve: Serve) -> None:
         waiting = pool.submit(members[0].ready)
         served.restart()
         formed = [waiting, pool.submit(members[1].ready)]
-        assert [f.result(20).size for f in formed] == [2, 2]
+        assert [f.result(20).world.size for f in formed] == [2, 2]
         served.restart()
         again = [pool.submit(members[0].arrive, (3, 0))]
         served.restart()
         again.append(pool.submit(members[1].arrive, (3, 0)))
-        assert [f.result(20).generation for f in again] == [2, 2]
+        assert [f.result(20).world.generation for f in again] == [2, 2]
 
 
 def test_a_worker_that_was_given_up_is_refused_when_it_wakes_up(serve: Serve) -> None:

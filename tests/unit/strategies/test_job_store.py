@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trek.errors import OutsideError
-from trek.strategies.job_store import JobStore, JobStoreServer
+from trek.strategies.job_store import JobStore
+from trek.strategies.job_store_server import JobStoreServer
 from trek.world import job_connection
 from trek.world.job_connection import listen_at, proof
 
@@ -116,6 +117,21 @@ def test_a_rank_does_not_trust_whoever_took_the_port(monkeypatch: pytest.MonkeyP
 def test_a_taken_port_is_named_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OutsideError, match="Set MASTER_ADDR"):
         listen_at("127.0.0.1", taken.getsockname()[1], is_one_machine=True)
+
+
+def test_whoever_waits_for_a_key_can_be_woken_up(store: JobStore) -> None:
+    waking = threading.Timer(0.05, store.abandon)
+    waking.start()
+    with pytest.raises(dist.DistNetworkError, match="is gone"):
+        store.get("never")
+    waking.join()
+
+
+def test_the_keys_of_a_generation_can_be_forgotten(server: JobStoreServer, store: JobStore) -> None:
+    store.set("7/a", "old")
+    store.set("8/a", "new")
+    server.forget("7/")
+    assert (store.check(["7/a"]), store.check(["8/a"])) == (False, True)
 
 
 def test_a_store_that_has_ended_is_named() -> None:
