@@ -3,7 +3,8 @@
 With a secret (every job that Trek starts has one), ranks meet in a `JobStore`, and gloo's connections are checked once
 they are made: gloo accepts whoever connects first, so the ranks of every pair prove to each other that they know the
 secret. Without one (torchrun, mpirun and srun give none), ranks meet as torch does, but rank 0 listens at MASTER_ADDR
-alone; TREK_JOB_SECRET, the same for all ranks, gives those jobs one too.
+alone; TREK_JOB_SECRET, the same for all ranks, gives those jobs one too. The ranks of a job whose processes come and go
+meet at its coordinator, every generation of them apart.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from trek.errors import OutsideError
-from trek.strategies.job_store import JobStore, JobStoreServer, listen_at, proof
+from trek.strategies.job_store import JobStore
+from trek.strategies.job_store_server import JobStoreServer
 from trek.world import World
 from trek.world.addresses import is_loopback
+from trek.world.job_connection import listen_at, proof
 
 # gloo's threads release a tensor to Python shortly after its collective has returned. A program that exits in between
 # aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.
@@ -55,6 +58,10 @@ def _leave() -> None:
 
 def _open_store(world: World, *, timeout_s: float, stack: ExitStack) -> Store:
     host, port, is_one_machine = world.master_addr, world.master_port, world.local_size == world.size
+    if world.generation:
+        store = JobStore(host, port, secret=world.secret, timeout_s=timeout_s)
+        stack.callback(store.close)
+        return PrefixStore(f"{world.generation}/", store)
     if _is_torchruns_own(os.environ):
         return _torchs_store(world, timeout_s=timeout_s)
     listener = listen_at(host, port, is_one_machine=is_one_machine) if world.is_leader else None

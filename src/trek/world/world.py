@@ -29,6 +29,9 @@ class World:
     device_name: str = "auto"
     secret: str = field(default="", repr=False)
     """Known to the processes of this job alone: they prove it to each other before they exchange anything else."""
+    generation: int = 0
+    """Counts the Worlds of a job whose processes come and go; 0 = its processes stay the same. From 1 on, ranks meet at
+    the job's coordinator instead of at rank 0."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trek.errors import OutsideError
-from trek.strategies import job_store
-from trek.strategies.job_store import JobStore, JobStoreServer, listen_at, proof
+from trek.strategies.job_store import JobStore
+from trek.strategies.job_store_server import JobStoreServer
+from trek.world import job_connection
+from trek.world.job_connection import listen_at, proof
 
 SECRET = "only the ranks of this job know it"
 
@@ -106,8 +108,8 @@ def test_an_answer_to_the_servers_challenge_cannot_be_replayed(server: JobStoreS
 
 def test_a_rank_does_not_trust_whoever_took_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that listens at the job's port before rank 0 does would have been taken for it."""
-    monkeypatch.setattr(job_store, "HANDSHAKE_S", 0.5)
-    refused = pytest.raises(OutsideError, match="is not rank 0 of this job")
+    monkeypatch.setattr(job_connection, "HANDSHAKE_S", 0.5)
+    refused = pytest.raises(OutsideError, match="does not belong to this job")
     with socket.create_server(("127.0.0.1", 0)) as squatter, refused:
         JobStore("127.0.0.1", squatter.getsockname()[1], secret=SECRET, timeout_s=5)
 
@@ -115,6 +117,21 @@ def test_a_rank_does_not_trust_whoever_took_the_port(monkeypatch: pytest.MonkeyP
 def test_a_taken_port_is_named_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OutsideError, match="Set MASTER_ADDR"):
         listen_at("127.0.0.1", taken.getsockname()[1], is_one_machine=True)
+
+
+def test_whoever_waits_for_a_key_can_be_woken_up(store: JobStore) -> None:
+    waking = threading.Timer(0.05, store.abandon)
+    waking.start()
+    with pytest.raises(dist.DistNetworkError, match="is gone"):
+        store.get("never")
+    waking.join()
+
+
+def test_the_keys_of_a_generation_can_be_forgotten(server: JobStoreServer, store: JobStore) -> None:
+    store.set("7/a", "old")
+    store.set("8/a", "new")
+    server.forget("7/")
+    assert (store.check(["7/a"]), store.check(["8/a"])) == (False, True)
 
 
 def test_a_store_that_has_ended_is_named() -> None:

@@ -1,0 +1,43 @@
+"""The process of a coordinator: `python -m trek.elastic.coordinator_process`, started with every elastic job.
+
+It is a process of its own so that neither a busy worker nor a restart of the control plane holds up the others. What it
+needs comes in the environment: `TREK_JOB_SECRET`, `TREK_COORDINATOR_ADDRESSES` (`host:port`, where it listens), and
+`TREK_ELASTIC`, the settings of the membership as JSON. Its journal is in its member's folder, `TREK_MEMBER_DIR`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trek.elastic.coordinator import Coordinator
+from trek.elastic.membership import MembershipSettings
+from trek.strategies.job_store_server import JobStoreServer
+from trek.world.addresses import is_loopback
+from trek.world.clock import SystemClock
+from trek.world.job_connection import listen_at
+
+SETTINGS = "TREK_ELASTIC"
+ADDRESSES = "TREK_COORDINATOR_ADDRESSES"
+
+
+def main(environ: Mapping[str, str] = os.environ) -> None:
+    """Serve until killed."""
+    host, _, port = environ[ADDRESSES].rpartition(":")
+    secret, is_one_machine = environ["TREK_JOB_SECRET"], is_loopback(host)
+    listener = listen_at(host, int(port), is_one_machine=is_one_machine)
+    coordinator = Coordinator(
+        secret=secret,
+        settings=MembershipSettings(**json.loads(environ[SETTINGS])),
+        folder=Path(environ["TREK_MEMBER_DIR"]),
+        clock=SystemClock(),
+        store=JobStoreServer(listen_at(host, 0, is_one_machine=is_one_machine), secret=secret),
+    )
+    asyncio.run(coordinator.serve(listener))
+
+
+if __name__ == "__main__":
+    main()

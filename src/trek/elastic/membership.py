@@ -1,0 +1,483 @@
+"""Membership: which processes are the workers of a job, generation by generation.
+
+Pure: calls in, actions out, the time is an argument; the same calls give the same actions. A generation is a fixed set
+of workers with ranks. It ends when its members *arrive*: at a step boundary that they agreed on, because somebody wants
+to join or to leave, or because a collective broke, since somebody died. Once every member that is still alive has
+arrived, the next generation is formed from them and from those who are ready to join.
+
+Contracts:
+
+- The furthest arrived state wins: `Form.source` names a member whose progress nobody exceeds, and gives its state to
+  those who are behind. Members that joined have no progress of their own until they have received it.
+- A process that was put out, or that speaks of a generation that is over, is refused and ends. Names are never reused.
+- Nobody is forgotten: a member leaves the membership by finishing, by leaving, or by being lost, with a reason.
+- Without any survivor, the next generation has no source and goes on from the last checkpoint. That is a restart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from trek.errors import InputError
+
+Progress: TypeAlias = tuple[int, int]
+"""Completed steps, and what was completed after the last of them. Larger is further."""
+
+NOTHING: Progress = (-1, 0)
+"""The progress of a process that has no state of the job yet."""
+
+
+class MemberState(StrEnum):
+    """Where a member stands."""
+
+    PREPARING = "preparing"
+    READY = "ready"
+    TRAINING = "training"
+    ARRIVED = "arrived"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process that belongs to the job now."""
+
+    name: str
+    host: str
+    state: MemberState = MemberState.PREPARING
+    rank: int = -1
+    """In the generation it belongs to; -1 before its first."""
+    progress: Progress = NOTHING
+    seen_s: float = 0.0
+    ready_at: int = 0
+    """Orders those who are ready by when they became so."""
+    is_leaving: bool = False
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A member's place in a generation."""
+
+    member: str
+    rank: int
+    local_rank: int
+    local_size: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """A generation begins: these members, in the order of ranks."""
+
+    generation: int
+    seats: tuple[Seat, ...]
+    source: str | None
+    """Whose state the others take; None = the last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Regroup:
+    """The members of this generation are to arrive at the next step boundary."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """The members of this generation are to arrive now: somebody in it is lost."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """A member is to end: the job does not need it, or does not know it."""
+
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PutOut:
+    """A member that does not answer is to be killed."""
+
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The job cannot go on."""
+
+    reason: str
+
+
+Action: TypeAlias = Form | Regroup | Abandon | Dismiss | PutOut | Fail
+
+
+@dataclass(frozen=True)
+class MembershipSettings:
+    """How many workers, and how patient to be with them."""
+
+    min_workers: int
+    max_workers: int
+    heartbeat_s: float = 20.0
+    """A member that was not heard of for so long is put out."""
+    settle_s: float = 5.0
+    """How long the first generation waits for workers that are still starting, once there are enough."""
+    max_restarts: int = 5
+    """How often the job may go on from a checkpoint because nobody survived."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_workers <= self.max_workers:
+            raise InputError(
+                f"expected 1 <= minimum <= maximum for the number of workers, got {self.min_workers} to "
+                f"{self.max_workers}."
+            )
+
+    @property
+    def max_losses(self) -> int:
+        """How many members may be lost without a step completed in between: a job that crashes at once must end."""
+        return 3 * self.max_workers
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that happened, for people to read."""
+
+    at_s: float
+    generation: int
+    member: str
+    text: str
+
+
+class Membership:
+    """The state machine. Every method returns the actions that follow from the call."""
+
+    def __init__(self, settings: MembershipSettings, *, num_workers: int | None = None) -> None:
+        self.settings = settings
+        self.generation = 0
+        self.target = self._clamp(num_workers if num_workers is not None else settings.max_workers)
+        self.members: dict[str, Member] = {}
+        self.changes: list[Change] = []
+        self.num_restarts = 0
+        self.is_over = False
+        self._refused: dict[str, str] = {}
+        self._is_meeting = True
+        """Whether no generation is running: the members of the last one are arriving, or there was none yet."""
+        self._formed: Form | None = None
+        self._enough_since_s: float | None = None
+        self._num_ready = 0
+        self._num_losses = 0
+        self._furthest: Progress = NOTHING
+
+    @property
+    def num_missing(self) -> int:
+        """How many more processes the starter should start."""
+        staying = sum(not member.is_leaving for member in self.members.values())
+        return 0 if self.is_over else max(self.target - staying, 0)
+
+    @property
+    def num_training(self) -> int:
+        """The size of the generation that is running or ending."""
+        return len(self._trainees())
+
+    # -- calls of workers ----------------------------------------------------------------------------------------
+
+    def join(self, name: str, *, host: str, now_s: float) -> list[Action]:
+        """A process says that it belongs to the job; again, when its connection was lost."""
+        if name in self._refused or self.is_over:
+            return [Dismiss(name, self._refused.get(name, "the job has ended"))]
+        if name in self.members:
+            self._see(name, now_s)
+            return self._missed(name)
+        self.members[name] = Member(name, host, seen_s=now_s)
+        return []
+
+    def ready(self, name: str, *, now_s: float) -> list[Action]:
+        """It has imported everything and opened its data: it could train from the next boundary on."""
+        if refusal := self._refusal(name):
+            return [refusal]
+        self._see(name, now_s)
+        if self.members[name].state is MemberState.PREPARING:
+            self._num_ready += 1
+            self._update(name, state=MemberState.READY, ready_at=self._num_ready)
+        elif self.members[name].state is MemberState.TRAINING:
+            return self._formed_again()
+        return self._consider(now_s)
+
+    def arrive(self, name: str, *, generation: int, progress: Progress, now_s: float) -> list[Action]:
+        """A member of a generation has left its collectives, with a state of this progress."""
+        if refusal := self._refusal(name):
+            return [refusal]
+        member = self.members[name]
+        self._see(name, now_s)
+        if generation == self.generation - 1 and member.state is MemberState.TRAINING:
+            return self._formed_again()
+        if generation != self.generation or member.state not in (MemberState.TRAINING, MemberState.ARRIVED):
+            return self._refuse(name, f"generation {generation} is over", now_s=now_s)
+        self._note_progress(progress)
+        self._update(name, state=MemberState.ARRIVED, progress=progress)
+        return self._consider(now_s) if self._is_meeting else self._meet(now_s)
+
+    def beat(self, name: str, *, progress: Progress = NOTHING, now_s: float) -> list[Action]:
+        """It is alive, and this far."""
+        if refusal := self._refusal(name):
+            return [refusal]
+        self._see(name, now_s)
+        self._note_progress(progress)
+        return []
+
+    def leave(self, name: str, *, reason: str, now_s: float) -> list[Action]:
+        """A member wants to end at the next step boundary."""
+        if refusal := self._refusal(name):
+            return [refusal]
+        member = self.members[name]
+        if member.state in (MemberState.PREPARING, MemberState.READY):
+            return self._refuse(name, reason, now_s=now_s)
+        if not member.is_leaving:
+            self._update(name, is_leaving=True)
+            self._note(now_s, name, f"leaves: {reason}")
+        return self._consider(now_s)
+
+    def finish(self, name: str, *, generation: int, now_s: float) -> list[Action]:
+        """A member has trained to the end, and needs nobody any more: the job is over, with its result.
+
+        What a process did that was refused here is not the job's: only an accepted finish makes a result count.
+        """
+        if refusal := self._refusal(name):
+            return [refusal]
+        if generation != self.generation:
+            return self._refuse(name, f"generation {generation} is over", now_s=now_s)
+        was_over, self.is_over = self.is_over, True
+        del self.members[name]
+        self._refused[name] = "the job has ended"
+        waiting = [] if was_over else [m.name for m in self.members.values() if m.state is not MemberState.TRAINING]
+        return [action for other in waiting for action in self._refuse(other, "the job has ended", now_s=now_s)]
+
+    # -- calls of whoever started them ---------------------------------------------------------------------------
+
+    def lose(self, name: str, *, reason: str, now_s: float) -> list[Action]:
+        """A member is dead, or can no longer be reached."""
+        if name not in self.members:
+            return []
+        was_training = self.members[name].state is MemberState.TRAINING
+        self._remove(name, reason, now_s=now_s)
+        if self.is_over:
+            return []
+        self._num_losses += 1
+        if self._num_losses > self.settings.max_losses:
+            return self._fail(f"{self._num_losses} workers were lost without a step completed between them", now_s)
+        return self._meet(now_s) if was_training and not self._is_meeting else self._consider(now_s)
+
+    def expire(self, now_s: float) -> list[Action]:
+        """Put out the members that were not heard of for too long; form what was waited with."""
+        silent = [m for m in self.members.values() if now_s - m.seen_s > self.settings.heartbeat_s]
+        actions: list[Action] = []
+        for member in silent:
+            reason = f"not heard of for {now_s - member.seen_s:.0f} s"
+            actions += [PutOut(member.name, reason), *self.lose(member.name, reason=reason, now_s=now_s)]
+        return actions + self._consider(now_s)
+
+    def scale(self, num_workers: int, *, now_s: float) -> list[Action]:
+        """Another number of workers is wanted from now on, within the range of the settings."""
+        self.target = self._clamp(num_workers)
+        outside = [m for m in self.members.values() if m.state in (MemberState.PREPARING, MemberState.READY)]
+        room = max(self.target - len(self._trainees()), 0)
+        spare = sorted(outside, key=lambda m: (m.state is MemberState.PREPARING, m.ready_at))[room:]
+        dismissed = [a for m in spare for a in self._refuse(m.name, "fewer workers are wanted", now_s=now_s)]
+        return [*dismissed, *self._consider(now_s)]
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it. When members were last heard of is not kept: see `restore`."""
+        return {
+            "members": [asdict(member) for member in self.members.values()],
+            "changes": [astuple(change) for change in self.changes],
+            "formed": asdict(self._formed) if self._formed else None,
+            **{name: getattr(self, name) for name in _KEPT},
+        }
+
+    @classmethod
+    def restore(cls, settings: MembershipSettings, snapshot: Mapping[str, Any], *, now_s: float) -> Membership:
+        """The membership whose `snapshot` this is; its members count as heard of now, since nobody listened before."""
+        made = cls(settings)
+        for name in _KEPT:
+            setattr(made, name, snapshot[name])
+        made.members = {one["name"]: _member(one, now_s=now_s) for one in snapshot["members"]}
+        made.changes = [Change(*change) for change in snapshot["changes"]]
+        made._furthest = (made._furthest[0], made._furthest[1])
+        if formed := snapshot["formed"]:
+            seats = tuple(Seat(**seat) for seat in formed["seats"])
+            made._formed = Form(formed["generation"], seats, formed["source"])
+        return made
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def _consider(self, now_s: float) -> list[Action]:
+        """What the present members call for."""
+        if self.is_over:
+            return []
+        if not self._is_meeting:
+            return [Regroup(self.generation)] if self._wants_change() else []
+        if any(member.state is MemberState.TRAINING for member in self.members.values()):
+            return []  # they will arrive, or be lost
+        chosen = self._choose()
+        if len(chosen) < self.settings.min_workers or self._is_settling(chosen, now_s):
+            return []
+        return self._form(chosen, now_s)
+
+    def _wants_change(self) -> bool:
+        """Whether meeting now would give another set of workers. A member leaves only when enough others are there."""
+        trainees = self._trainees()
+        num_staying = sum(not member.is_leaving for member in trainees)
+        num_ready = sum(True for _ in self._in_state(MemberState.READY))
+        can_leave = num_staying + num_ready >= self.settings.min_workers
+        return (
+            num_staying > self.target
+            or (num_staying < len(trainees) and can_leave)
+            or (num_ready > 0 and len(trainees) < self.target)
+        )
+
+    def _choose(self) -> list[Member]:
+        """Who makes up the next generation, in the order of ranks: those who stay, then those who join.
+
+        A member that leaves stays once more where too few would be left, or if it is the only one with the furthest
+        state: it would take steps along that others have seen the results of.
+        """
+        arrived = sorted(self._in_state(MemberState.ARRIVED), key=lambda member: member.rank)
+        joining = sorted(self._in_state(MemberState.READY), key=lambda member: member.ready_at)
+        staying = [member for member in arrived if not member.is_leaving][: self.target]
+        furthest = max((member.progress for member in arrived), default=NOTHING)
+        if arrived and not any(member.progress == furthest for member in staying):
+            keeper = next(member for member in arrived if member.progress == furthest)
+            staying = [*staying[: self.target - 1], keeper]
+        num_short = self.settings.min_workers - len(staying) - len(joining)
+        others = [member for member in arrived if member not in staying]
+        staying = sorted([*staying, *others[: max(num_short, 0)]], key=lambda member: member.rank)
+        return [*staying, *joining[: max(self.target - len(staying), 0)]]
+
+    def _is_settling(self, chosen: list[Member], now_s: float) -> bool:
+        """Whether to wait a little for workers that are starting: only before the first generation."""
+        if self.generation or len(chosen) >= self.target:
+            return False
+        if self._enough_since_s is None:
+            self._enough_since_s = now_s
+        is_starting = any(True for _ in self._in_state(MemberState.PREPARING)) or self.num_missing > 0
+        return is_starting and now_s - self._enough_since_s < self.settings.settle_s
+
+    def _form(self, chosen: list[Member], now_s: float) -> list[Action]:
+        survivors = [member for member in chosen if member.progress > NOTHING]
+        if self.generation and not survivors:
+            self.num_restarts += 1
+            if self.num_restarts > self.settings.max_restarts:
+                return self._fail(f"no worker survived, for the {self.num_restarts}th time", now_s)
+        source = max(survivors, key=lambda member: (member.progress, -member.rank), default=None)
+        staying = {member.name for member in chosen}
+        spare = [m.name for m in self._in_state(MemberState.ARRIVED) if m.name not in staying]
+        self.generation += 1
+        self._is_meeting = False
+        dismissed = [a for name in spare for a in self._refuse(name, "left the job", now_s=now_s)]
+        seats = _seats(chosen)
+        for seat in seats:
+            if self.members[seat.member].state is MemberState.READY:
+                self._note(now_s, seat.member, f"joins as rank {seat.rank}")
+            self._update(seat.member, state=MemberState.TRAINING, rank=seat.rank)
+        self._formed = Form(self.generation, tuple(seats), source.name if source else None)
+        return [*dismissed, *self._formed_again()]
+
+    def _formed_again(self) -> list[Action]:
+        """The running generation, and whether it is to meet again at once."""
+        assert self._formed is not None, "a member trains only in a generation"
+        return [self._formed, *([Regroup(self.generation)] if self._wants_change() else [])]
+
+    def _missed(self, name: str) -> list[Action]:
+        """What a member may not have heard because its connection was lost."""
+        if self.members[name].state is not MemberState.TRAINING:
+            return []  # it repeats what it waits for
+        if self._is_meeting:
+            return [Abandon(self.generation)]
+        return [Regroup(self.generation)] if self._wants_change() else []
+
+    def _meet(self, now_s: float) -> list[Action]:
+        """The generation has ended for at least one of its members: the others are to arrive too."""
+        self._is_meeting = True
+        actions = self._consider(now_s)
+        is_waiting = any(True for _ in self._in_state(MemberState.TRAINING)) and not actions
+        return [Abandon(self.generation)] if is_waiting else actions
+
+    def _fail(self, reason: str, now_s: float) -> list[Action]:
+        self.is_over = True
+        self._note(now_s, "", f"failed: {reason}")
+        return [Fail(reason)]
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------------
+
+    def _refusal(self, name: str) -> Dismiss | None:
+        if name in self.members:
+            return None
+        return Dismiss(name, self._refused.get(name, "the job does not know this process"))
+
+    def _refuse(self, name: str, reason: str, *, now_s: float) -> list[Action]:
+        self._remove(name, reason, now_s=now_s)
+        return [Dismiss(name, reason)]
+
+    def _remove(self, name: str, reason: str, *, now_s: float) -> None:
+        self._refused[name] = reason
+        self._note(now_s, name, reason)
+        del self.members[name]
+
+    def _see(self, name: str, now_s: float) -> None:
+        self._update(name, seen_s=now_s)
+
+    def _update(self, name: str, **changed: Any) -> None:
+        self.members[name] = replace(self.members[name], **changed)
+
+    def _note_progress(self, progress: Progress) -> None:
+        if progress > self._furthest:
+            self._furthest = progress
+            self._num_losses = 0
+
+    def _note(self, now_s: float, member: str, text: str) -> None:
+        self.changes.append(Change(now_s, self.generation, member, text))
+
+    def _in_state(self, state: MemberState) -> Iterator[Member]:
+        return (member for member in list(self.members.values()) if member.state is state)
+
+    def _trainees(self) -> list[Member]:
+        return [*self._in_state(MemberState.TRAINING), *self._in_state(MemberState.ARRIVED)]
+
+    def _clamp(self, num_workers: int) -> int:
+        return min(max(num_workers, self.settings.min_workers), self.settings.max_workers)
+
+
+_KEPT = (
+    "generation",
+    "target",
+    "num_restarts",
+    "is_over",
+    "_refused",
+    "_is_meeting",
+    "_enough_since_s",
+    "_num_ready",
+    "_num_losses",
+    "_furthest",
+)
+"""Attributes that a snapshot holds as they are."""
+
+
+def _member(kept: Mapping[str, Any], *, now_s: float) -> Member:
+    steps, after = kept["progress"]
+    return Member(**{**kept, "state": MemberState(kept["state"]), "progress": (steps, after), "seen_s": now_s})
+
+
+def _seats(chosen: Sequence[Member]) -> list[Seat]:
+    hosts = Counter(member.host for member in chosen)
+    seated: Counter[str] = Counter()
+    seats = []
+    for rank, member in enumerate(chosen):
+        seats.append(Seat(member.name, rank, seated[member.host], hosts[member.host]))
+        seated[member.host] += 1
+    return seats

@@ -1,0 +1,177 @@
+"""The shard queue: every record of every epoch once, whatever happens to those who hold it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trek.elastic.shards import BadShard, Lease, Shard, ShardPlan, ShardQueue
+from trek.errors import InputError
+
+
+def test_an_epoch_is_handed_out_in_order_and_ends_with_a_short_shard() -> None:
+    queue = ShardQueue(ShardPlan(num_records=10, shard_records=4))
+    shards = [_claim(queue).shard for _ in range(3)]
+    assert shards == [Shard(0, 0, 4), Shard(0, 4, 8), Shard(0, 8, 10)]
+    assert queue.claim("w", now_s=0) is None
+
+
+def test_a_lapsed_lease_is_offered_again_before_what_follows() -> None:
+    queue = ShardQueue(ShardPlan(num_records=10, shard_records=5, lease_s=5))
+    lost = _claim(queue)
+    queue.expire(6)
+    assert _claim(queue, now_s=6).shard == lost.shard
+
+
+def test_a_late_commit_of_a_worker_that_was_given_up_counts_nothing() -> None:
+    """ElasticDL counted such records twice."""
+    queue = ShardQueue(ShardPlan(num_records=10, shard_records=10, lease_s=5))
+    lost = _claim(queue)
+    again = _claim(queue, member="other", now_s=6)
+    assert not queue.commit(lost.number, step=1)
+    assert queue.commit(again.number, step=2)
+    assert queue.is_done
+
+
+def test_a_repeated_commit_is_answered_alike() -> None:
+    queue = ShardQueue(ShardPlan(num_records=4, shard_records=4, num_epochs=2))
+    lease = _claim(queue)
+    assert queue.commit(lease.number, step=1)
+    assert queue.commit(lease.number, step=1), "the answer was lost, and the epoch has changed meanwhile"
+    assert queue.counts.num_records_committed == 4
+
+
+def test_epochs_do_not_overlap() -> None:
+    """ElasticDL's did: a slow worker trained the first epoch while others were in the second."""
+    queue = ShardQueue(ShardPlan(num_records=8, shard_records=4, num_epochs=2))
+    slow, fast = _claim(queue), _claim(queue)
+    queue.commit(fast.number, step=1)
+    assert queue.claim("w", now_s=0) is None
+    queue.commit(slow.number, step=2)
+    assert _claim(queue).shard.epoch == 1
+
+
+def test_a_workers_death_is_not_a_failure_of_its_shards() -> None:
+    """ElasticDL dropped a shard at its third failure, and preemption counted as one."""
+    queue = ShardQueue(ShardPlan(num_records=4, shard_records=4, max_failures=1))
+    for _ in range(10):
+        _claim(queue, member="mortal")
+        assert queue.release("mortal") == 1
+    assert queue.commit(_claim(queue).number, step=1)
+
+
+def test_a_shard_that_keeps_failing_stops_the_job_and_is_named() -> None:
+    queue = ShardQueue(ShardPlan(num_records=8, shard_records=4, max_failures=1))
+    queue.fail(_claim(queue).number, reason="bad row")
+    with pytest.raises(BadShard, match="records 0 to 3 of epoch 0 failed 2 times, the last time with: bad row"):
+        queue.fail(_claim(queue).number, reason="bad row")
+
+
+def test_a_shard_is_set_aside_only_where_the_plan_says_so_and_is_counted() -> None:
+    queue = ShardQueue(ShardPlan(num_records=8, shard_records=4, max_failures=0, on_failure="set_aside"))
+    queue.fail(_claim(queue).number, reason="bad row")
+    assert queue.set_aside == {Shard(0, 0, 4): "bad row"}
+    queue.commit(_claim(queue).number, step=1)
+    assert queue.is_done
+    assert (queue.counts.num_set_aside, queue.counts.num_records_committed) == (1, 4)
+
+
+@pytest.mark.parametrize("field", ["num_records", "shard_records", "num_epochs"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
+def test_a_plan_of_nothing_is_refused(field: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{field} must be a whole number of at least 1"):
+        ShardPlan(**{"num_records": 1, "shard_records": 1, field: value})  # type: ignore[arg-type]
+
+
+def _claim(queue: ShardQueue, *, member: str = "w", now_s: float = 0) -> Lease:
+    lease = queue.claim(member, now_s=now_s)
+    assert lease is not None
+    return lease
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Workers claim, commit, fail, die, fall asleep and wake up, and the queue is restored from snapshots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        plan = ShardPlan(num_records=11, shard_records=3, num_epochs=3, lease_s=10, max_failures=10_000)
+        self.queue = ShardQueue(plan)
+        self.valid: dict[int, Lease] = {}
+        self.ever: list[Lease] = []
+        self.done: list[Shard] = []
+
+    @rule(member=st.sampled_from("abc"))
+    def claim(self, member: str) -> None:
+        lapsed = [n for n, lease in self.valid.items() if lease.until_s <= self.now]
+        lease = self.queue.claim(member, now_s=self.now)
+        if lease is None:
+            return
+        if lease.shard in [self.valid[number].shard for number in lapsed]:
+            self.valid = {n: one for n, one in self.valid.items() if n not in lapsed}
+        assert all(lease.shard != other.shard for other in self.valid.values()), "leased twice at a time"
+        assert lease.shard not in self.done
+        assert all(lease.number != other.number for other in self.ever)
+        self.valid[lease.number] = lease
+        self.ever.append(lease)
+
+    @precondition(lambda self: self.ever)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.ever))
+        was_done = lease.shard in self.done
+        if self.queue.commit(lease.number, step=1) and not was_done:
+            assert lease.number in self.valid
+            self.done.append(lease.shard)
+            del self.valid[lease.number]
+
+    @precondition(lambda self: self.valid)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.valid)))
+        self.queue.fail(number, reason="bad")
+        del self.valid[number]
+
+    @rule(member=st.sampled_from("abc"))
+    def die(self, member: str) -> None:
+        self.queue.release(member)
+        self.valid = {n: lease for n, lease in self.valid.items() if lease.member != member}
+
+    @rule(seconds=st.integers(1, 15))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+        self.queue.expire(self.now)
+        self.valid = {n: lease for n, lease in self.valid.items() if lease.until_s > self.now}
+
+    @rule()
+    def crash(self) -> None:
+        self.queue = ShardQueue.restore(json.loads(json.dumps(self.queue.snapshot())))
+
+    @invariant()
+    def every_record_is_counted_once(self) -> None:
+        assert len(set(self.done)) == len(self.done)
+        assert self.queue.counts.num_committed == len(self.done)
+
+    def teardown(self) -> None:
+        self.queue.expire(self.now + 1000)
+        while not self.queue.is_done:
+            lease = self.queue.claim("last", now_s=self.now)
+            assert lease is not None, "a shard was lost"
+            assert self.queue.commit(lease.number, step=1)
+            self.done.append(lease.shard)
+        plan = self.queue.plan
+        assert sorted(map(str, self.done)) == sorted(str(s) for epoch in range(3) for s in plan.shards(epoch))
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+@given(st.integers(1, 500), st.integers(1, 60))
+def test_shards_cover_every_record_once(num_records: int, shard_records: int) -> None:
+    shards = list(ShardPlan(num_records, shard_records).shards(0))
+    assert [at for shard in shards for at in range(shard.start, shard.stop)] == list(range(num_records))
