@@ -49,3 +49,63 @@ def test_a_run_goes_on_under_another_strategy_with_its_optimizer_state() -> None
 def test_fsdp_alone_is_refused_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match="at least 2 processes, got 1"):
         fit(strategy="fsdp")
+
+
+class WithoutState(PointsTrial):
+    """Plain SGD, whose state is empty, or Adam; and a running mean that training reads."""
+
+    def build_model(self) -> torch.nn.Module:
+        return Centred(super().build_model())
+
+    def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        kind = torch.optim.Adam if self.context.get_hparams().get("adam") else torch.optim.SGD
+        return kind(model.parameters(), lr=0.1)
+
+
+class Centred(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("mean", torch.zeros(6, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        return self.inner(x - self.mean)
+
+
+@pytest.mark.parametrize("adam", [False, True], ids=["sgd", "adam"])
+def test_a_sharded_run_resumes_to_the_bit_from_inside_a_group(adam: bool) -> None:
+    """It could not resume with plain SGD, and could not be saved inside a group of accumulated batches."""
+
+    def go(length: trek.Length, **settings: Any) -> Result:
+        options = {"workers": 2, "strategy": "fsdp", "accumulate": 3, "show_progress": False, **settings}
+        hparams = {**HPARAMS, "adam": adam, "dropout": 0.3, "rows": 40}
+        return trek.fit(WithoutState, hparams=hparams, max_length=length, **options)
+
+    whole = go(trek.batches(12))
+    part = go(trek.batches(8))
+    assert part.checkpoint is not None
+    assert part.checkpoint.batches == 8
+    assert_close(go(trek.batches(12), resume=part.checkpoint), whole, tolerance=0.0)
+    ddp = go(trek.batches(12), resume=part.checkpoint, strategy="ddp")
+    assert_close(ddp, whole, tolerance=1e-9)
+
+
+def test_a_group_that_was_begun_without_shards_is_finished_with_them() -> None:
+    options: dict[str, Any] = {"accumulate": 4, "hparams": {"rows": 60}}
+    part = fit(**{**options, "hparams": {"rows": 60, "stop_at": 6}})
+    assert part.checkpoint is not None
+    resumed = fit(workers=2, strategy="fsdp", resume=part.checkpoint, **options)
+    assert_close(resumed, fit(**options), tolerance=1e-9)
+
+
+def test_sparse_gradients_are_refused_with_a_remedy() -> None:
+    """They used to fail deep inside torch, in the first backward pass."""
+
+    class Embedded(PointsTrial):
+        def build_model(self) -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Embedding(5, 3, sparse=True))
+
+    with pytest.raises(ConfigError, match=r"cannot shard '0.weight', whose gradient is sparse.*use strategy 'ddp'"):
+        trek.fit(Embedded, hparams=HPARAMS, max_length=trek.batches(1), workers=2, strategy="fsdp", show_progress=False)

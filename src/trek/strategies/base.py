@@ -8,7 +8,7 @@ samples of the global batch, even if the ranks have unequal shares.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -24,8 +24,6 @@ class Strategy(ABC):
     """Keeps the replicas of a World in sync."""
 
     name: ClassVar[str]
-    saves_held_gradients: ClassVar[bool] = True
-    """Whether partly accumulated gradients are in the parameters, so that a checkpoint can hold them."""
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
@@ -66,6 +64,11 @@ class Strategy(ABC):
     def sync_buffers(self, model: nn.Module) -> None:  # noqa: B027
         """Copy the leader's buffers (running statistics) to every rank, before they are used or saved."""
 
+    def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
+        """What to call after every training batch to keep buffers equal that forward passes read; None if nothing."""
+        del model
+        return None
+
     def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
         """Clip synced gradients by their norm; returns the norm before clipping."""
         return nn.utils.clip_grad_norm_(parameters, max_norm)
@@ -89,6 +92,35 @@ class Strategy(ABC):
     def barrier(self) -> None:  # noqa: B027
         """Wait for every rank."""
 
+    def held_gradients(self, parameters: Sequence[nn.Parameter]) -> dict[int, torch.Tensor]:
+        """This rank's partly accumulated gradients, by the index of the parameter; their mean over ranks counts."""
+        return {index: p.grad for index, p in enumerate(parameters) if p.grad is not None}
+
+    def averaged_gradients(self, parameters: Sequence[nn.Parameter]) -> dict[int, torch.Tensor]:
+        """Partly accumulated gradients that are averaged over ranks already; called on all ranks together."""
+        del parameters  # most strategies average when they step
+        return {}
+
+    def load_gradients(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        held: Sequence[Mapping[int, torch.Tensor]],
+        averaged: Mapping[int, torch.Tensor],
+    ) -> None:
+        """Restore the `held_gradients` of all ranks and the `averaged_gradients`, of any strategy.
+
+        If the number of ranks changed, the leader takes over what all of them held.
+        """
+        size = self.world.size
+        if len(held) == size:
+            own = dict(held[self.world.rank])
+        else:
+            own = sum_gradients(held, scale=size / len(held)) if self.world.is_leader else {}
+        for index, gradient in sum_gradients([own, averaged]).items():
+            parameter = parameters[index]
+            parameter.grad = gradient.to(parameter.device, parameter.dtype)
+
     def model_state(self, model: nn.Module) -> dict[str, torch.Tensor]:
         """The full state of the model, by the names in the user's module. Only the leader's is complete."""
         return self.unwrap_model(model).state_dict()
@@ -109,3 +141,12 @@ class Strategy(ABC):
         if model is not None:
             state = by_index(state, parameter_names(self.unwrap_model(model), optimizer))
         optimizer.load_state_dict(state)
+
+
+def sum_gradients(gradients: Iterable[Mapping[int, torch.Tensor]], *, scale: float = 1.0) -> dict[int, torch.Tensor]:
+    """The sums of gradients by index, times `scale`."""
+    total: dict[int, torch.Tensor] = {}
+    for one in gradients:
+        for index, gradient in one.items():
+            total[index] = total[index] + gradient if index in total else gradient
+    return total if scale == 1.0 else {index: gradient * scale for index, gradient in total.items()}

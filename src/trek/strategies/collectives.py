@@ -1,20 +1,24 @@
 """A Strategy that uses a torch process group: joining, leaving, and the collectives.
 
-Values travel as plain data (`plain_data`), never as pickles. How ranks find each other, and how they keep others out,
-is in `meeting`. Knows nothing about models; `ddp` and `fsdp` add how gradients are synced.
+Also the buffers of models, which every rank must read alike. Values travel as plain data (`plain_data`), never as
+pickles. How ranks find each other, and how they keep others out, is in `meeting`. Knows nothing about gradients; `ddp`
+and `fsdp` add how they are synced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from trek.errors import ConfigError
 from trek.strategies.base import ReduceOp, Strategy
 from trek.strategies.meeting import joined_group
+from trek.strategies.moving_buffers import MovingBuffers
 from trek.strategies.plain_data import from_bytes, to_bytes
 from trek.world import World
 
@@ -36,6 +40,8 @@ class CollectiveStrategy(Strategy):
             raise ConfigError(f"timeout_s must be greater than 0, got {timeout_s}.")
         self.timeout_s = timeout_s
         self._group = ExitStack()
+        self._moving: list[tuple[nn.Module, MovingBuffers]] = []
+        self._asked: tuple[torch.cuda.Event, torch.Tensor] | None = None
 
     def setup(self) -> None:
         """Join the group, and check that it has the size of the World."""
@@ -92,6 +98,64 @@ class CollectiveStrategy(Strategy):
     def barrier(self) -> None:
         """Wait for every rank."""
         dist.barrier()
+
+    def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
+        """See `moving_buffers`."""
+        buffers = MovingBuffers(
+            model, any_rank=self._any_late, gather=self.gather, copy_leaders=lambda them: self._copy_leaders(them)
+        )
+        self._moving.append((model, buffers))
+        return buffers.sync if buffers.is_needed and self.world.is_distributed else None
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        """Copy the leader's buffers, all of them."""
+        if buffers := list(model.buffers()):
+            self._copy_leaders(buffers)
+        self._mark_buffers(model)
+
+    def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
+        """On every rank; buffers that are restored have not been moved by training."""
+        super().load_model_state(model, state)
+        self._mark_buffers(model)
+
+    def _mark_buffers(self, model: nn.Module) -> None:
+        for known, buffers in self._moving:
+            if known is model:
+                buffers.mark()
+
+    def _any_late(self, flag: bool) -> bool:
+        """`any`; on a GPU the answer to the question before, because waiting for this one would stall the device."""
+        if self.world.device.type == "cpu":
+            return self.any(flag)
+        count = torch.tensor([float(flag)], device=self.world.device)
+        dist.all_reduce(count)
+        answer = torch.empty(1, pin_memory=True).copy_(count, non_blocking=True)
+        is_there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        is_there.record()
+        before, self._asked = self._asked, (is_there, answer)
+        if before is None:
+            return False
+        before[0].synchronize()
+        return bool(before[1].item())
+
+    @torch.no_grad()
+    def _copy_leaders(self, tensors: list[torch.Tensor]) -> None:
+        """Replace the content of tensors, of the same shapes on every rank, by the leader's."""
+        message = flat_bytes(tensors)
+        dist.broadcast(message, src=0)
+        copy_bytes(message, tensors)
+
+
+def flat_bytes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The content of tensors of any types as one message."""
+    return torch.cat([tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors])
+
+
+@torch.no_grad()
+def copy_bytes(message: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Copy the result of `flat_bytes` into tensors of the same shapes and types."""
+    for part, tensor in zip(torch.split(message, [tensor.nbytes for tensor in tensors]), tensors, strict=True):
+        tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
 
 
 def _value(message: torch.Tensor) -> Any:

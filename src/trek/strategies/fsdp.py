@@ -1,12 +1,13 @@
 """Every rank holds a shard of each parameter: torch's fully sharded data parallel, for models larger than one device.
 
 Checkpoints hold the full model under the names of the user's module, so a run can be resumed with another strategy or
-number of processes.
+number of processes. Every backward pass averages gradients over ranks, also while they accumulate: a rank never holds
+whole gradients, and a checkpoint inside a group of accumulated batches holds what they have come to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,15 +15,17 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
-    get_optimizer_state_dict,
     set_model_state_dict,
-    set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 
 from trek.errors import ConfigError
+from trek.strategies.base import sum_gradients
 from trek.strategies.collectives import CollectiveStrategy
+from trek.strategies.naming import by_index, by_name, parameter_names
+from trek.strategies.sharded import gathered, is_sharded, sharded_like
+from trek.strategies.sparse import sparse_parameters
 from trek.world import World
 
 # The shards of a smaller module are not worth a separate message; they are sent with their parent's.
@@ -35,7 +38,6 @@ class FSDP(CollectiveStrategy):
     """Fully sharded replicas."""
 
     name = "fsdp"
-    saves_held_gradients = False
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
@@ -54,6 +56,11 @@ class FSDP(CollectiveStrategy):
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Broadcast the leader's weights, shard every large child separately, then the rest."""
+        if sparse := sparse_parameters(model):
+            raise ConfigError(
+                f"strategy 'fsdp' cannot shard {next(iter(sparse))!r}, whose gradient is sparse. Make its module "
+                "without sparse=True, or use strategy 'ddp'."
+            )
         model = super().wrap_model(model)
         for tensor in [*model.parameters(), *model.buffers()]:
             torch.distributed.broadcast(tensor.detach(), src=0)
@@ -68,16 +75,6 @@ class FSDP(CollectiveStrategy):
         """This rank's share of the samples times the number of ranks, because gradients are averaged over ranks."""
         return num_samples * self.world.size / global_samples
 
-    def hold_gradients(self, model: nn.Module, *, held: bool) -> None:
-        """Set whether the next backward pass reduces gradients."""
-        if isinstance(model, FSDPModule):
-            model.set_requires_gradient_sync(not held)
-
-    def sync_buffers(self, model: nn.Module) -> None:
-        """Broadcast the leader's buffers."""
-        for buffer in model.buffers():
-            torch.distributed.broadcast(buffer.detach(), src=0)
-
     def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
         """Clip by the norm over all shards of all ranks."""
         norm = nn.utils.clip_grad_norm_(parameters, max_norm)
@@ -91,16 +88,61 @@ class FSDP(CollectiveStrategy):
     def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
         """Each rank keeps its shard."""
         set_model_state_dict(model, dict(state), options=_SHARDED)
+        self._mark_buffers(model)
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Gathered on the leader's CPU, with parameters by name."""
-        return dict(get_optimizer_state_dict(_owner(model), optimizer, options=_FULL))
+        named = by_name(optimizer.state_dict(), parameter_names(_owner(model), optimizer))
+        named["state"] = {
+            name: {key: self._gathered(value) for key, value in values.items()}
+            for name, values in named["state"].items()
+        }
+        return named
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
     ) -> None:
         """Each rank keeps its shard."""
-        set_optimizer_state_dict(_owner(model), optimizer, state, options=_SHARDED)
+        indexed = by_index(state, parameter_names(_owner(model), optimizer))
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        indexed["state"] = {
+            index: {key: _shard(value, like=parameters[index]) for key, value in values.items()}
+            for index, values in indexed["state"].items()
+        }
+        optimizer.load_state_dict(indexed)
+
+    def held_gradients(self, parameters: Sequence[nn.Parameter]) -> dict[int, torch.Tensor]:
+        """None: every backward pass averages over ranks."""
+        return {}
+
+    def averaged_gradients(self, parameters: Sequence[nn.Parameter]) -> dict[int, torch.Tensor]:
+        """Gathered on the leader's CPU."""
+        return {index: self._gathered(p.grad) for index, p in enumerate(parameters) if p.grad is not None}
+
+    def load_gradients(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        held: Sequence[Mapping[int, torch.Tensor]],
+        averaged: Mapping[int, torch.Tensor],
+    ) -> None:
+        """Each rank keeps its shard of the mean."""
+        mean = sum_gradients(held, scale=1 / len(held))
+        for index, gradient in sum_gradients([mean, averaged]).items():
+            parameter = parameters[index]
+            parameter.grad = _shard(gradient.to(parameter.dtype), like=parameter)
+
+    def _gathered(self, value: Any) -> Any:
+        if not is_sharded(value):
+            return value
+        whole = gathered(value)
+        return whole.cpu() if self.world.is_leader else None
+
+
+def _shard(value: Any, *, like: torch.Tensor) -> Any:
+    """This rank's part of what belongs to a sharded parameter, such as its momentum; counts are whole."""
+    is_part = is_sharded(like) and isinstance(value, torch.Tensor) and value.shape == like.shape
+    return sharded_like(value, like) if is_part else value
 
 
 def _owner(model: nn.Module | None) -> nn.Module:

@@ -1,8 +1,8 @@
 """Nested values as JSON plus tensors, which checkpoints and messages between ranks use instead of pickle.
 
-Supports dicts (with any plain keys), lists, tuples, sets, tensors, NumPy arrays and scalars, bytes and plain values,
-and restores them unchanged. Other types are rejected, so that neither loading a checkpoint nor receiving a value from
-another rank ever runs code.
+Supports dicts (with any plain keys), lists, tuples, sets, tensors (dense and COO), NumPy arrays and scalars, bytes and
+plain values, and restores them unchanged. Other types are rejected, so that neither loading a checkpoint nor receiving
+a value from another rank ever runs code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from trek.errors import InputError
 
-_MARKS = ("$tensor", "$array", "$tuple", "$set", "$bytes", "$dict")
+_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$bytes", "$dict")
 
 
 def encode(value: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -39,6 +39,9 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     content = tree[mark]
     if mark == "$tensor":
         return tensors[content]
+    if mark == "$sparse":
+        indices, values, shape, is_coalesced = content
+        return torch.sparse_coo_tensor(tensors[indices], tensors[values], shape, is_coalesced=is_coalesced)
     if mark == "$array":
         return tensors[content].numpy()
     if mark == "$tuple":
@@ -80,8 +83,11 @@ def _raw(tensor: torch.Tensor) -> bytes:
 def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return {"$tensor": _name(value, tensors)}
+    if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
+        names = [_name(part, tensors) for part in (value.detach()._indices(), value.detach()._values())]
+        return {"$sparse": [*names, list(value.shape), value.is_coalesced()]}
     if isinstance(value, np.ndarray):
         return {"$array": _name(torch.from_numpy(np.array(value)), tensors)}
     if isinstance(value, np.generic):

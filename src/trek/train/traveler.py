@@ -41,7 +41,7 @@ from trek.train.loggers.choice import open_loggers
 from trek.train.loop.agenda import Agenda
 from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
-from trek.train.loop.optimization import Optimization, StepUnit, sum_gradients
+from trek.train.loop.optimization import Optimization, StepUnit
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
@@ -146,7 +146,6 @@ class Traveler:
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
         self._is_in_epochs = False
-        self._is_save_pending = False
         self._instruments = Instruments(chosen, world=world)
 
     # -- the parts of the loop
@@ -227,7 +226,7 @@ class Traveler:
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
-        if self._is_savable and (reason := self._agreed_stop()):  # requested between two epochs
+        if reason := self._agreed_stop():  # requested between two epochs
             self._stop(reason)
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
@@ -241,7 +240,7 @@ class Traveler:
                 beat()
                 tell_written()
                 optimization.end_batch(position.batches)
-                if position.batches >= next_check or stop.is_set or self._is_save_pending:
+                if position.batches >= next_check or stop.is_set:
                     self._check()
                     next_check = self._next_check()
                 if position.batches == until:
@@ -300,13 +299,7 @@ class Traveler:
         return self.journal.table.to_pandas()
 
     def save(self) -> str | None:
-        """Save everything, on all ranks together; returns once the state is copied, and writes in the background.
-
-        With a strategy that cannot save partly accumulated gradients, the save waits for the end of the group.
-        """
-        self._is_save_pending = not self._is_savable
-        if self._is_save_pending:
-            return None
+        """Save everything, on all ranks together; returns once the state is copied, and writes in the background."""
         self.optimization.sync_buffers()
         models = self.optimization.model_states()
         shared = {
@@ -417,12 +410,12 @@ class Traveler:
         if agenda.reports.is_due(position):
             self.report()
         agrees = not self.world.is_distributed or position.batches % _BATCHES_BETWEEN_AGREEMENTS == 0
-        reason = self._agreed_stop() if agrees and self._is_savable else ""
+        reason = self._agreed_stop() if agrees else ""
         if reason in FINAL_REASONS:
             self._stop(reason)
         if position.epoch_batch != agenda.epoch_batches and not agenda.is_over(position):
             has_validated = self._run_due_actions()
-            if has_validated and self._is_savable:
+            if has_validated:
                 reason = self._agreed_stop()
         if reason:
             self._stop(reason)
@@ -434,14 +427,9 @@ class Traveler:
             assert self.on_validation is not None
             self.report()
             self.on_validation()
-        is_due = self.agenda.checkpoints.is_due(self.position) or self._is_save_pending
-        if is_due and self.saved_at != self.position.batches:
+        if self.agenda.checkpoints.is_due(self.position) and self.saved_at != self.position.batches:
             self.save()
         return has_validated
-
-    @property
-    def _is_savable(self) -> bool:
-        return self.position.group_batches == 0 or self.strategy.saves_held_gradients
 
     def _agreed_stop(self) -> Reason:
         """Why the run should stop; empty if no rank was asked to. Called on all ranks together, the same for all."""
@@ -512,15 +500,13 @@ class Traveler:
         return _NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
 
     def _restore_rank(self, state: RunState) -> None:
-        """Restore the state of this rank; if the number of ranks changed, the leader takes over the state of all."""
+        """Restore the state of this rank; if the number of ranks changed, the leader takes over the metrics of all."""
         rank, size, saved = self.world.rank, self.world.size, len(state.ranks)
         known = state.ranks[rank] if rank < saved else None
         feeds = [one["feed"] for one in state.ranks]
         self.feed.load(state.shared["position"], known["feed"] if known else None, ranks=feeds)
         if size == saved:
             self.journal.load_rank_states([state.ranks[rank]["journal"]])
-            self.optimization.load_gradients(state.ranks[rank]["gradients"])
         elif self.world.is_leader:
             self.journal.load_rank_states([one["journal"] for one in state.ranks])
-            gradients = [one["gradients"] for one in state.ranks]
-            self.optimization.load_gradients(sum_gradients(gradients, scale=size / saved))
+        self.optimization.load_gradients([one["gradients"] for one in state.ranks], state.shared["optimization"])

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from trek.errors import ConfigError
+from trek.strategies.sharded import gathered, is_sharded, sharded_like
 
 
 class EMA:
@@ -40,8 +41,7 @@ class EMA:
 
     def state_dict(self) -> dict[str, Any]:
         """The averages by parameter name; sharded ones are gathered."""
-        averages: list[Any] = self._averages
-        whole = [a.full_tensor() if _is_sharded(a) else a for a in averages]
+        whole = [gathered(average) for average in self._averages]
         return {"averages": dict(zip(self._names, whole, strict=True))}
 
     @torch.no_grad()
@@ -49,15 +49,4 @@ class EMA:
         """Restore the averages."""
         for name, average in zip(self._names, self._averages, strict=True):
             saved = state["averages"][name]
-            average.copy_(_sharded_like(saved, average) if _is_sharded(average) else saved)
-
-
-def _is_sharded(tensor: torch.Tensor) -> bool:
-    # Checked by attribute, because importing torch's DTensor adds half a second to every start.
-    return hasattr(tensor, "full_tensor")
-
-
-def _sharded_like(whole: torch.Tensor, sharded: Any) -> torch.Tensor:
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(whole, sharded.device_mesh, sharded.placements)
+            average.copy_(sharded_like(saved, average) if is_sharded(average) else saved)

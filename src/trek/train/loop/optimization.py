@@ -6,7 +6,7 @@ The order of a step is fixed: sync gradients, unscale, clip, step the optimizer,
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,6 +68,7 @@ class Optimization:
         self._compiled = compiled
         self._ema_decay = ema_decay
         self._emas: list[tuple[nn.Module, EMA]] = []
+        self._buffer_syncs: list[Callable[[], None]] = []
         self._pace = Pace(strategy.world)
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
@@ -84,6 +85,8 @@ class Optimization:
             compile_model(model, backend=self._compiled if isinstance(self._compiled, str) else None)
         wrapped = self._strategy.wrap_model(model)
         self.models.append(wrapped)
+        if (sync := self._strategy.buffer_sync(wrapped)) is not None:
+            self._buffer_syncs.append(sync)
         if self._ema_decay is not None:
             self._emas.append((wrapped, EMA(self._strategy.unwrap_model(wrapped), decay=self._ema_decay)))
         return wrapped
@@ -183,7 +186,9 @@ class Optimization:
         return tuple(float(group["lr"]) for optimizer in self.optimizers for group in optimizer.param_groups)
 
     def end_batch(self, count: int) -> None:
-        """Step the schedulers that are due after the `count`-th batch."""
+        """Keep buffers equal on all ranks, and step the schedulers that are due after the `count`-th batch."""
+        for sync in self._buffer_syncs:
+            sync()
         if self._scheduled:
             self._advance("batch", count)
 
@@ -218,6 +223,7 @@ class Optimization:
             "precision": self._precision.state_dict(),
             "emas": [ema.state_dict() for _, ema in self._emas],
             "num_steps": [self._num_steps.get(id(optimizer), 0) for optimizer in self.optimizers],
+            "gradients": self._strategy.averaged_gradients(self._all_parameters()),
         }
 
     def load(self, models: list[dict[str, torch.Tensor]], state: Mapping[str, Any]) -> None:
@@ -247,14 +253,15 @@ class Optimization:
         """Partly accumulated gradients, by the index of the parameter; empty between steps."""
         if self.keeps_gradients and self._ends_group:
             return {}
-        parameters = enumerate(p for model in self.models for p in model.parameters())
-        return {index: p.grad for index, p in parameters if p.grad is not None}
+        return self._strategy.held_gradients(self._all_parameters())
 
-    def load_gradients(self, gradients: Mapping[int, torch.Tensor]) -> None:
-        """Restore `gradients`."""
-        for index, parameter in enumerate(p for model in self.models for p in model.parameters()):
-            if index in gradients:
-                parameter.grad = gradients[index].to(parameter.device, parameter.dtype)
+    def load_gradients(self, held: Sequence[Mapping[int, torch.Tensor]], state: Mapping[str, Any]) -> None:
+        """Restore the `gradients` of all ranks, and those in `state_dict`."""
+        averaged = state.get("gradients", {})
+        self._strategy.load_gradients(self._all_parameters(), held=held, averaged=averaged)
+
+    def _all_parameters(self) -> list[nn.Parameter]:
+        return [p for model in self.models for p in model.parameters()]
 
     def _sync(self, parameters: list[nn.Parameter]) -> None:
         if not self._pace.is_measuring:
@@ -305,9 +312,3 @@ def _match(what: str, have: int, saved: int) -> None:
         raise CheckpointError(
             f"the checkpoint has {saved} {what}(s), but this run has {have}. Resume with the code that wrote it."
         )
-
-
-def sum_gradients(gradients: Sequence[Mapping[int, torch.Tensor]], *, scale: float) -> dict[int, torch.Tensor]:
-    """Gradients for one rank that give the same average over another number of ranks."""
-    indices = {index for one in gradients for index in one}
-    return {i: torch.stack([one[i] for one in gradients if i in one]).sum(0) * scale for i in indices}
