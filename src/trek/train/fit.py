@@ -10,10 +10,13 @@ from trek.engines import ENGINES
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
+from trek.train.jobs.job_output import JobOutput
+from trek.train.jobs.messages import send_message
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
 from trek.train.loggers.jsonl import JSONLLogger, read_rows
+from trek.train.loggers.sent import SentLogger
 from trek.train.loop.stopping import Interrupted, StopRequest
 from trek.train.metrics.goal import Goal
 from trek.train.result import Result, flat_row
@@ -87,14 +90,16 @@ def fit(
         folder=folder,
         checkpoint_dir=checkpoint_dir,
         resume=_resume(resume),
-        loggers=own_loggers,
+        loggers=own_loggers if world is not None else [SentLogger(send_message)] if own_loggers else (),
     )
     if world is not None:
         outcome = job(world)
         if outcome["stop_reason"] == "interrupted":
             raise Interrupted
         return _result(outcome, goal=job.goal)
-    return _result(run_job(job, origin=trial_class, num_workers=workers, engine=engine), goal=job.goal)
+    output = JobOutput(loggers=own_loggers, hparams=job.hparams)
+    returned = run_job(job, origin=trial_class, num_workers=workers, engine=engine, output=output)
+    return _result(returned, goal=job.goal)
 
 
 class _Fit:

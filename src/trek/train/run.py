@@ -11,8 +11,11 @@ from trek.engines import ENGINES, open_engine
 from trek.errors import InputError
 from trek.train.folders import open_run_folder
 from trek.train.jobs.job import own_world, run_job
+from trek.train.jobs.job_output import JobOutput
+from trek.train.jobs.messages import send_message
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
+from trek.train.loggers.sent import SentLogger
 from trek.train.loop.stopping import Interrupted, StopOnSignals, Stopped, StopRequest
 from trek.train.settings import TrainSettings
 from trek.train.trial_host import find_host
@@ -62,11 +65,12 @@ def run(
         folder=folder,
         checkpoint_dir=checkpoint_dir if checkpoint_dir is not None or not folder else folder / "checkpoints",
         resume=resume,
-        loggers=own_loggers,
+        loggers=own_loggers if world is not None else [SentLogger(send_message)] if own_loggers else (),
     )
     if world is not None:
         return job.call(world)
-    return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine))
+    output = JobOutput(loggers=own_loggers)
+    return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine, output=output))
 
 
 class _Run:

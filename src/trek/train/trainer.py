@@ -187,7 +187,7 @@ class Trainer:
             with torch.no_grad(), self.traveler.autocast():
                 out = evaluate(_OnDevice(self.validation_loader, self.context.device), self.model)
                 out = _checked_metrics(out, "evaluate_full_dataset")
-            metrics = {name: float(value) for name, value in out.items()}
+            metrics = self.traveler.journal.scalars.of(out)
         self._call("on_validation_epoch_end", [])
         return self.traveler.end_validation(extra=self.traveler.strategy.broadcast(metrics))
 
@@ -305,6 +305,8 @@ def check_trial_class(trial_class: type[Any]) -> None:
 
 
 def _checked_metrics(out: Any, method: str) -> Mapping[str, Any]:
+    if hasattr(out, "compute") and hasattr(out, "items"):  # a torchmetrics.MetricCollection, which has its own names
+        return {"metrics": out}
     if out is not None and not isinstance(out, Mapping):
         raise InputError(f"{method} must return a dict of metrics by name, got {type(out).__name__}.")
     return out or {}

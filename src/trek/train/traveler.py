@@ -230,8 +230,8 @@ class Traveler:
             self._stop(reason)
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
-        label = self.agenda.epoch_label(position)
-        with self._on_signals, self._instruments.bar(label, loader.num_batches, start=position.epoch_batch) as bar:
+        label, total = self.agenda.epoch_label(position), self.agenda.epoch_total(position)
+        with self._on_signals, self._instruments.bar(label, total, start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
                 with self._batch_context(portion):

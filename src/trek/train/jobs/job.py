@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
-from trek.engines import OutputLine, open_engine
+from trek.engines import open_engine
 from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import find_unreached, to_error
 from trek.engines.pickling import pickled_by_value
 from trek.errors import ConfigError, RankFailed
 from trek.train.jobs.hang_report import ask_where
+from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.rank_outcome import RankOutcome, find_cause, read_outcomes
+from trek.train.loop.progress import can_show_bars
 from trek.train.loop.stopping import Interrupted, StopOnSignals, StopRequest, stopped
 from trek.world import World
 
@@ -32,14 +35,16 @@ TRAINING_IMPORTS = (
 """What a process that trains is going to import: torch's compiler comes in with the first step of an optimizer."""
 
 
-def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str) -> Any:
+def run_job(
+    function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str, output: JobOutput | None = None
+) -> Any:
     """Call `function(world)` on `num_workers` processes; what the leader's call returned, which must be JSON-able.
 
     `origin` is the user's function or class inside `function`: if its module cannot be imported by name (a notebook, a
     file loaded from elsewhere), its code travels along.
 
-    Output of the leader is passed through as it is, that of other ranks with their rank before it. The first failure
-    ends all, and is raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
+    `output` shows what they write, by default without loggers, and is closed here. The first failure ends all, and is
+    raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
@@ -47,11 +52,11 @@ def run_job(function: Callable[[World], Any], *, origin: Any, num_workers: int, 
         files={PAYLOAD: _payload(function, origin=origin)},
         imports=TRAINING_IMPORTS,
     )
-    stop = StopRequest()
-    with StopOnSignals(stop):
-        gang = open_engine(engine).start(spec, on_line=_print_line)
+    stop, output = StopRequest(), output or JobOutput()
+    with StopOnSignals(stop), closing(output):
+        gang = open_engine(engine).start(spec, on_line=output.on_line)
         try:
-            failed = _watch(gang, stop)
+            failed = _watch(gang, stop, output)
             waiting = ask_where(gang) if failed else {}
         finally:
             gang.stop(grace_s=2.0)
@@ -88,12 +93,13 @@ def _payload(function: Callable[[World], Any], *, origin: Any) -> bytes:
 
     with pickled_by_value(origin):
         # The path goes first: what follows may need it to be loaded at all.
-        return cloudpickle.dumps((sys.path, sys.argv)) + cloudpickle.dumps((function, origin))  # type: ignore[no-any-return]
+        return cloudpickle.dumps((sys.path, sys.argv, can_show_bars())) + cloudpickle.dumps((function, origin))  # type: ignore[no-any-return]
 
 
-def _watch(gang: Gang, stop: StopRequest) -> Exit | None:
+def _watch(gang: Gang, stop: StopRequest, output: JobOutput) -> Exit | None:
     """The first failure, or None when all ended well; a stop request is passed on to the members."""
     while True:
+        output.handle_messages()
         failed: Exit | None = gang.wait_first_failure(timeout_s=0.2)
         if failed is not None or gang.wait(timeout_s=0) is not None:
             return failed
@@ -110,12 +116,6 @@ def _first_to_leave(ended: Sequence[Exit], failed: Exit, outcomes: Sequence[Rank
     known = {outcome.rank for outcome in outcomes}
     earlier = ended[: next((place for place, one in enumerate(ended) if one.rank == failed.rank), 0)]
     return next((one for one in earlier if one.rank not in known), failed)
-
-
-def _print_line(line: OutputLine) -> None:
-    stream = sys.stdout if line.stream == "stdout" else sys.stderr
-    prefix = "" if line.rank == 0 else f"[rank {line.rank}] "
-    print(f"{prefix}{line.text}", file=stream, flush=True)
 
 
 def _error(

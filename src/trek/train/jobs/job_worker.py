@@ -11,7 +11,9 @@ from typing import Any
 from trek.engines.member_folder import MemberFolder
 from trek.train.jobs.hang_report import WAITING, HangWatch
 from trek.train.jobs.job import PAYLOAD
+from trek.train.jobs.messages import send_message
 from trek.train.jobs.rank_outcome import RankOutcome
+from trek.train.loop.progress import show_bars_through
 from trek.train.loop.stopping import Stopped
 from trek.world import World
 from trek.world.leaving import leave
@@ -43,9 +45,12 @@ def _shown(outcome: RankOutcome) -> str:
 
 def _load(folder: MemberFolder) -> Any:
     with (folder.path / PAYLOAD).open("rb") as file:
-        sys.path[:], sys.argv[:] = pickle.load(file)  # noqa: S301 - written by the program that started this process
+        # Both were written by the program that started this process.
+        sys.path[:], sys.argv[:], shows_bars = pickle.load(file)  # noqa: S301
         function, origin = pickle.load(file)  # noqa: S301
     _house(origin)
+    if shows_bars:
+        show_bars_through(send_message)
     return function
 
 

@@ -58,7 +58,16 @@ class Agenda:
     def epoch_label(self, position: Position) -> str:
         """The current epoch as people count it, such as `epoch: 1/3`."""
         last = self.length.epochs
+        if last is None and self.length.batches is not None and self.epoch_batches:
+            last = -(-self.length.batches // self.epoch_batches)
         return f"epoch: {position.epoch + 1}" + (f"/{last}" if last else "")
+
+    def epoch_total(self, position: Position) -> int | None:
+        """The number of batches of the current epoch that belong to the run; None if that is known only by reading."""
+        if self.length.batches is None:
+            return self.epoch_batches
+        left = position.epoch_batch + self.length.batches - position.batches
+        return left if self.epoch_batches is None else min(left, self.epoch_batches)
 
     def next_batch(self, position: Position) -> float:
         """The number of batches after which something is due next in the middle of an epoch."""

@@ -18,6 +18,7 @@ from trek.train.metrics.epoch_table import EpochTable
 from trek.train.metrics.loss_watch import LossWatch, OnNaN
 from trek.train.metrics.metric_sums import MetricSums, Reduction
 from trek.train.metrics.reducers import NamedReducer, reduce_all
+from trek.train.metrics.scalars import Scalars
 
 
 class Journal:
@@ -33,8 +34,10 @@ class Journal:
         self._validated: tuple[int, dict[str, float]] = (-1, {})
         self._has_started = False
         self._strategy = strategy
-        self._training = MetricSums()
-        self._validation = MetricSums()
+        self.scalars = Scalars(is_telling=strategy.world.is_leader)
+        """Which metrics are reported."""
+        self._training = MetricSums(self.scalars)
+        self._validation = MetricSums(self.scalars)
         self._sums = self._training
         self._loss_watch = LossWatch(strategy, on_nan=on_nan)
         self._epoch_totals: dict[str, list[float]] = {}
@@ -190,7 +193,7 @@ class Journal:
 
     def _reduce_custom(self, *, is_training: bool) -> dict[str, float]:
         active = [r for r in self.reducers if (r.for_training if is_training else r.for_validation)]
-        return reduce_all(active, self._strategy)
+        return reduce_all(active, self._strategy, scalars=self.scalars)
 
     def _log_row(self, group: str, position: Position, metrics: Mapping[str, float], *, duration_s: float) -> None:
         if not self.loggers:

@@ -13,6 +13,7 @@ from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.train.metrics.agreed_names import AgreedNames, Kind
 from trek.train.metrics.collectors import collector_state, merge_collector_state, preserve_state
+from trek.train.metrics.scalars import Scalars
 
 Reduction = Literal["avg", "sum", "max", "min"]
 _WIDTH = 3
@@ -24,7 +25,8 @@ class MetricSums:
     Adding a value costs no device sync and no arithmetic: values are stored unchanged until `reduce`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scalars: Scalars | None = None) -> None:
+        self._scalars = scalars or Scalars()
         self._values: dict[str, list[torch.Tensor | float]] = {}
         self._weights: dict[str, list[int]] = {}
         self._objects: dict[str, Any] = {}
@@ -40,10 +42,8 @@ class MetricSums:
         for name, value in metrics.items():
             if isinstance(value, torch.Tensor):
                 if value.numel() != 1:
-                    raise InputError(
-                        f"metric {name!r} must be a scalar, got a tensor of shape {tuple(value.shape)}. "
-                        "Take its mean or sum, or use a reducer."
-                    )
+                    self._scalars.leave_out(name, value)
+                    continue
                 value = value.detach()
             elif hasattr(value, "compute") and hasattr(value, "reset"):
                 self._objects[name] = value
@@ -51,7 +51,9 @@ class MetricSums:
                     merge_collector_state(name, value, saved)
                 continue
             elif not isinstance(value, float):
-                value = _as_number(name, value)
+                value = self._scalars.number(name, value)
+                if value is None:
+                    continue
             try:
                 self._values[name].append(value)
                 self._weights[name].append(num_samples)
@@ -125,6 +127,20 @@ class MetricSums:
                 if saved is not None:
                     self._restored.setdefault(name, []).append(saved)
 
+    def _computed(self, names: Sequence[str]) -> dict[str, float]:
+        """The metrics of torchmetrics objects; a MetricCollection has names of its own."""
+        results: dict[str, Any] = {}
+        for name in names:
+            metric = self._objects[name]
+            value = metric.compute()
+            found = dict(value) if isinstance(value, Mapping) else {name: value}
+            if doubled := found.keys() & (results.keys() | self._values.keys()):
+                raise InputError(
+                    f"metric {min(doubled)!r} is given twice, once by {type(metric).__name__}. Rename one."
+                )
+            results.update(found)
+        return self._scalars.of(results)
+
     def _column(self, name: str) -> torch.Tensor:
         """All values of one metric, in float64 on the host."""
         values = self._values[name]
@@ -158,7 +174,7 @@ class MetricSums:
                     f"metric {name!r} is a torchmetrics object that only {sums[name][2]:.0f} of {strategy.world.size} "
                     "ranks logged, but all must compute it together. Log it on every rank."
                 )
-        results = {name: float(self._objects[name].compute()) for name in names}
+        results = self._computed(names)
         for metric in self._objects.values():
             metric.reset()
         return results
@@ -188,13 +204,3 @@ def _result(kind: Kind, total: float, weight: float, *, extreme: float) -> float
     if kind == "avg":
         return total / weight
     return math.nan if total else extreme
-
-
-def _as_number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"metric {name!r} must be a number, got {type(value).__name__}. Return a scalar tensor, a float, or a "
-            "torchmetrics object."
-        ) from None

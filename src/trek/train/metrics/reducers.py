@@ -9,6 +9,7 @@ from typing import Any
 
 from trek.errors import InputError
 from trek.strategies import Strategy
+from trek.train.metrics.scalars import Scalars
 
 
 class Reducer(ABC):
@@ -73,21 +74,21 @@ class NamedReducer:
     for_validation: bool
 
 
-def reduce_all(reducers: Iterable[NamedReducer], strategy: Strategy) -> dict[str, float]:
+def reduce_all(reducers: Iterable[NamedReducer], strategy: Strategy, *, scalars: Scalars) -> dict[str, float]:
     """The metrics of all reducers, on every rank; resets the reducers."""
     metrics: dict[str, float] = {}
     for named in reducers:
         by_rank = strategy.gather(named.reducer.per_slot_reduce())
-        metrics.update(_as_metrics(named.reducer.cross_slot_reduce(by_rank), named.name))
+        metrics.update(scalars.of(_as_metrics(named.reducer.cross_slot_reduce(by_rank), named.name)))
         named.reducer.reset()
     return metrics
 
 
-def _as_metrics(value: Any, name: str | None) -> dict[str, float]:
+def _as_metrics(value: Any, name: str | None) -> dict[str, Any]:
     if name is not None:
-        return {name: float(value)}
+        return {name: value}
     if isinstance(value, dict):
-        return {key: float(one) for key, one in value.items()}
+        return value
     raise InputError(
         f"a reducer without a name must return a dict of metrics, got {type(value).__name__}. "
         "Pass name= to wrap_reducer, or return a dict."

@@ -89,9 +89,11 @@ def test_what_was_added_is_kept_and_restored_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (torch.zeros(2), r"'m' must be a scalar, got a tensor of shape \(2,\)"),
-        ("high", "'m' must be a number, got str"),
-        (None, "'m' must be a number, got NoneType"),
+        ("high", "'m' must be a number, got str 'high'"),
+        ("1.5", "'m' must be a number, got str '1.5'"),
+        (None, "'m' must be a number, got None"),
+        (1j, "'m' must be a number, got complex"),
+        (object(), "'m' must be a number, got object"),
     ],
 )
 def test_a_metric_that_is_no_number_is_named(value: Any, message: str) -> None:
