@@ -557,7 +557,7 @@ def test_what_cannot_be_sent_or_stored_says_so() -> None:
         _run(flow)
     other = trek.Flow("unstorable")
     other.step(lambda: object(), name="gives_an_object")
-    with pytest.raises(TrainingError, match=r"cannot return a builtins\.object"):
+    with pytest.raises(TrainingError, match=r"the step returned a builtins\.object, which cannot be stored"):
         _run(other)
 
 

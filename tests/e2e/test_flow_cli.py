@@ -226,3 +226,64 @@ def test_yaml_texts_hold_parameters_results_and_paths(tmp_path: Path) -> None:
     words = log.stdout.split()
     assert (words[0], words[1], words[3]) == ("lr=0.5", "n=3", "${HOME}")
     assert Path(words[2].removeprefix("at=")).read_text() == "3"
+
+
+def test_a_dataclass_of_the_flows_own_file_goes_from_step_to_step(tmp_path: Path) -> None:
+    """A dataclass could not be returned; steps must not import the flow's file, where it is defined."""
+    (tmp_path / "flow.py").write_text(
+        "import dataclasses, numpy as np, trek\n"
+        "print('read')\n"
+        "@dataclasses.dataclass\nclass Found:\n    rows: object\n    name: str\n"
+        "def make(): return Found(np.ones(3), 'a')\n"
+        "def name(found): return f'{type(found).__name__} {found.name} {found.rows.sum():g}'\n"
+        "flow = trek.Flow('classes')\n"
+        "made = flow.step(make)\n"
+        "for way in ('disk', 'memory'): flow.step(name, made, handover=way, name=way)\n"
+        "flow.step(name, made, workers=2, name='gang')\n"
+        "flow.step(lambda founds: [name(one) for one in founds], [made, made], name='list')\n"
+        "if __name__ == '__main__': print(flow.run(show=False)[made].name)\n"
+    )
+    run = [sys.executable, "-m", "trek", "flow", "run", "flow.py", "--json"]
+    for state in ("done", "cached"):
+        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert {step["state"] for step in json.loads(done.stdout.partition("\n")[2])["steps"]} == {state}
+        assert done.stdout.count("read") == 1
+    script = subprocess.run([sys.executable, "flow.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert script.stdout.splitlines() == ["read", "a"], script.stderr
+
+
+def test_a_dry_run_shows_what_would_run_and_runs_nothing(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "flow.yaml").write_text("name: dry\nsteps:\n  a: {command: [touch, made]}\n")
+    run = [sys.executable, "-m", "trek", "flow", "run", "flow.yaml", "--dry-run"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "▶ a: would run (its result is not kept)"
+    as_json = subprocess.run([*run, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(as_json.stdout) == [{"name": "a", "action": "run", "reason": "its result is not kept"}]
+    assert not (tmp_path / "made").exists()
+    assert not (home / "flows").exists()
+
+
+def test_a_log_is_followed_until_its_step_has_ended(tmp_path: Path, home: Path) -> None:
+    """`logs` printed what was there and ended."""
+    code = (
+        "import pathlib, time\n"
+        "print('first', flush=True)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+        "print('grün'); print('no newline', end='')\n"
+    )
+    (tmp_path / "work.py").write_text(code)
+    (tmp_path / "flow.yaml").write_text("name: long\nsteps:\n  a: {command: [python, work.py]}\n")
+    trek = [sys.executable, "-m", "trek", "flow"]
+    run = subprocess.Popen([*trek, "run", "flow.yaml"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not list(home.glob("flows/long/runs/*/logs/a.log")):
+        time.sleep(0.02)
+    follow = subprocess.Popen([*trek, "logs", "long", "a", "-f"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    with follow:
+        assert follow.stdout is not None
+        assert follow.stdout.readline() == "first\n"
+        (tmp_path / "go").touch()
+        assert follow.stdout.read() == "grün\nno newline\n"
+    assert (follow.wait(timeout=60), run.wait(timeout=60)) == (0, 0)
+    refused = subprocess.run([*trek, "logs", "long", "a", "-f", "--json"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2

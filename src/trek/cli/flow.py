@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trek.cli.flow_list import list_flows
-from trek.cli.flow_records import find_flows, find_run, find_runs, read_step_log, summary, summary_with_steps
+from trek.cli.flow_records import (
+    find_flows,
+    find_run,
+    find_runs,
+    follow_step_log,
+    read_step_log,
+    summary,
+    summary_with_steps,
+)
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json, echo_lines, echo_log, visible
 from trek.errors import InputError, OutsideError, StorageError, TrainingError
 
 if TYPE_CHECKING:
     from trek.flow import Flow
+    from trek.flow.dry_run import Foreseen
     from trek.flow.flow_store import FlowStore
 
 _PARALLEL = click.option(
@@ -48,6 +57,7 @@ flow.add_command(list_flows)
 @click.option("--from", "from_step", metavar="STEP", help="Run STEP and every step that depends on it, changed or not.")
 @click.option("--only", metavar="STEP", help="Run only STEP, with the results of earlier runs as its inputs.")
 @click.option("--force", is_flag=True, help="Run every step, changed or not.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show which steps would run, and why.")
 @_PARAM
 @_PARALLEL
 @_ENGINE
@@ -60,6 +70,7 @@ def run(
     from_step: str | None,
     only: str | None,
     force: bool,
+    is_dry: bool,
     params: tuple[str, ...],
     parallel: int | None,
     engine: str,
@@ -75,6 +86,10 @@ def run(
     if file is None:
         raise InputError("FILE is missing: name the file that defines the flow, such as flow.py.")
     loaded = load_flow(file)
+    if is_dry:
+        given = _parse_params(loaded, params)
+        foreseen = loaded.dry_run(params=given, from_step=from_step, only=only, force=force)
+        return _show_dry_run(foreseen, as_json=as_json)
     settings = {"from_step": from_step, "only": only, "force": force, "engine": engine}
     return _run(loaded, params=_parse_params(loaded, params), parallel=parallel, as_json=as_json, **settings)
 
@@ -165,12 +180,18 @@ def graph(
 @click.argument("flow_name", metavar="FLOW")
 @click.argument("step")
 @click.option("--run", "run_id", metavar="RUN", help="Which run.  [default: the newest]")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the step has ended.")
 @json_option
 @click.pass_obj
-def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, as_json: bool) -> None:
+def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, follow: bool, as_json: bool) -> None:
     """Print the log of STEP."""
-    text = read_step_log(obj, _name_of(flow_name), run_id, step=step)
-    lines = text.splitlines()
+    if follow and as_json:
+        raise InputError("--follow and --json exclude each other: JSON is written once the log ends. Leave one out.")
+    if follow:
+        for line in follow_step_log(obj, _name_of(flow_name), run_id, step=step):
+            echo_log(line)
+        return
+    lines = read_step_log(obj, _name_of(flow_name), run_id, step=step).decode(errors="replace").splitlines()
     if as_json:
         echo_json([{"step": step, "line": line} for line in lines])
         return
@@ -223,6 +244,16 @@ def stop(flow_name: str, service: str | None, as_json: bool) -> None:
         echo_json([{"name": name} for name in chosen])
     else:
         echo(f"Stopped: {_list(chosen)}.")
+
+
+def _show_dry_run(foreseen: list[Foreseen], *, as_json: bool) -> int:
+    from trek.flow.dry_run import describe
+
+    if as_json:
+        echo_json([{"name": one.name, "action": one.action, "reason": one.reason} for one in foreseen])
+    else:
+        echo_lines(describe(foreseen))
+    return 0
 
 
 class _Terminated(KeyboardInterrupt):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from trek.cli.connect import connect
+from trek.engines.lines import LineBuffer
 from trek.errors import NotFound
 
 if TYPE_CHECKING:
     from trek.client.client import Client
     from trek.client.flow_models import FlowRun, FlowRunDetails, FlowSummary
+
+_FOLLOW_S = 0.2
 
 
 def find_flows(obj: dict[str, Any]) -> list[FlowSummary]:
@@ -49,9 +54,30 @@ def find_run(obj: dict[str, Any], flow: str, run: str | None) -> FlowRunDetails:
         return _recorded_run(client, flow, run)
 
 
-def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str) -> str:
-    """What a step wrote. The log is where the run ran, which may be here or at the master."""
-    from trek.flow.inspect import open_store, read_log
+def follow_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str) -> Iterator[str]:
+    """The lines of a step's log as they are written, until the step has ended or the run is not alive any more."""
+    chosen = find_run(obj, flow, run).id
+    buffer, position = LineBuffer(), 0
+    while True:
+        # Asked for before the log, so that this includes everything written before the step ended.
+        is_over = _has_ended(find_run(obj, flow, chosen), step)
+        data = read_step_log(obj, flow, chosen, step=step, start=position)
+        position += len(data)
+        yield from buffer.feed(data)
+        if is_over:
+            yield from buffer.flush()
+            return
+        time.sleep(_FOLLOW_S)
+
+
+def _has_ended(run: FlowRunDetails, step: str) -> bool:
+    state = next((one.state for one in run.steps if one.name == step), "pending")
+    return run.state != "running" or state not in ("pending", "running")
+
+
+def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str, start: int = 0) -> bytes:
+    """What a step wrote, from the byte `start` on. The log is where the run ran: here or at the master."""
+    from trek.flow.inspect import open_store, read_log_bytes
     from trek.flow.records import own_run
     from trek.world import trek_home
 
@@ -59,9 +85,9 @@ def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str)
         with connect(obj) as client:
             run = _recorded_run(client, flow, run).id
             if own_run(flow, run, home=trek_home()) is None:
-                return client.flow_log(flow, run, step=step)
+                return client.flow_log(flow, run, step=step).encode()[start:]
     with closing(open_store(flow, home=trek_home())) as store:
-        return read_log(store, store.find_run(run), step)
+        return read_log_bytes(store, store.find_run(run), step, start=start)
 
 
 def summary(run: FlowRun) -> dict[str, Any]:

@@ -19,11 +19,11 @@
         print(run[model], run.path(model))
 
 A step function is called in another process with the values of its arguments: what an earlier step returned, a
-parameter, or anything written there. It may return plain data (None, numbers, text, lists, dicts, tuples), a `Path` to
-a file or folder, a NumPy array, a torch tensor, a dict of either, an Arrow or Trek `Table`, or a `Checkpoint`. It
-writes files to `trek.flow.scratch()`, a folder that is removed with the attempt; a returned `Path` in it is moved to
-where later steps find it, completely or not at all. A `Path` elsewhere stays where it is, and the step runs again when
-its contents have changed.
+parameter, or anything written there. It may return plain data (None, numbers, text), bytes, a `Path` to a file or
+folder, a NumPy array, a torch tensor, a data frame of pandas or Polars, an Arrow or Trek `Table`, a `Checkpoint`, or
+lists, tuples, dicts, dataclasses and named tuples of these. It writes files to `trek.flow.scratch()`, a folder that is
+removed with the attempt; a returned `Path` in it is moved to where later steps find it, completely or not at all. A
+`Path` elsewhere stays where it is, and the step runs again when its contents have changed.
 
 A step is not run again while its code, the project functions it calls, its arguments and the contents of its inputs
 are the same and its outputs are still as they were. Work runs in processes of

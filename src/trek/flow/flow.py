@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from trek.errors import InputError
+from trek.flow.artefacts.base import is_subclass
 from trek.flow.graph import CommandWork, FunctionWork, MapWork, Output, ServiceWork, Step, Text, Work
 from trek.flow.parameters import Handover, Param, StepOptions, make_settings
 
 if TYPE_CHECKING:
+    from trek.flow.dry_run import Foreseen
     from trek.flow.run import Run
 
 _NAME = re.compile(r"[\w.-]+")
 _MAP_SETTINGS = {*StepOptions.__annotations__, "workers", "handover", "cache"}
 _START_TIMEOUT_S = 60.0
+_NEVER_STORED = {"torch": ("Module", "Optimizer", "DataLoader"), "builtins": ("set", "frozenset")}
+"""Classes that people return from steps, and that cannot be stored."""
 
 
 class FlowDefined(BaseException):
@@ -216,6 +222,21 @@ class Flow:
             engine=engine,
         )
 
+    def dry_run(
+        self,
+        *,
+        params: Mapping[str, Any] | None = None,
+        force: bool = False,
+        from_step: str | None = None,
+        only: str | None = None,
+    ) -> list[Foreseen]:
+        """What `run` would do with each step, and why. Runs and records nothing."""
+        if Flow.is_being_read:
+            raise FlowDefined
+        from trek.flow.run import foresee_run
+
+        return foresee_run(self, params=params or {}, force=force, from_step=from_step, only=only)
+
     def find(self, name: str) -> Step:
         """The step called `name`."""
         for step in self.steps:
@@ -292,9 +313,33 @@ def _words(argv: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a step, if what it returns can be a result as far as that is known before it runs."""
     if not callable(function):
         raise InputError(f"a step needs a function, got {function!r}.")
+    inner = inspect.unwrap(getattr(function, "func", function))
+    name = _name_of(function)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise InputError(f"the function of step {name!r} is a generator, which cannot be stored. Return a list.")
+    if inspect.iscoroutinefunction(inner):
+        raise InputError(f"the function of step {name!r} is a coroutine. Call it with asyncio.run in a plain function.")
+    returned = _returned_class(inner)
+    if returned is not None and any(is_subclass(returned, module, *names) for module, names in _NEVER_STORED.items()):
+        raise InputError(
+            f"the function of step {name!r} is declared to return a {returned.__qualname__}, which cannot be stored. "
+            "Return plain data, an array, a table or a file; of a model, its state_dict()."
+        )
     return function
+
+
+def _returned_class(function: Callable[..., Any]) -> type | None:
+    """The class that the function's annotation says it returns, if it says so."""
+    if not getattr(function, "__annotations__", None):
+        return None
+    try:
+        found = typing.get_type_hints(function).get("return")
+    except Exception:  # noqa: BLE001 - annotations may name anything, also what is not there
+        return None
+    return found if isinstance(found, type) else None
 
 
 def _name_of(function: Callable[..., Any]) -> str:

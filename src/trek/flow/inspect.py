@@ -47,6 +47,11 @@ def nodes_of(run: FlowRunDetails, *, graph: list[dict[str, Any]] | None = None) 
 
 def read_log(store: FlowStore, run: RunRow, step: str) -> str:
     """What a step wrote."""
+    return read_log_bytes(store, run, step).decode(errors="replace")
+
+
+def read_log_bytes(store: FlowStore, run: RunRow, step: str, *, start: int = 0) -> bytes:
+    """What a step wrote, from the byte `start` on."""
     rows = {row.name: row for row in store.steps(run.id)}
     if step not in rows:
         raise InputError(f"run {run.id} has no step {step!r}. It has: {', '.join(list(rows)[:20])}.")
@@ -54,6 +59,10 @@ def read_log(store: FlowStore, run: RunRow, step: str) -> str:
     # The log of a cached step is in the run that computed its result.
     source = store.run_of_result(key) if rows[step].state == "cached" and key else None
     if (of_service := read_service_log(store.services / file_name(step))) is not None:
-        return of_service
+        return of_service.encode()[start:]
     path = store.log_path(source or run.id, step)
-    return path.read_text(errors="replace") if path.exists() else ""
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read()

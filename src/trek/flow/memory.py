@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,7 @@ class SharedMemory:
     """The outputs of one run that stay in memory. `folder` exists only if some step needs it."""
 
     def __init__(self, steps: Sequence[Step], *, run: str, params: Mapping[str, Any]) -> None:
-        takers: dict[Step, list[Step]] = {}
-        for step in steps:
-            for giver in {output.step for output in step.inputs()}:
-                takers.setdefault(giver, []).append(step)
-        self._takers = {giver: set(those) for giver, those in takers.items() if _fits(giver, those, params)}
+        self._takers = takers_in_memory(steps, params=params)
         self._numbers = {giver: number for number, giver in enumerate(self._takers)}
         remove_left_memory()
         self.folder = _root() / f"{_PREFIX}{run}"
@@ -66,6 +62,15 @@ class SharedMemory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def takers_in_memory(steps: Sequence[Step], *, params: Mapping[str, Any]) -> dict[Step, set[Step]]:
+    """The steps whose outputs are handed over in memory, each with those that take them."""
+    takers: dict[Step, set[Step]] = {}
+    for step in steps:
+        for giver in {output.step for output in step.inputs()}:
+            takers.setdefault(giver, set()).add(step)
+    return {giver: those for giver, those in takers.items() if _fits(giver, those, params)}
 
 
 def remove_left_memory() -> int:
@@ -110,7 +115,7 @@ def _start_janitor(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _fits(giver: Step, takers: Sequence[Step], params: Mapping[str, Any]) -> bool:
+def _fits(giver: Step, takers: Iterable[Step], params: Mapping[str, Any]) -> bool:
     return isinstance(giver.work, FunctionWork) and all(
         taker.settings.resolve_handover(params) == "memory" for taker in takers
     )

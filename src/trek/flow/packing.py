@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trek.engines.pickling import pickled_by_value
 from trek.errors import InputError
+from trek.flow.artefacts import Stored
+from trek.flow.artefacts.classes import find_class
+from trek.flow.artefacts.stored import find_part_kind
+from trek.flow.graph import FunctionWork, MapWork, Reference, Step, Text, substitute
 from trek.flow.tasks import Task
 
 
@@ -16,9 +20,46 @@ def pack_function(function: Callable[..., Any], name: str) -> bytes:
 
 
 def pack_arguments(task: Task) -> bytes:
-    """Positional and keyword arguments of a task."""
-    arguments = task.values["args"], task.values["kwargs"]
+    """Positional and keyword arguments of a task, and the classes of dataclasses in the artefacts among them."""
+    args, kwargs = task.values["args"], task.values["kwargs"]
+    arguments = args, kwargs, dict(_classes_in((args, kwargs)))
     return _pack(arguments, what=f"the arguments of step {task.step.name!r}")
+
+
+def check_sendable(steps: Sequence[Step]) -> None:
+    """Refuse functions and arguments that cannot be sent to another process, before any step runs."""
+    known: set[int] = set()
+    for step in steps:
+        if not isinstance(step.work, FunctionWork | MapWork):
+            continue
+        if id(step.work.function) not in known:
+            known.add(id(step.work.function))
+            pack_function(step.work.function, step.name)
+        args = step.work.args if isinstance(step.work, FunctionWork) else ()
+        for name, value in [*enumerate(args), *step.work.kwargs.items()]:
+            _check_argument(value, what=f"argument {name!r} of step {step.name!r}")
+
+
+def _check_argument(value: Any, *, what: str) -> None:
+    """What can be stored can be sent; the rest is tried, without what earlier steps will give."""
+    if isinstance(value, Reference | Text):
+        return
+    written = substitute(value, lambda reference: None)
+    if find_part_kind(written) is None:
+        _pack(written, what=what)
+
+
+def _classes_in(value: Any) -> Iterator[tuple[str, type]]:
+    """The classes that stored values in `value` need, by name."""
+    if isinstance(value, Stored):
+        for spelling in value.facts.get("classes", ()):
+            yield spelling, find_class(spelling)
+        yield from _classes_in(value.facts.get("parts", ()))
+    elif type(value) is dict:
+        yield from _classes_in(list(value.values()))
+    elif type(value) in (list, tuple):
+        for inner in value:
+            yield from _classes_in(inner)
 
 
 def _pack(value: Any, *, what: str) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import InputError, OutsideError, TrekError
-from trek.flow.artefacts import Stored, store_value
+from trek.flow.artefacts import Stored, check_storable, store_value
 from trek.world.disk import is_disk_full
 
 _attempt: Path | None = None
@@ -49,6 +49,8 @@ def perform(
     try:
         result = function(*load_inputs(args), **load_inputs(dict(kwargs)))
         values = _split(result, num_outputs) if is_keeper else []
+        for value in values:  # all, before the first of them is written
+            check_storable(value)
         names = [f"{digest}.{index}" if digest else None for index in range(len(values))]
         stored = [
             store_value(value, attempt / f"output_{index}", digest=name)

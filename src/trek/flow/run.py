@@ -14,9 +14,11 @@ from trek.engines import open_engine
 from trek.engines.agent import SHARE, THREADS
 from trek.errors import InputError, OutsideError, StorageError, TrainingError, TrekError
 from trek.flow.artefacts import Stored
+from trek.flow.dry_run import Foreseen, foresee
 from trek.flow.flow import Flow
 from trek.flow.flow_store import FlowStore, RunRow, StepRow
 from trek.flow.graph import Output, Step, graph_of
+from trek.flow.packing import check_sendable
 from trek.flow.recording import recording
 from trek.flow.reporting import choose_reporter
 from trek.flow.run_plan import RunPlan, make_plan, share_threads
@@ -84,6 +86,7 @@ def run_flow(
     chosen = open_engine(engine)
     slots = chosen.slots() if parallel is None else parallel
     plan = make_plan(flow, parallel=slots, force=force, from_step=from_step, only=only)
+    check_sendable(plan.steps)
     store = FlowStore(flow.name, home=trek_home().absolute())
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(store))
@@ -110,6 +113,16 @@ def run_flow(
         if runner.failed:
             raise _to_error(runner.failed, run, store)
         return Run(run, outputs=runner.outputs(), steps=store.steps(run), store_folder=store.folder)
+
+
+def foresee_run(
+    flow: Flow, *, params: Mapping[str, Any], force: bool, from_step: str | None, only: str | None
+) -> list[Foreseen]:
+    """What a run of `flow` with these settings would do with each step."""
+    plan = make_plan(flow, parallel=1, force=force, from_step=from_step, only=only)
+    values = complete_params(flow, params)
+    check_sendable(plan.steps)
+    return foresee(plan, name=flow.name, home=trek_home(), params=values)
 
 
 def complete_params(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:

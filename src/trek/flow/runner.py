@@ -22,7 +22,7 @@ from typing import Any
 from trek.engines import Engine
 from trek.errors import InputError
 from trek.flow.artefacts import NOTHING, Stored, join_parts, spell
-from trek.flow.flow_store import FINISHED, FlowStore, StepRow
+from trek.flow.flow_store import FlowStore, StepRow
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
     FunctionWork,
@@ -38,7 +38,8 @@ from trek.flow.graph import (
     order,
     substitute,
 )
-from trek.flow.keys import Components, Keymaker, explain_change, make_key
+from trek.flow.kept_results import KeptResults
+from trek.flow.keys import Components, Keymaker, make_key
 from trek.flow.libraries import libraries_of
 from trek.flow.maps import Maps
 from trek.flow.memory import SharedMemory
@@ -68,7 +69,7 @@ class Runner:
         previous: Mapping[str, StepRow],
         threads: Mapping[Step, Mapping[str, str]],
     ) -> None:
-        self._plan, self._run, self._store, self._reporter, self._previous = plan, run, store, reporter, previous
+        self._plan, self._run, self._store, self._reporter = plan, run, store, reporter
         self._params, self._threads = params, threads
         self.stored: dict[Output, Stored] = {}
         self.failed: dict[Step, Failure] = {}
@@ -78,6 +79,8 @@ class Runner:
         self._sorter = order(plan.steps)
         self._maps = Maps()
         self._memory = SharedMemory(plan.steps, run=run, params=params)
+        in_memory = [step for step in plan.steps if self._memory.holds(step)]
+        self._kept = KeptResults(plan, store=store, previous=previous, in_memory=in_memory)
         self._mailbox = Mailbox()
         functions = [step.work.function for step in plan.steps if isinstance(step.work, FunctionWork | MapWork)]
         libraries = libraries_of(functions)
@@ -131,47 +134,17 @@ class Runner:
             return
         components = self._keys.components(step)
         key = make_key(components)
-        outputs, reason = self._find_kept(step, key, components)
+        outputs, reason = self._kept.find(step, whole=self._maps.whole(step), key=key, components=components)
         self._found[step] = key, components, reason
         if outputs is not None:
             self._finish_kept(step, outputs, reason)
-        elif self._maps.whole(step) in self._plan.must_be_kept and self._could_be_kept(step):
-            raise InputError(f"step {step.name!r} must run before --only can use it: {reason}. Run the flow first.")
         else:
             self._queue.put(step, 1, slots=self._slots(step))
-
-    def _could_be_kept(self, step: Step) -> bool:
-        """Whether a run of the step leaves a result for later runs: not in memory, or of a service."""
-        return step.settings.cache and not self._memory.holds(step)
 
     def _is_wanted(self, step: Step) -> bool:
         if has_lost_branches(step, skipped=self._skipped, conditional=self._conditional):
             return False
         return step.when is None or bool(substitute(step.when, self._value_of))
-
-    def _find_kept(self, step: Step, key: str, components: Components) -> tuple[list[Stored] | None, str]:
-        """Outputs that may stand for a run of the step, and why they may or may not."""
-        if self._maps.whole(step) in self._plan.forced:
-            return None, "it was asked for"
-        if isinstance(step.work, ServiceWork):
-            return None, "a service is needed in every run"
-        row = self._previous.get(step.name)
-        if row and row.state in FINISHED and row.key == key and row.outputs:
-            outputs: list[Stored] | None = self._store.read(row.outputs)
-        else:
-            outputs = self._store.find_result(key) if step.settings.cache else None
-        if outputs is None:
-            return None, self._why_missing(step, components)
-        for stored in outputs:
-            if (change := stored.find_change()) is not None:
-                return None, change
-        return outputs, "nothing changed"
-
-    def _why_missing(self, step: Step, components: Components) -> str:
-        if not step.settings.cache:
-            return "its result is not kept"
-        before = self._store.latest_components(step.name)
-        return "what it gave was not kept" if before == components else explain_change(components, before)
 
     def _divide(self, step: Step) -> None:
         """Put the parts of a map in its place; it is done when they are."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from trek.engines.member_folder import MemberFolder
+from trek.flow.artefacts.classes import give_classes
 from trek.flow.performing import perform
 from trek.flow.randomness import seed_generators, seed_of
 from trek.world import World
@@ -24,7 +25,8 @@ def main(folder: MemberFolder, *, attempt: Path) -> int:
     world = World.from_env()
     seed_generators(seed_of(request["name"], rank=world.rank))
     function = pickle.loads(request["function"])  # noqa: S301
-    args, kwargs = pickle.loads(request["arguments"])  # noqa: S301
+    args, kwargs, classes = pickle.loads(request["arguments"])  # noqa: S301
+    give_classes(classes)
     answer = perform(
         function,
         args,

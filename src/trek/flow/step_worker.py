@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from trek.engines.agent import become_subreaper, descendants, signal_all
 from trek.engines.warm.child import ThreadSetters
 from trek.flow.artefacts import KINDS
+from trek.flow.artefacts.classes import give_classes
 from trek.flow.performing import full_disk, perform
 from trek.flow.randomness import seed_generators
 from trek.world.disk import is_disk_full
@@ -142,7 +143,8 @@ def _has_cuda() -> bool:
 def _answer(request: dict[str, Any], function: bytes) -> dict[str, Any]:
     try:
         called = pickle.loads(function)  # noqa: S301
-        args, kwargs = pickle.loads(request["arguments"])  # noqa: S301
+        args, kwargs, classes = pickle.loads(request["arguments"])  # noqa: S301
+        give_classes(classes)
     except Exception as error:  # noqa: BLE001 - importing the user's modules may raise anything
         return {"error": f"the step cannot be loaded: {type(error).__name__}: {error}", "traceback": ""}
     return perform(

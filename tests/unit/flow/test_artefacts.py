@@ -123,7 +123,7 @@ def test_equal_contents_have_equal_digests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (object(), "cannot return a builtins.object"),
+        (object(), "the step returned a builtins.object"),
         (torch.nn.Linear(1, 1), "state_dict"),
         (np.array([object()]), "array of Python objects"),
         (Path("/no/such/file"), "which does not exist"),

@@ -23,6 +23,8 @@ class ArrayKind(ArtefactKind):
         folder.mkdir(parents=True)
         arrays, facts = _named(value)
         for index, array in enumerate(arrays):
+            if isinstance(array, np.ma.MaskedArray):
+                raise InputError("a masked array cannot be stored with its mask. Return its data and its mask.")
             if np.asarray(array).dtype.hasobject:
                 raise InputError("an array of Python objects cannot be stored. Return numbers, text or a Table.")
             np.save(folder / f"{index}.npy", array, allow_pickle=False)

@@ -42,4 +42,9 @@ class ArtefactKind(ABC):
 
 def is_instance(value: Any, module: str, *names: str) -> bool:
     """Whether `value` is of one of the classes `names` of the package `module`, which need not be imported."""
-    return any(kind.__name__ in names and kind.__module__.partition(".")[0] == module for kind in type(value).__mro__)
+    return is_subclass(type(value), module, *names)
+
+
+def is_subclass(kind: type, module: str, *names: str) -> bool:
+    """Whether `kind` is, or derives from, one of the classes `names` of the package `module`."""
+    return any(one.__name__ in names and one.__module__.partition(".")[0] == module for one in kind.__mro__)

@@ -10,6 +10,7 @@ from typing import Any
 from trek.errors import InputError
 from trek.fingerprints import FileFacts, digest_text, find_change, take_inventory
 from trek.flow.artefacts.base import ArtefactKind
+from trek.flow.artefacts.composite import find_culprits
 from trek.registry import Registry
 
 _ARTEFACTS = "trek.flow.artefacts"
@@ -25,6 +26,9 @@ KINDS: Registry[type[ArtefactKind]] = Registry(
         "table": f"{_ARTEFACTS}.tables:TableKind",
         "checkpoint": f"{_ARTEFACTS}.checkpoints:CheckpointKind",
         "list": f"{_ARTEFACTS}.lists:ListKind",
+        "frame": f"{_ARTEFACTS}.frames:FrameKind",
+        "bytes": f"{_ARTEFACTS}.frames:BytesKind",
+        "composite": f"{_ARTEFACTS}.composite:CompositeKind",
     },
     word="artefact kind",
     base=f"{_ARTEFACTS}.base:ArtefactKind",
@@ -78,7 +82,9 @@ class Stored:
 
     def find_change(self) -> str | None:
         """What differs on disk from what was stored; None when nothing does."""
-        return find_change(self.root, self.files) if self.root else None
+        elsewhere = (Stored.from_json(part).find_change() for part in self.facts.get("external_parts", ()))
+        own = find_change(self.root, self.files) if self.root else None
+        return own or next((change for change in elsewhere if change is not None), None)
 
 
 NOTHING = Stored("json", {"json": "null"}, digest_text("json:{'json': 'null'}"), None, ())
@@ -108,20 +114,37 @@ def store_value(value: Any, folder: Path, *, digest: str | None = None) -> Store
     """
     name, kind = _find_kind(value)
     if digest is None:
-        return _record(name, kind.save(value, folder), folder)
+        return record(name, kind.save(value, folder), folder)
     facts = kind.save_briefly(value, folder)
     brief = Stored(name, facts, digest_text(digest), str(folder), ())
-    return brief if folder.exists() else _record(name, facts, folder)
+    return brief if folder.exists() else record(name, facts, folder)
+
+
+def check_storable(value: Any) -> None:
+    """Refuse a value that cannot be stored, with the part of it that is the reason."""
+    _find_kind(value)
+
+
+def find_part_kind(value: Any) -> tuple[str, ArtefactKind] | None:
+    """The kind of a value that need not be taken apart, with its name."""
+    for name in KINDS.in_order():
+        if name != "composite" and (kind := kind_of(name)).accepts(value):
+            return name, kind
+    return None
 
 
 def _find_kind(value: Any) -> tuple[str, ArtefactKind]:
-    for name in KINDS.in_order():
-        kind = kind_of(name)
-        if kind.accepts(value):
-            return name, kind
+    if (found := find_part_kind(value)) is not None:
+        return found
+    composite = kind_of("composite")
+    if composite.accepts(value):
+        return "composite", composite
+    where, culprit = next(find_culprits(value, find_part_kind))
+    what = f"a {type(culprit).__module__}.{type(culprit).__qualname__}"
+    said = f"the step returned {what}" if not where else f"the step's result{where} is {what}"
     raise InputError(
-        f"a step cannot return a {type(value).__module__}.{type(value).__qualname__}. Return plain data, a Path, an "
-        "array, a tensor, a Table or a Checkpoint; of a model, its state_dict()."
+        f"{said}, which cannot be stored. Return plain data, bytes, a Path, an array, a tensor, a DataFrame, a Table, "
+        "a Checkpoint, or lists, dicts and dataclasses of these; of a model, its state_dict()."
     )
 
 
@@ -131,11 +154,14 @@ def join_parts(parts: Sequence[Stored]) -> Stored:
     return Stored("list", {"parts": list(parts)}, digest, None, ())
 
 
-def _record(name: str, facts: dict[str, Any], folder: Path) -> Stored:
+def record(name: str, facts: dict[str, Any], folder: Path) -> Stored:
+    """The record of what a kind wrote into `folder`, or refers to."""
     root = Path(facts["external"]) if "external" in facts else folder if folder.exists() else None
     if root is None:
         return Stored(name, facts, digest_text(f"{name}:{facts}"), None, ())
     files = take_inventory(root)
-    names = {key: value for key, value in facts.items() if key != "external"}
+    names = {key: value for key, value in facts.items() if key not in ("external", "external_parts")}
+    if parts := facts.get("external_parts"):
+        names["external_parts"] = [part["digest"] for part in parts]
     digest = digest_text(f"{name}:{sorted(names.items())}:{[(file.name, file.sha256) for file in files]}")
     return Stored(name, facts, digest, None if "external" in facts else str(folder), tuple(files))
