@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MARK = b"trek.tensor"
 _KINDS = "biufMmSU"  # of NumPy's types, those that Arrow has too
+_NUMBERS = "biuf"
 
 
 def to_column(values: Any, *, name: str) -> pa.Array:
@@ -29,7 +30,7 @@ def to_column(values: Any, *, name: str) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if _is_torch(values):
-        values = values.detach().cpu().numpy()
+        values = _numpy_of(values, name=name)
     if isinstance(values, np.ndarray):
         return _from_numpy(values, name=name)
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
@@ -110,6 +111,17 @@ def _is_torch(values: Any) -> bool:
     return type(values).__module__.partition(".")[0] == "torch" and hasattr(values, "detach")
 
 
+def _numpy_of(tensor: Any, *, name: str) -> np.ndarray:
+    try:
+        array: np.ndarray = tensor.detach().cpu().numpy()
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            f"column {name!r} is a tensor of {tensor.dtype} with {tensor.layout}, which a Table cannot hold. "
+            "Convert it first, for example with .float() or .to_dense()."
+        ) from error
+    return array
+
+
 def _from_numpy(values: np.ndarray, *, name: str) -> pa.Array:
     if values.ndim == 0:
         raise InputError(f"column {name!r} is a single value, {values!r}; a column needs one value for each row.")
@@ -121,6 +133,11 @@ def _from_numpy(values: np.ndarray, *, name: str) -> pa.Array:
         values = values.astype(values.dtype.newbyteorder("="))
     if values.ndim == 1:
         return pa.array(np.ascontiguousarray(values))
+    if values.dtype.kind not in _NUMBERS:
+        raise InputError(
+            f"column {name!r} holds {values.dtype} in {values.ndim} dimensions; expected one, or numbers. "
+            "Split it into columns, or use lists."
+        )
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
     shape = values.shape[1:]
     return _tensors(flat, shape, num_rows=len(values))
@@ -134,6 +151,10 @@ def _from_sequence(values: list[Any], *, name: str) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError(f"column {name!r} holds values of different types: {error}.") from error
+    except OverflowError as error:
+        raise InputError(
+            f"column {name!r} holds a whole number that does not fit into int64. Use a float or a text."
+        ) from error
 
 
 def _stack(values: list[Any], *, name: str) -> pa.Array:

@@ -289,6 +289,23 @@ def test_a_truncated_file_is_named(name: str, cut: int, tmp_path: Path) -> None:
         trek.data.open(path).to_arrow()
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.npz"])
+def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
+    """A foreign traceback did not say which file it was."""
+    path = tmp_path / name
+    if name == "a.npz":
+        np.savez(path, a=np.arange(3))
+        path.write_bytes(path.read_bytes()[:-50])
+    else:
+        pa.parquet.write_table(pa.table({"a": np.arange(100_000)}), path)
+        content = bytearray(path.read_bytes())
+        content[5000] ^= 255
+        content[5001] ^= 255
+        path.write_bytes(content)
+    with pytest.raises(DataUnavailable, match=rf"{re.escape(name)} cannot be read: "):
+        trek.data.open(path).to_arrow()
+
+
 def test_columns_left_out_are_not_decoded(tmp_path: Path) -> None:
     with (tmp_path / "a.parquet").open("wb") as file:
         write_parquet(file)

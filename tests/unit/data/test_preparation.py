@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import trek.data.preparation.bucketise
 from trek.data import Table
 from trek.data.preparation import (
     Bucketise,
@@ -24,6 +26,7 @@ from trek.data.preparation import (
     ToSparse,
 )
 from trek.errors import InputError
+from trek.fingerprints import fingerprint
 
 
 @settings(deadline=None, max_examples=40)
@@ -42,6 +45,40 @@ def test_normalise_keeps_the_digits_of_numbers_far_from_zero() -> None:
     assert float(layer.deviation) == pytest.approx(values.std())
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    centre=st.sampled_from([0.0, 1e9, 1.7e9, -3e12]),
+    spread=st.sampled_from([1e-3, 1.0, 3600.0]),
+    seed=st.integers(0, 99),
+)
+def test_normalise_is_exact_to_float32_wherever_the_numbers_lie(centre: float, spread: float, seed: int) -> None:
+    """Numbers were rounded to float32 before the mean was subtracted: of 3,386 seconds of an hour 29 were left."""
+    values = centre + spread * np.random.default_rng(seed).normal(size=500)
+    ready = Normalise().fit(Table.of({"x": values}, num_partitions=3), "x")(values)
+    wanted = (values - values.mean()) / values.std()
+    assert ready.dtype == torch.float32
+    np.testing.assert_allclose(ready.numpy(), wanted, atol=1e-5 + 1e-12 * abs(centre) / spread)
+    assert len(np.unique(ready)) >= 0.98 * len(np.unique(values))
+
+
+@given(value=st.floats(-1e12, 1e12), count=st.integers(1, 50))
+def test_a_constant_column_becomes_0(value: float, count: int) -> None:
+    """The mean of equal numbers may be off by a rounding, which was then divided by itself."""
+    values = np.full(count, value)
+    assert Normalise().fit(Table.of({"x": values}), "x")(values).tolist() == [0.0] * count
+
+
+@pytest.mark.parametrize("convert", [nn.Module.half, nn.Module.bfloat16, nn.Module.float])
+def test_what_was_learnt_keeps_its_digits_when_a_model_is_converted(convert: Any) -> None:
+    """model.half() rounded the mean of a column."""
+    values = 1.7e9 + np.arange(3600.0)
+    table = Table.of({"x": values})
+    layers = nn.ModuleList([Normalise().fit(table, "x"), Bucketise(num_buckets=60).fit(table, "x")])
+    before = [layer(values) for layer in layers]
+    convert(layers)
+    assert all(torch.equal(layer(values), old) for layer, old in zip(layers, before, strict=True))
+
+
 def test_normalise_works_column_by_column_and_fills_gaps_with_the_mean() -> None:
     table = Table.of({"a": [1.0, 3.0, None], "b": [5.0, 5.0, 5.0]})
     layer = Normalise().fit(table, "a", "b")
@@ -53,6 +90,24 @@ def test_bucketise_learns_buckets_that_are_equally_full() -> None:
     layer = Bucketise(num_buckets=4).fit(Table.of({"x": np.arange(1000)}), "x")
     counts = torch.bincount(layer(np.arange(1000)), minlength=layer.num_ids)
     assert counts.tolist() == [0, 250, 250, 250, 250]
+
+
+def test_bucketise_keeps_the_digits_of_numbers_far_from_zero() -> None:
+    """Boundaries and numbers were rounded to float32."""
+    assert Bucketise([16777217.0])(np.array([16777216.0, 16777217.0])).tolist() == [1, 2]
+    seconds = 1.7e9 + np.arange(3600.0)
+    ids = Bucketise(num_buckets=60).fit(Table.of({"t": seconds}), "t")(torch.tensor(seconds))
+    assert torch.bincount(ids).tolist() == [0, *[60] * 60]
+
+
+def test_bucketise_learns_from_a_fair_sample_of_many_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample was sorted out again for every batch, which took most of the time."""
+    monkeypatch.setattr(trek.data.preparation.bucketise, "_SAMPLE", 2000)
+    values = np.random.default_rng(0).permutation(50_000).astype(float)
+    layer = Bucketise(num_buckets=4).fit(Table.of({"x": values}, num_partitions=7), "x")
+    np.testing.assert_allclose(layer.boundaries, [12500, 25000, 37500], atol=2500)
+    again = Bucketise(num_buckets=4).fit(Table.of({"x": values}, num_partitions=7), "x")
+    assert torch.equal(layer.boundaries, again.boundaries)
 
 
 def test_bucketise_with_given_boundaries_puts_missing_into_bucket_0() -> None:
@@ -78,6 +133,17 @@ def test_lookup_learns_the_most_frequent_words() -> None:
     assert layer.vocabulary == ["b", "c"]
     assert layer(np.array(["a", "b", "c", None], dtype=object)).tolist() == [0, 1, 2, 0]
     assert layer.num_ids == 3
+
+
+def test_lookup_follows_its_vocabulary_and_travels_without_its_index() -> None:
+    """The index was built again for every batch; now it is kept, and made anew for another vocabulary."""
+    layer = Lookup(["a", "b"])
+    before = fingerprint(layer)
+    assert layer(np.array(["b"], dtype=object)).tolist() == [2]
+    assert fingerprint(layer) == before
+    layer.vocabulary = ["b", "c"]
+    assert layer(np.array(["b"], dtype=object)).tolist() == [1]
+    assert pickle.loads(pickle.dumps(layer))(np.array(["c"], dtype=object)).tolist() == [2]
 
 
 def test_lookup_takes_integers_with_gaps() -> None:
@@ -177,6 +243,7 @@ def test_what_was_learnt_counts_for_whether_a_persisted_table_is_stale(people: T
         (lambda: Normalise()(np.zeros(2)), "Normalise has not been fitted"),
         (lambda: Lookup()(np.array(["a"])), "Lookup has not been fitted"),
         (lambda: Bucketise([3, 1]), "must be one or more increasing numbers"),
+        (lambda: Lookup(["a", "b", "a"]), "the vocabulary has 'a' more than once"),
         (lambda: Hash(0), "at least 1"),
         (lambda: ConcatenateWithOffsets([]), "one or more numbers of at least 1"),
         (lambda: ConcatenateWithOffsets([2])([]), "expected 1 features, one for each size, got 0"),

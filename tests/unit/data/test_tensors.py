@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -83,3 +85,29 @@ def test_numbers_of_the_other_byte_order_are_turned_and_types_without_a_column_r
     assert Table.of({"x": np.arange(4, dtype=">i4")}).to_numpy()["x"].tolist() == [0, 1, 2, 3]
     with pytest.raises(InputError, match="'x' has type complex128, which is not supported"):
         Table.of({"x": np.zeros(2, complex)})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (torch.zeros(2, dtype=torch.bfloat16), r"'x' is a tensor of torch.bfloat16 .* Convert it first"),
+        (torch.zeros(2, 2).to_sparse(), r"'x' is a tensor of torch.float32 with torch.sparse_coo"),
+        (np.array([["a", "b"]] * 2), r"'x' holds <U1 in 2 dimensions"),
+        ([1, 2**63 + 1], r"'x' holds a whole number that does not fit into int64"),
+    ],
+    ids=["bfloat16", "sparse", "texts in two dimensions", "too large"],
+)
+def test_what_a_table_cannot_hold_is_refused_by_column(values: Any, message: str) -> None:
+    """Each was a foreign traceback without the column's name."""
+    with pytest.raises(InputError, match=message):
+        tensors.to_column(values, name="x")
+
+
+def test_names_of_columns_must_be_texts() -> None:
+    """A number as a name was a foreign traceback."""
+    with pytest.raises(InputError, match=r"map named, rows 0 to 1 .*the name of a column must be a text, got 1"):
+        Table.of({"x": [1, 2]}).map(named).to_arrow()
+
+
+def named(batch: Any) -> Any:
+    return {1: batch["x"]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import threading
 import uuid
 import weakref
@@ -23,9 +22,14 @@ import pyarrow as pa
 
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Segment
 from trek.data.execution.shm import new_folder
+from trek.data.execution.spill_folder import new_spill_folder, remove_spill_folder
 from trek.world.disk import storage_errors
 
 _log = logging.getLogger("trek.data")
+_NUM_WRITERS = 64  # processes that may write to one store at the same time
+_counting = threading.Lock()
+_allowances: dict[Path, int] = {}
+"""By folder, how many bytes this process may still write before it counts again."""
 
 
 class Writer(ABC):
@@ -169,7 +173,7 @@ class SharedStore(PartitionStore):
     def create(cls, *, memory_limit_bytes: int, spill_dir: Path | None = None) -> SharedStore:
         """A store in new folders, which are removed by `close`."""
         memory_dir = new_folder()
-        disk_dir = Path(tempfile.mkdtemp(prefix="trek-spill-", dir=spill_dir))
+        disk_dir = new_spill_folder(spill_dir)
         free = int(shutil.disk_usage(memory_dir).free * 0.8)
         return cls(memory_dir, disk_dir, min(memory_limit_bytes, free))
 
@@ -185,11 +189,23 @@ class SharedStore(PartitionStore):
     def close(self) -> None:
         """Remove both folders."""
         shutil.rmtree(self.memory_dir, ignore_errors=True)
-        shutil.rmtree(self.disk_dir, ignore_errors=True)
+        remove_spill_folder(self.disk_dir)
+        _allowances.pop(self.memory_dir, None)
 
     def has_room(self, num_bytes: int) -> bool:
-        """Whether `num_bytes` more fit in shared memory."""
-        return _bytes_in(self.memory_dir) + num_bytes <= self.memory_limit_bytes
+        """Whether `num_bytes` more fit in shared memory.
+
+        The files are counted again once this process has written its share of the room that there was: counting them
+        for every batch would take a time that grows with the square of their number.
+        """
+        with _counting:
+            if num_bytes > _allowances.get(self.memory_dir, 0):
+                room = self.memory_limit_bytes - _bytes_in(self.memory_dir)
+                if num_bytes > room:
+                    return False
+                _allowances[self.memory_dir] = max(num_bytes, room // _NUM_WRITERS)
+            _allowances[self.memory_dir] -= num_bytes
+            return True
 
 
 class _SharedWriter(Writer):
@@ -263,13 +279,13 @@ class _LazyFolder:
     def path(self) -> Path:
         with self._lock:
             if self._path is None:
-                self._path = Path(tempfile.mkdtemp(prefix="trek-spill-", dir=self._parent))
-                weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+                self._path = new_spill_folder(self._parent)
+                weakref.finalize(self, remove_spill_folder, self._path)
             return self._path
 
     def remove(self) -> None:
         if self._path is not None:
-            shutil.rmtree(self._path, ignore_errors=True)
+            remove_spill_folder(self._path)
 
 
 def default_memory_limit() -> int:

@@ -7,12 +7,16 @@ go through the pipe (cloudpickle, between our own processes); arrays and tables 
 from __future__ import annotations
 
 import io
+import pickle
 import queue
 import subprocess
 import sys
 import threading
+import uuid
 import weakref
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,7 @@ from trek.data import tensors
 from trek.data.execution.local import LocalExecutor
 from trek.data.execution.partition_store import SharedStore
 from trek.data.execution.parts import FileSegment, MemorySegment, Part
-from trek.errors import OutsideError
+from trek.errors import InputError, OutsideError
 
 _SMALL_BYTES = 1 << 16
 _GRACE_S = 5.0
@@ -50,6 +54,8 @@ class ProcessExecutor(LocalExecutor):
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
         self._shared: weakref.WeakKeyDictionary[MemorySegment, Part] = weakref.WeakKeyDictionary()
+        self._sending = threading.RLock()  # what is sent may hold something else that is
+        self._sent: weakref.WeakKeyDictionary[Any, _Sent] = weakref.WeakKeyDictionary()
 
     def close(self) -> None:
         """End the workers and remove everything kept."""
@@ -97,11 +103,28 @@ class ProcessExecutor(LocalExecutor):
             self._workers[number] = _Worker(number, self.num_workers)
             return self._workers[number]
 
-    def _pickle(self, content: Any) -> tuple[bytes, list[Part]]:
+    def _pickle(self, content: Any, *, root: Any = None) -> tuple[bytes, list[Part]]:
         stream = io.BytesIO()
-        pickler = _SharingPickler(stream, self)
-        pickler.dump(content)
+        pickler = _SharingPickler(stream, self, root=root)
+        try:
+            pickler.dump(content)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            culprit = find_culprit(content)
+            raise InputError(
+                f"{culprit or 'the work'} cannot be sent to a worker process: {error}. Use values and functions that "
+                "can be pickled, or run it on threads."
+            ) from error
         return stream.getvalue(), pickler.kept_alive
+
+    def send_once(self, value: Any) -> _Sent:
+        """`value` in shared memory, pickled the first time it is asked for."""
+        with self._sending:
+            if value not in self._sent:
+                content, kept_alive = self._pickle(value, root=value)
+                batch = pa.record_batch({"content": pa.array([content], pa.large_binary())})
+                part = self._owned(self.store.write([batch]))
+                self._sent[value] = _Sent(uuid.uuid4().hex, part, kept_alive)
+            return self._sent[value]
 
     def share(self, segment: MemorySegment) -> Part:
         """The rows of a segment of this process in shared memory, written there once."""
@@ -114,12 +137,16 @@ class ProcessExecutor(LocalExecutor):
 class _SharingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     """Pickles functions and plans; rows and arrays become references to shared memory."""
 
-    def __init__(self, stream: io.BytesIO, executor: ProcessExecutor) -> None:
+    def __init__(self, stream: io.BytesIO, executor: ProcessExecutor, *, root: Any) -> None:
         super().__init__(stream)
         self._executor = executor
+        self._root = root
         self.kept_alive: list[Part] = []
 
     def reducer_override(self, value: Any) -> Any:
+        if getattr(type(value), "travels_once", False) and value is not self._root:
+            sent = self._executor.send_once(value)
+            return _receive, (sent.name, sent.part)
         if isinstance(value, MemorySegment):
             return _SharedSegments, (self._executor.share(value).segments,)
         if isinstance(value, np.ndarray) and value.dtype != object and value.nbytes > _SMALL_BYTES and value.ndim:
@@ -127,6 +154,50 @@ class _SharingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
             self.kept_alive.append(self._executor.put(pa.table({"array": column})))
             return _restore_array, (self.kept_alive[-1],)
         return super().reducer_override(value)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What every worker reads once: by a name under which it is kept there."""
+
+    name: str
+    part: Part
+    kept_alive: list[Part]
+
+
+_received: OrderedDict[str, Any] = OrderedDict()
+_NUM_RECEIVED = 16
+
+
+def _receive(name: str, part: Part) -> Any:
+    """In a worker: what was sent by this name."""
+    if name not in _received:
+        (content,) = next(iter(part.batches())).column("content").to_pylist()
+        _received[name] = cloudpickle.loads(content)
+        if len(_received) > _NUM_RECEIVED:
+            _received.popitem(last=False)
+    return _received[name]
+
+
+def find_culprit(content: Any) -> str | None:
+    """The step of a plan that cannot be pickled, by the name that `explain` gives it."""
+    function, arguments = content if isinstance(content, tuple) and len(content) == 2 else (content, ())
+    for piece in _pieces_in([function, arguments]):
+        try:
+            cloudpickle.dumps(piece.step)
+        except Exception:  # noqa: BLE001 - whatever its parts raise
+            return str(piece.context.name)
+    return None
+
+
+def _pieces_in(value: Any) -> Iterator[Any]:
+    """The steps of the partitions that a call is about, first to last."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _pieces_in(item)
+    elif hasattr(value, "step") and hasattr(value, "context"):
+        yield from _pieces_in(value.origin)
+        yield value
 
 
 class _SharedSegments(MemorySegment):

@@ -91,6 +91,8 @@ class Source(PlanNode):
     the Source is pickled; `identity` is the same for the same content and settings, and another for others.
     """
 
+    travels_once = True
+    """An executor with processes sends it to each of them once, not with every partition: it may name many files."""
     is_here_alone = False
     """Whether the rows can be read in this process only."""
 

@@ -391,6 +391,9 @@ def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
         raise InputError(
             f"{where}: the function returned a {type(result).__name__}; expected columns, as a dict of arrays."
         )
+    for name in result:
+        if not isinstance(name, str):
+            raise InputError(f"{where}: the name of a column must be a text, got {name!r}.")
     try:
         columns = {name: tensors.to_column(values, name=name) for name, values in result.items()}
     except InputError as error:

@@ -11,7 +11,7 @@ Contracts, for every Layer:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -57,6 +57,16 @@ class Layer(nn.Module):
     def forward(self, values: Any) -> Any:
         """The prepared values."""
 
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+        """Move what was learnt, but never round it: model.half() is about weights."""
+        learnt = dict(self._buffers)
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in self._buffers.items():
+            before = learnt[name]
+            if buffer is not None and before is not None and buffer.dtype != before.dtype:
+                self._buffers[name] = before.to(buffer.device)
+        return self
+
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *arguments: Any) -> None:
         # How large the state is depends on the data, so buffers take the size of what is loaded.
         for name, buffer in self._buffers.items():
@@ -75,14 +85,14 @@ def stack_columns(arrays: Mapping[str, np.ndarray], columns: tuple[str, ...]) ->
 
 
 def as_numbers(values: Values) -> torch.Tensor:
-    """Values as float32, missing ones NaN."""
-    return values.float() if isinstance(values, torch.Tensor) else torch.from_numpy(as_floats(values, np.float32))
+    """Values as float64, missing ones NaN: times and ids have more digits than float32 holds."""
+    return values.double() if isinstance(values, torch.Tensor) else torch.from_numpy(as_floats(values))
 
 
-def as_floats(values: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
-    """A copy of the values as floats, missing ones NaN."""
+def as_floats(values: np.ndarray) -> np.ndarray:
+    """A copy of the values as float64, missing ones NaN."""
     try:
-        return np.array(values, dtype=dtype)
+        return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"expected numbers, got {values.dtype}, such as {values.flat[0]!r}.") from error
 

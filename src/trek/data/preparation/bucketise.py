@@ -27,7 +27,7 @@ class Bucketise(Layer):
         self.num_buckets = num_buckets
         self.seed = seed
         self._is_given = boundaries is not None
-        self.register_buffer("boundaries", torch.tensor(list(boundaries or ()), dtype=torch.float32))
+        self.register_buffer("boundaries", torch.tensor(list(boundaries or ()), dtype=torch.float64))
         self.begin()
 
     @property
@@ -38,25 +38,36 @@ class Bucketise(Layer):
     def begin(self) -> None:
         """Forget what was observed."""
         self._random = np.random.default_rng(self.seed)
-        self._sample = np.empty((0, 2))
+        self._observed: list[np.ndarray] = []
+        self._num_observed = 0
 
     def observe(self, values: np.ndarray) -> None:
-        """Keep a fair sample of the numbers: those with the lowest random keys."""
+        """Keep a fair sample of the numbers: those with the lowest random keys, sorted out now and then."""
         numbers = as_floats(values).ravel()
         numbers = numbers[~np.isnan(numbers)]
-        sample = np.concatenate([self._sample, np.stack([self._random.random(len(numbers)), numbers], axis=1)])
-        if len(sample) > _SAMPLE:
-            sample = sample[np.argpartition(sample[:, 0], _SAMPLE)[:_SAMPLE]]
-        self._sample = sample
+        self._observed.append(np.stack([self._random.random(len(numbers)), numbers]))
+        self._num_observed += len(numbers)
+        if self._num_observed > 2 * _SAMPLE:
+            self._reduce()
+
+    def _reduce(self) -> np.ndarray:
+        """The numbers of the sample; all others are forgotten."""
+        sample = np.concatenate([np.empty((2, 0)), *self._observed], axis=1)
+        if sample.shape[1] > _SAMPLE:
+            sample = sample[:, np.argpartition(sample[0], _SAMPLE)[:_SAMPLE]]
+        self._observed, self._num_observed = [sample], sample.shape[1]
+        numbers: np.ndarray = sample[1]
+        return numbers
 
     def settle(self) -> None:
         """Put boundaries at the quantiles, unless they were given."""
         if self._is_given:
             return
-        if not len(self._sample):
+        sample = self._reduce()
+        if not len(sample):
             raise InputError("boundaries cannot be learnt: the column has only missing values.")
-        quantiles = np.quantile(self._sample[:, 1], np.arange(1, self.num_buckets) / self.num_buckets)
-        self.boundaries = torch.as_tensor(np.unique(quantiles.astype(np.float32)))
+        quantiles = np.quantile(sample, np.arange(1, self.num_buckets) / self.num_buckets)
+        self.boundaries = torch.as_tensor(np.unique(quantiles))
         self.begin()
 
     def forward(self, values: Values) -> torch.Tensor:

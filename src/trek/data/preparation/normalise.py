@@ -25,6 +25,8 @@ class Normalise(Layer):
         self._count: np.ndarray | int = 0
         self._centre: np.ndarray | float = 0.0
         self._squares: np.ndarray | float = 0.0
+        self._low: np.ndarray | float = np.nan
+        self._high: np.ndarray | float = np.nan
 
     def observe(self, values: np.ndarray) -> None:
         """Merge mean and squares of these rows (Chan's formula, so that large means lose no digits)."""
@@ -37,15 +39,18 @@ class Normalise(Layer):
         self._squares = self._squares + squares + shift**2 * self._count * count / total
         self._centre = self._centre + shift * count / total
         self._count = self._count + count
+        self._low = np.fmin(self._low, np.fmin.reduce(numbers, axis=0, initial=np.inf, where=~np.isnan(numbers)))
+        self._high = np.fmax(self._high, np.fmax.reduce(numbers, axis=0, initial=-np.inf, where=~np.isnan(numbers)))
 
     def settle(self) -> None:
-        """Keep mean and deviation."""
+        """Keep mean and deviation. What is constant is known by its ends: its mean may be off by a rounding."""
         deviation = np.sqrt(np.asarray(self._squares) / np.maximum(self._count, 1))
-        self.mean = torch.as_tensor(np.asarray(self._centre))
-        self.deviation = torch.as_tensor(np.where(deviation > 0, deviation, 1.0))
+        is_constant = np.asarray(self._low == self._high)
+        self.mean = torch.as_tensor(np.where(is_constant, self._low, self._centre))
+        self.deviation = torch.as_tensor(np.where(is_constant | (deviation == 0), 1.0, deviation))
 
     def forward(self, values: Values) -> torch.Tensor:
-        """Normalised float32."""
+        """Normalised in float64, then float32."""
         require_fitted(self, is_fitted=self.mean.numel() > 0)
         numbers = as_numbers(values)
         wide = numbers.reshape(len(numbers), -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import gzip
 import posixpath
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -143,6 +144,8 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
         raise InputError(f"{file.url}: {error.args[0]}, which the files before it have.") from error
     except FileNotFoundError as error:
         raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
+    except (OSError, zipfile.BadZipFile) as error:  # Arrow reports damaged pages as OSError
+        raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}. Replace the file.") from error
 
 
 def open_files(url: str, *, types: Mapping[str, pa.DataType] | None = None) -> FileSource:
