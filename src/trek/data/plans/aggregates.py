@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from trek.data.execution.polars_engine import load_polars, polars_errors
+from trek.data.execution.fresh_process import in_fresh_process
+from trek.data.execution.polars_engine import is_usable, load_polars, polars_errors
 from trek.data.plans.polars_types import Carrier, arrow_type, empty_frame, to_arrow, to_polars
 from trek.errors import InputError
 
@@ -95,6 +97,8 @@ def aggregate_schema(schema: pa.Schema, aggregates: Sequence[Aggregate], *, keys
 
 def aggregate_table(table: pa.Table, aggregates: Sequence[Aggregate], *, keys: Sequence[str] = ()) -> pa.Table:
     """`aggregate_frame` of a table in memory."""
+    if not is_usable():
+        return in_fresh_process(partial(aggregate_table, aggregates=aggregates, keys=keys), table)
     carrier, schema = Carrier(), aggregate_schema(table.schema, aggregates, keys=keys)
     used = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
     with polars_errors("aggregates"):

@@ -6,14 +6,15 @@ Loads Polars only when something is computed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from trek.data.execution.fresh_process import fresh_executor
-from trek.data.execution.parts import MemorySegment, Part
+from trek.data.execution.fresh_process import in_fresh_process
 from trek.data.execution.polars_engine import is_usable
 from trek.data.plans.expressions import Expression
+from trek.data.tensors import to_column
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,7 +59,10 @@ class Once:
         if not expressions:
             return []
         if not is_usable():
-            return _compute_elsewhere(expressions, batch)
+            used = sorted({name for expression in expressions.values() for name in expression.columns})
+            table = pa.Table.from_batches([batch.select(used)])
+            found = in_fresh_process(partial(_computed, expressions=expressions), table)
+            return [to_column(column, name="") for column in found.columns]
         if self._prepared is None:
             from trek.data.plans.polars_expressions import Computation
 
@@ -66,9 +70,6 @@ class Once:
         return self._prepared(batch)
 
 
-def _compute_elsewhere(expressions: Expressions, batch: pa.RecordBatch) -> list[pa.Array]:
-    def task(index: int, batches: object) -> object:
-        yield pa.RecordBatch.from_arrays(Once().compute(expressions, batch), names=list(expressions))
-
-    (part,) = fresh_executor().map(task, [Part((MemorySegment([batch]),))])  # type: ignore[arg-type]
-    return list(next(part.batches()).columns)
+def _computed(table: pa.Table, *, expressions: Expressions) -> pa.Table:
+    (batch,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return pa.table(dict(zip(expressions, Once().compute(expressions, batch), strict=True)))
