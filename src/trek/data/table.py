@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.arguments import positive, require_callable, require_table
+from trek.data.column_types import common_schema
 from trek.data.execution import current_executor
 from trek.data.plans import steps
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
-from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, Sort, evaluate, reads_stream
+from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, reads_stream
 from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
-from trek.data.plans.keyed import AggregateAll, CombineArrays, Join, KeyedGather, Reduce
+from trek.data.plans.keyed import CombineArrays, Reduce
 from trek.data.plans.keys import require_keys
-from trek.data.plans.plan import Context, PlanNode, Source, Union, count_rows, explain, sources
+from trek.data.plans.lowering import compute_whole, evaluate
+from trek.data.plans.plan import Context, PlanNode, Source, count_rows, explain, sources
+from trek.data.plans.relations import Aggregation, Distinct, Join, KeyedGather, Sort, Union
 from trek.data.sources.memory import MemorySource, table_from
 from trek.errors import InputError
 from trek.fingerprints import source_name
@@ -54,7 +58,7 @@ class Table:
     @classmethod
     def of(cls, data: Any, *, num_partitions: int = 1) -> Table:
         """Rows from memory: a dict of columns, a list of dicts, a pandas frame or an Arrow table. Nothing is copied."""
-        return cls(MemorySource(table_from(data), num_partitions=_positive(num_partitions, "num_partitions")))
+        return cls(MemorySource(table_from(data), num_partitions=positive(num_partitions, "num_partitions")))
 
     @classmethod
     def generate(cls, function: Callable[[Context], Any], *, num_partitions: int = 1, rows: bool = False) -> Table:
@@ -64,8 +68,8 @@ class Table:
         """
         from trek.data.sources.generated import GeneratedSource
 
-        _require_callable(function, "generate")
-        return cls(GeneratedSource(function, num_partitions=_positive(num_partitions, "num_partitions"), rows=rows))
+        require_callable(function, "generate")
+        return cls(GeneratedSource(function, num_partitions=positive(num_partitions, "num_partitions"), rows=rows))
 
     @classmethod
     def stream(cls, batches: Iterable[Any], *, rows: bool = False) -> Table:
@@ -83,12 +87,12 @@ class Table:
         """
         if rows and arrow:
             raise InputError("rows=True and arrow=True exclude each other: a function sees either rows or batches.")
-        _require_callable(function, "map")
+        require_callable(function, "map")
         return Table(steps.Map(self._node, function, format="rows" if rows else "arrow" if arrow else "numpy"))
 
     def flat_map(self, function: Callable[[dict[str, Any]], Any]) -> Table:
         """Any number of rows for each row: `function` takes a row as a dict and returns a list of rows."""
-        _require_callable(function, "flat_map")
+        require_callable(function, "flat_map")
         return Table(steps.FlatMap(self._node, function))
 
     def filter(self, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> Table:
@@ -96,7 +100,7 @@ class Table:
         if isinstance(condition, Expression):
             self._require_columns(sorted(condition.columns))
         else:
-            _require_callable(condition, "filter")
+            require_callable(condition, "filter")
         return Table(steps.Filter(self._node, condition))
 
     def compute(self, function: Callable[..., Any], **side_inputs: Table) -> Table:
@@ -105,7 +109,7 @@ class Table:
         Or `function(batches, collector, context)`, which passes them to `collector.collect(batch)` instead.
         `context` has index, parallelism, name and worker_id; `context.inputs[name]` holds a side input's columns.
         """
-        _require_callable(function, "compute")
+        require_callable(function, "compute")
         return Table(steps.Compute(self._node, function, side_nodes={k: v._node for k, v in side_inputs.items()}))
 
     def select(self, *names: str) -> Table:
@@ -150,13 +154,15 @@ class Table:
 
     def partition(self, num_partitions: int, *, by: str | Sequence[str] = ()) -> Table:
         """The same rows in `num_partitions` equal partitions, in the same order; or with `by`, equal keys together."""
-        _positive(num_partitions, "num_partitions")
+        positive(num_partitions, "num_partitions")
         keys = self._require_keys(by)
-        return Table(KeyPartition(self._node, num_partitions, keys=keys) if keys else self._evenly(num_partitions))
+        return Table(
+            KeyPartition(self._node, num_partitions, keys=keys) if keys else Repartition(self._node, num_partitions)
+        )
 
     def replicate(self, num_partitions: int) -> Table:
         """`num_partitions` partitions, each of which holds all rows."""
-        return Table(Replicate(self._node, _positive(num_partitions, "num_partitions")))
+        return Table(Replicate(self._node, positive(num_partitions, "num_partitions")))
 
     def gather(self, *, by: str | Sequence[str] = ()) -> Table:
         """All rows in one partition, in order; or with `by`, one row for each key and lists of the other columns."""
@@ -175,18 +181,15 @@ class Table:
         `how` is aggregates, `{"x": "sum", "n": ("*", "count")}`, or a function from a dict of arrays to one of a
         single row; with `rows=True` from two rows to one. Without keys it is applied to its own results, so it must be
         associative and return the columns it takes. Keys precede the columns it returns, unless they are among them.
-        No rows reduce to no row. The order of keys is not specified.
+        No rows reduce to no row. Rows come in the order of their keys, missing ones last.
         """
         keys = self._require_keys(by)
         if callable(how):
-            combine: Any = CombineArrays(how, tuple(keys), rows)
-            return Table(Reduce(self._node, combine, keys=keys, title=source_name(how)))
+            return Table(Reduce(self._node, CombineArrays(how, tuple(keys), rows), keys=keys))
         aggregates = parse_aggregates(how, self.schema, keys=keys)
         needed = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
         table = self.select(*needed) if needed else self
-        combine = AggregateAll(tuple(aggregates), tuple(keys))
-        title = ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return Table(Reduce(table._node, combine, keys=keys, title=title))
+        return Table(Aggregation(table._node, aggregates, keys=keys))
 
     def all_reduce(self, how: AggregateSpec | Callable[..., Any], *, rows: bool = False) -> Table:
         """The row of `reduce` in each of the partitions there are."""
@@ -195,14 +198,19 @@ class Table:
     def join(self, other: Table, *, on: str | Sequence[str], how: How = "inner", suffix: str = "_right") -> Table:
         """Rows of both tables side by side where the columns `on` are equal; a missing key equals nothing.
 
-        Columns of `other` whose names are taken get `suffix`. The order of rows is not specified.
+        Columns of `other` whose names are taken get `suffix`. Rows come in the order of this table, and for each in the
+        order of `other`; a right join the other way round; an outer join has what only `other` has at its end.
         """
-        _require_table(other, "join")
+        require_table(other, "join")
         keys = [on] if isinstance(on, str) else list(on)
         require_join(self.schema, other.schema, keys, how)
         require_keys(self.schema, keys)
         joined_names(self.columns, other.columns, keys, suffix=suffix)
         return Table(Join(self._node, other._node, on=keys, how=how, suffix=suffix))
+
+    def distinct(self, *by: str) -> Table:
+        """The first row of each combination of values in the columns `by`, or in all columns, in the order of rows."""
+        return Table(Distinct(self._node, by=self._require_keys(by or self.columns)))
 
     def sort(self, *by: str, descending: bool = False) -> Table:
         """Rows in the order of these columns; equal ones stay in their order, missing values come last."""
@@ -236,15 +244,11 @@ class Table:
         return Table(node)
 
     def union(self, *others: Table) -> Table:
-        """The rows of this table, then those of the others; columns must be the same."""
+        """The rows of this table, then those of the others; columns must have equal names, and types that agree."""
         for other in others:
-            _require_table(other, "union")
-            if not other.schema.equals(self.schema):
-                raise InputError(f"a union needs equal columns; got\n{self.schema}\nand\n{other.schema}.")
+            require_table(other, "union")
+        common_schema([self.schema, *(other.schema for other in others)], verb="a union")
         return Table(Union([self._node, *(other._node for other in others)]))
-
-    def _evenly(self, num_partitions: int) -> PlanNode:
-        return Repartition(self._node, num_partitions)
 
     # -- properties -----------------------------------------------------------------------------------------------
 
@@ -310,7 +314,8 @@ class Table:
         whole = self._node.whole() if isinstance(self._node, Source) else None
         if whole is not None:
             return whole
-        batches = [batch for part in evaluate(self._node, current_executor()) for batch in part.batches()]
+        parts = compute_whole(self._node, current_executor())
+        batches = [batch for part in parts for batch in part.batches()]
         if not batches:
             return self.schema.empty_table()
         first = batches[0].schema
@@ -363,13 +368,13 @@ class Table:
 
     def for_each(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
         """Call `function` with every batch, in order, in this process; with a stream, until it ends."""
-        _require_callable(function, "for_each")
+        require_callable(function, "for_each")
         for batch, where in steps.numbered(iter(self), Context(0, 1, "for_each")):
             steps.call(function, steps.arrays_of(batch), where=f"for_each {source_name(function)}, {where}")
 
     def sink(self, function: Callable[[Iterator[Any], Context], Any]) -> None:
         """Call `function(batches, context)` once for each partition, where the partition is, and wait for all."""
-        _require_callable(function, "sink")
+        require_callable(function, "sink")
         evaluate(self.compute(_Sink(function))._node, current_executor())
 
     def share(self) -> Handle:
@@ -482,23 +487,6 @@ class _Sink:
 
     def __call__(self, batches: Iterator[Any], context: Context) -> None:
         self.function(batches, context)
-
-
-def _require_callable(function: Any, verb: str) -> None:
-    if not callable(function):
-        remedy = ", or an expression such as trek.col('x') < 10" if verb == "filter" else ""
-        raise InputError(f"{verb}() needs a function{remedy}, got {type(function).__name__} {function!r:.60}.")
-
-
-def _require_table(other: Any, verb: str) -> None:
-    if not isinstance(other, Table):
-        raise InputError(f"{verb}() needs a Table, got {type(other).__name__}. Make one with Table.of(…).")
-
-
-def _positive(number: int, name: str) -> int:
-    if not hasattr(number, "__index__") or number < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {number!r}.")
-    return number
 
 
 def _columns(table: pa.Table) -> tuple[list[str], list[pa.ChunkedArray]]:

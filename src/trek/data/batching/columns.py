@@ -20,7 +20,7 @@ from trek.data.batching.decoded import decode_for_all
 from trek.data.batching.rows import Rows, ScatteredRows
 from trek.data.execution import current_executor
 from trek.data.execution.parts import FileSegment, Part
-from trek.data.plans.exchanges import evaluate
+from trek.data.plans.lowering import evaluate
 from trek.data.plans.plan import Source
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ Contracts, for every Executor:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -35,8 +36,8 @@ class Executor(ABC):
     num_workers: int
     memory_limit_bytes: int
     """Results beyond this go to disk."""
-    shares_memory: bool
-    """Whether functions run in this process, so that handing rows to them costs nothing."""
+    spill_dir: Path | None = None
+    """Where results go that exceed the limit; the folder for temporary files unless given."""
 
     @property
     @abstractmethod
@@ -44,8 +45,12 @@ class Executor(ABC):
         """Bytes of results on disk because memory ran short."""
 
     @abstractmethod
+    def keep(self, batches: Iterable[pa.RecordBatch]) -> Part:
+        """Keep rows of this process where every worker can read them."""
+
     def put(self, table: pa.Table) -> Part:
         """Keep a table where every worker can read it."""
+        return self.keep(table.to_batches())
 
     def get(self, part: Part) -> pa.Table:
         """A kept table, in this process."""

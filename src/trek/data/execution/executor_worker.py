@@ -35,9 +35,12 @@ def _limit_threads(number: int, num_workers: int) -> None:
     import pyarrow as pa
 
     from trek.data.execution.parallel import set_worker_id
+    from trek.data.execution.polars_engine import limit_threads
 
     set_worker_id(number)
-    pa.set_cpu_count(max(1, (os.cpu_count() or 1) // num_workers))
+    num_threads = max(1, (os.cpu_count() or 1) // num_workers)
+    pa.set_cpu_count(num_threads)
+    limit_threads(num_threads)
 
 
 def _answer(message: bytes) -> bytes:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,19 +25,22 @@ class LocalExecutor(Executor):
 
     store: PartitionStore
 
-    def __init__(self, num_workers: int | None, *, memory_limit_bytes: int | None) -> None:
+    def __init__(
+        self, num_workers: int | None, *, memory_limit_bytes: int | None, spill_dir: Path | None = None
+    ) -> None:
         _require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
         self.num_workers = num_workers or os.cpu_count() or 1
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
+        self.spill_dir = spill_dir
 
     @property
     def num_spilled_bytes(self) -> int:
         """What the store put on disk."""
         return self.store.num_spilled_bytes
 
-    def put(self, table: pa.Table) -> Part:
-        """Keep a table in the store."""
-        return self._owned(self.store.write(table.to_batches()))
+    def keep(self, batches: Iterable[pa.RecordBatch]) -> Part:
+        """Keep rows in the store."""
+        return self._owned(self.store.write(batches))
 
     def map(self, task: Task, *inputs: Sequence[Readable]) -> list[Part]:
         """Run `task` over partition i of every input, for all i at once; keep the result of each."""

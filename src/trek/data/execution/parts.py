@@ -71,6 +71,28 @@ class FileSegment(Segment):
         return self
 
 
+class RangeSegment(Segment):
+    """The rows from `start` to `stop` of another segment; nothing is copied."""
+
+    def __init__(self, origin: Segment, start: int, stop: int) -> None:
+        self._origin = origin
+        self._start = start
+        self.num_rows = stop - start
+        self.nbytes = origin.nbytes * self.num_rows // max(1, origin.num_rows)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in order."""
+        skip, missing = self._start, self.num_rows
+        for batch in self._origin.batches():
+            if missing <= 0:
+                return
+            if skip < batch.num_rows:
+                rows = batch.slice(skip, missing)
+                missing -= rows.num_rows
+                yield rows
+            skip = max(0, skip - batch.num_rows)
+
+
 @dataclass(frozen=True)
 class Part:
     """A partition that was computed."""
@@ -91,6 +113,16 @@ class Part:
         """The rows, in order."""
         for segment in self.segments:
             yield from segment.batches()
+
+    def slice(self, start: int, stop: int) -> Part:
+        """The rows from `start` to `stop`; nothing is copied."""
+        ranges, first = [], 0
+        for segment in self.segments:
+            low, high = max(start - first, 0), min(stop - first, segment.num_rows)
+            if low < high:
+                ranges.append(segment if high - low == segment.num_rows else RangeSegment(segment, low, high))
+            first += segment.num_rows
+        return Part(tuple(ranges))
 
 
 def open_mapped(path: Path, *, read_only: bool = False) -> pa.ipc.RecordBatchFileReader:

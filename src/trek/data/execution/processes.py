@@ -38,8 +38,6 @@ _GRACE_S = 5.0
 class ProcessExecutor(LocalExecutor):
     """Runs partitions in worker processes, which start with the first use and end with `close`."""
 
-    shares_memory = False
-
     def __init__(
         self,
         num_workers: int | None = None,
@@ -47,7 +45,7 @@ class ProcessExecutor(LocalExecutor):
         memory_limit_bytes: int | None = None,
         spill_dir: Path | None = None,
     ) -> None:
-        super().__init__(num_workers, memory_limit_bytes=memory_limit_bytes)
+        super().__init__(num_workers, memory_limit_bytes=memory_limit_bytes, spill_dir=spill_dir)
         self.store = SharedStore.create(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)
         weakref.finalize(self, self.store.close)  # one that nobody closes leaves no shared memory behind either
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()

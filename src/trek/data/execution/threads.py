@@ -13,8 +13,6 @@ from trek.data.execution.partition_store import MemoryStore
 class ThreadExecutor(LocalExecutor):
     """Runs partitions on threads that live as long as one call."""
 
-    shares_memory = True
-
     def __init__(
         self,
         num_workers: int | None = None,
@@ -22,7 +20,7 @@ class ThreadExecutor(LocalExecutor):
         memory_limit_bytes: int | None = None,
         spill_dir: Path | None = None,
     ) -> None:
-        super().__init__(num_workers, memory_limit_bytes=memory_limit_bytes)
+        super().__init__(num_workers, memory_limit_bytes=memory_limit_bytes, spill_dir=spill_dir)
         self.store = MemoryStore(memory_limit_bytes=self.memory_limit_bytes, spill_dir=spill_dir)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,30 +1,44 @@
-"""Aggregates: what `reduce` computes, by Arrow's group-by. Works on whole tables; knows nothing of plans."""
+"""Aggregates: what `reduce` computes, and what each is in Polars. Knows nothing of plans.
+
+All of them leave missing values out; over nothing but missing values the result is missing (a count is 0). std and var
+divide by n - 1. Sums of integers have 64 bits; sums, means and deviations of floats are computed in float64.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from trek.data.execution.fresh_process import in_fresh_process
+from trek.data.execution.polars_engine import is_usable, load_polars, polars_errors
+from trek.data.plans.polars_types import Carrier, arrow_type, empty_frame, to_arrow, to_polars
 from trek.errors import InputError
 
-# what a user writes -> Arrow's hash aggregate
-_FUNCTIONS = {
-    "sum": "sum",
-    "mean": "mean",
-    "min": "min",
-    "max": "max",
-    "count": "count",
-    "std": "stddev",
-    "var": "variance",
-    "first": "first",
-    "last": "last",
-    "any": "any",
-    "all": "all",
-    "count_distinct": "count_distinct",
+if TYPE_CHECKING:
+    import polars as pl
+
+_FUNCTIONS: dict[str, Callable[[Any], pl.Expr]] = {
+    "sum": lambda x: x.sum(),
+    "mean": lambda x: x.mean(),
+    "min": lambda x: x.min(),
+    "max": lambda x: x.max(),
+    "count": lambda x: x.count(),
+    "std": lambda x: x.std(ddof=1),
+    "var": lambda x: x.var(ddof=1),
+    "first": lambda x: x.first(ignore_nulls=True),
+    "last": lambda x: x.last(ignore_nulls=True),
+    "any": lambda x: x.any(),
+    "all": lambda x: x.all(),
+    "count_distinct": lambda x: x.drop_nulls().n_unique(),
 }
-_ORDERED = {"first", "last"}
+_KEEPING = {"min", "max", "first", "last"}
+_NEVER_MISSING = {"sum", "any", "all"}  # in Polars, where ours are missing when every value is
+_COUNTS = {"count", "count_distinct"}
+_ROWS = "number of rows"
 _OF_NUMBERS = {"sum", "mean", "std", "var"}
 _OF_BOOLEANS = {"any", "all"}
 
@@ -58,14 +72,39 @@ def parse_aggregates(asked: AggregateSpec, schema: pa.Schema, *, keys: Sequence[
     return parsed
 
 
+def aggregate_frame(
+    frame: pl.LazyFrame, schema: pa.Schema, aggregates: Sequence[Aggregate], *, keys: Sequence[str] = ()
+) -> pl.LazyFrame:
+    """One row for each key, by key in ascending order, missing ones last; or one row in all, none of no rows."""
+    asked = [_asked(aggregate, schema) for aggregate in aggregates]
+    if keys:
+        return frame.group_by(list(keys)).agg(asked).sort(list(keys), nulls_last=True)
+    rows = load_polars().len().alias(_ROWS)
+    return frame.select([*asked, rows]).filter(load_polars().col(_ROWS) > 0).drop(_ROWS)
+
+
+def aggregate_schema(schema: pa.Schema, aggregates: Sequence[Aggregate], *, keys: Sequence[str] = ()) -> pa.Schema:
+    """Keys, then the aggregates: smallest, greatest, first and last values keep their type."""
+    kinds = aggregate_frame(empty_frame(schema).lazy(), schema, aggregates, keys=keys).collect_schema()
+    fields = [(key, schema.field(key).type) for key in keys]
+    for aggregate in aggregates:
+        keeps = aggregate.function in _KEEPING
+        fields.append(
+            (aggregate.name, schema.field(aggregate.column).type if keeps else arrow_type(kinds[aggregate.name]))
+        )
+    return pa.schema(fields)
+
+
 def aggregate_table(table: pa.Table, aggregates: Sequence[Aggregate], *, keys: Sequence[str] = ()) -> pa.Table:
-    """One row for each key (one row in all without keys). std and var divide by n - 1, as pandas does."""
-    has_order = any(aggregate.function in _ORDERED for aggregate in aggregates)
-    asked = [_ask(aggregate) for aggregate in aggregates]
-    result = table.group_by(list(keys), use_threads=not has_order).aggregate(asked)
-    # By position: two aggregates may ask for the same, and Arrow's names for them may be those of keys.
-    names = [*keys, *(aggregate.name for aggregate in aggregates)]
-    return pa.table(dict(zip(names, result.columns, strict=True)))
+    """`aggregate_frame` of a table in memory."""
+    if not is_usable():
+        return in_fresh_process(partial(aggregate_table, aggregates=aggregates, keys=keys), table)
+    carrier, schema = Carrier(), aggregate_schema(table.schema, aggregates, keys=keys)
+    used = dict.fromkeys([*keys, *(a.column for a in aggregates if a.column != "*")])
+    with polars_errors("aggregates"):
+        frame = to_polars(table.select(list(used)) if used else table, carrier).lazy()
+        found = aggregate_frame(frame, table.schema, aggregates, keys=keys).select(schema.names).collect()
+    return pa.Table.from_batches(to_arrow(found, schema, carrier), schema)
 
 
 def _parse(name: str, asked: str | tuple[str, str]) -> Aggregate:
@@ -100,11 +139,21 @@ def _is_number(kind: pa.DataType) -> bool:
     return any(check(kind) for check in (*checks, pa.types.is_duration))
 
 
-def _ask(aggregate: Aggregate) -> tuple[object, ...]:
-    import pyarrow.compute as pc
+def _asked(aggregate: Aggregate, schema: pa.Schema) -> pl.Expr:
+    load_polars()
+    import polars as pl
 
     if aggregate.column == "*":
-        return ([], "count_all")
-    if aggregate.function in ("std", "var"):
-        return (aggregate.column, _FUNCTIONS[aggregate.function], pc.VarianceOptions(ddof=1))
-    return (aggregate.column, _FUNCTIONS[aggregate.function])
+        return pl.len().cast(pl.Int64).alias(aggregate.name)
+    column = pl.col(aggregate.column)
+    kind = schema.field(aggregate.column).type
+    if aggregate.function in _OF_NUMBERS and (pa.types.is_floating(kind) or aggregate.function != "sum"):
+        column = column if pa.types.is_decimal(kind) or pa.types.is_duration(kind) else column.cast(pl.Float64)
+    if aggregate.function == "sum" and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        column = column.cast(pl.UInt64 if not pa.types.is_signed_integer(kind) else pl.Int64)
+    found = _FUNCTIONS[aggregate.function](column)
+    if aggregate.function in _COUNTS:
+        found = found.cast(pl.Int64)
+    if aggregate.function in _NEVER_MISSING:
+        found = pl.when(pl.col(aggregate.column).count() > 0).then(found)
+    return found.alias(aggregate.name)

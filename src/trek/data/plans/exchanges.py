@@ -6,8 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,15 @@ import pyarrow as pa
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
 from trek.data.plans.keys import partition_of_rows
+from trek.data.plans.lowering import evaluate
 from trek.data.plans.plan import PlanNode, Source, Stream, sources
 from trek.data.sources.memory import even_bounds
 from trek.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trek.data.plans.lowering import Lowering
 
 
 class Exchange(PlanNode):
@@ -69,7 +74,11 @@ class Repartition(Exchange):
             return split.pieces(executor)
         if node.num_partitions < executor.num_workers:
             node = node.split(executor.num_workers) or node
-        return spread_evenly(executor, evaluate(node, executor), num_partitions=self._num_partitions)
+        return spread_evenly(joined(evaluate(node, executor)), num_partitions=self._num_partitions)
+
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """The same rows, of what is relational."""
+        return _same_rows(self.inputs[0], lowering)
 
 
 class KeyPartition(Exchange):
@@ -106,6 +115,10 @@ class Gather(Exchange):
         """The segments of all partitions, one after the other; nothing is copied."""
         return [joined(evaluate(self.inputs[0], executor))]
 
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """The same rows, of what is relational."""
+        return _same_rows(self.inputs[0], lowering)
+
 
 class Replicate(Exchange):
     """All rows in each of `num_partitions` partitions."""
@@ -123,29 +136,6 @@ class Replicate(Exchange):
     def run(self, executor: Executor) -> Sequence[Readable]:
         """The same Part for each; it exists once."""
         return [joined(evaluate(self.inputs[0], executor))] * self._num_partitions
-
-
-class Sort(Exchange):
-    """Rows in the order of columns; equal ones stay in the order they had, missing values come last."""
-
-    def __init__(self, node: PlanNode, *, by: Sequence[str], descending: bool) -> None:
-        super().__init__(node, node.num_partitions)
-        self.by = list(by)
-        self.descending = descending
-
-    def describe(self) -> str:
-        """One line for `explain`."""
-        return f"sort by {', '.join(self.by)}{' descending' if self.descending else ''}"
-
-    def identity(self) -> Any:
-        """What to sort by, and which way."""
-        return (self.by, self.descending)
-
-    def run(self, executor: Executor) -> Sequence[Readable]:
-        """Sort in one place, then spread evenly."""
-        task = _SortTask(self.by, self.descending)
-        sorted_parts = executor.map(task, [joined(evaluate(self.inputs[0], executor))])
-        return spread_evenly(executor, sorted_parts, num_partitions=self._num_partitions)
 
 
 class Cache(Exchange):
@@ -199,12 +189,8 @@ def reads_stream(node: PlanNode) -> bool:
     return (isinstance(node, Source) and node.is_here_alone) or any(reads_stream(child) for child in node.inputs)
 
 
-def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
-    """Every partition of `node`, computed; those that are computed already are taken as they are."""
-    pieces = node.pieces(executor)
-    if all(isinstance(piece, Part) for piece in pieces):
-        return [piece for piece in pieces if isinstance(piece, Part)]
-    return executor.map(pass_on, pieces)
+def _same_rows(node: PlanNode, lowering: Lowering) -> pl.LazyFrame | None:
+    return lowering.frame(node) if node.is_relational or isinstance(node, Source) else None
 
 
 def joined(parts: Sequence[Part]) -> Part:
@@ -212,10 +198,9 @@ def joined(parts: Sequence[Part]) -> Part:
     return Part(tuple(segment for part in parts for segment in part.segments))
 
 
-def spread_evenly(executor: Executor, parts: Sequence[Part], *, num_partitions: int) -> list[Part]:
-    """Cut the rows of all parts, in order, into ranges of equal size."""
-    starts = [0, *accumulate(part.num_rows for part in parts)]
-    return executor.exchange(_RangeSplit(starts, num_partitions), parts, num_partitions=num_partitions)
+def spread_evenly(part: Part, *, num_partitions: int) -> list[Part]:
+    """Ranges of equal size of the rows, in order; nothing is copied."""
+    return [part.slice(start, stop) for start, stop in even_bounds(part.num_rows, num_partitions)]
 
 
 def spread_by_key(
@@ -224,30 +209,6 @@ def spread_by_key(
     """Send rows with equal keys to the same partition."""
     split = _KeySplit(list(keys), num_partitions)
     return executor.exchange(split, pieces, num_partitions=num_partitions)
-
-
-def pass_on(index: int, batches: Stream) -> Stream:
-    """The rows as they are: a task that only has them computed and kept."""
-    return batches
-
-
-@dataclass(frozen=True)
-class _RangeSplit:
-    """Sends a row where its global index falls."""
-
-    starts: list[int]
-    num_partitions: int
-
-    def __call__(self, index: int, batches: Stream) -> Iterator[tuple[int, pa.RecordBatch]]:
-        bounds = even_bounds(self.starts[-1], self.num_partitions)
-        first = self.starts[index]
-        for batch in batches:
-            last = first + batch.num_rows
-            for target, (start, stop) in enumerate(bounds):
-                low, high = max(start, first), min(stop, last)
-                if low < high:
-                    yield target, batch.slice(low - first, high - low)
-            first = last
 
 
 @dataclass(frozen=True)
@@ -262,18 +223,3 @@ class _KeySplit:
             targets = partition_of_rows(batch, self.keys, num_partitions=self.num_partitions)
             for target in np.unique(targets).tolist():
                 yield target, batch.take(pa.array(np.flatnonzero(targets == target)))
-
-
-@dataclass(frozen=True)
-class _SortTask:
-    by: list[str]
-    descending: bool
-
-    def __call__(self, index: int, batches: Stream) -> Stream:
-        held = list(batches)
-        if held:
-            table = pa.Table.from_batches(held)
-            way = "descending" if self.descending else "ascending"
-            keys = pa.table({name: table.column(name) for name in self.by})
-            order = pa.compute.sort_indices(keys, sort_keys=[(name, way) for name in self.by])
-            yield from table.take(order).to_batches()

@@ -1,6 +1,6 @@
-"""Expressions over columns: `trek.col("label") < 10`, kept as a small tree and computed by Arrow batch after batch.
+"""Expressions over columns: `trek.col("label") < 10`, kept as a small tree until Polars computes them.
 
-Loads Arrow only when computed, so that `trek.col` costs nothing to import.
+What they mean is in `polars_expressions`, loaded only when one is computed: `trek.col` costs nothing to import.
 """
 
 from __future__ import annotations
@@ -38,27 +38,16 @@ def col(name: str) -> Expression:
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """A computation over columns that has not happened yet. `function` is the name of an Arrow compute function."""
+    """A computation over columns that has not happened yet."""
 
     function: str
     arguments: tuple[Any, ...]
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """Compute over the columns of `batch`."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+        from trek.data.plans.polars_expressions import Computation
 
-        if self.function == "column":
-            return _column(batch, self.arguments[0])
-        arguments = [a.evaluate(batch) if isinstance(a, Expression) else a for a in self.arguments]
-        if self.function == "is_in":
-            return pc.is_in(arguments[0], value_set=pa.array(arguments[1]))
-        try:
-            if self.function == "divide":  # Arrow truncates between integers, Python does not
-                arguments = [pc.cast(a, pa.float64()) if _is_integer(a) else a for a in arguments]
-            return _remainder(*arguments) if self.function == "mod" else pc.call_function(self.function, arguments)
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-            raise InputError(f"cannot compute {self!r}: {error}.") from error
+        return Computation({"value": self}, batch.schema)(batch)[0]
 
     @property
     def columns(self) -> set[str]:
@@ -78,6 +67,10 @@ class Expression:
     def is_valid(self) -> Expression:
         """True where the value is not missing."""
         return Expression("is_valid", (self,))
+
+    def cast(self, kind: str | pa.DataType) -> Expression:
+        """The values as another type: `cast("int32")`. One that does not fit is an error; fractions are cut off."""
+        return Expression("cast", (self, parse_type(kind)))
 
     def abs(self) -> Expression:
         """The absolute value."""
@@ -109,6 +102,9 @@ class Expression:
 
     def __mod__(self, other: Any) -> Expression:
         return Expression("mod", (self, other))
+
+    def __rmod__(self, other: Any) -> Expression:
+        return Expression("mod", (other, self))
 
     def __neg__(self) -> Expression:
         return Expression("negate", (self,))
@@ -155,29 +151,21 @@ class Expression:
     def __repr__(self) -> str:
         if self.function == "column":
             return f"col({self.arguments[0]!r})"
+        if self.function == "cast":
+            return f"{self.arguments[0]!r}.cast({str(self.arguments[1])!r})"
         if self.function in _SYMBOLS:
             left, right = self.arguments
             return f"({left!r} {_SYMBOLS[self.function]} {right!r})"
         return f"{self.function}({', '.join(repr(a) for a in self.arguments)})"
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    if name not in batch.schema.names:
-        raise InputError(f"column {name!r} does not exist. There are: {', '.join(batch.schema.names)}.")
-    return batch.column(batch.schema.names.index(name))
-
-
-def _remainder(value: Any, divisor: Any) -> Any:
-    """What is left of a division, with the sign of the divisor, as Python has it."""
-    import pyarrow.compute as pc
-
-    whole = pc.divide(value, divisor)
-    left = pc.subtract(value, pc.multiply(whole if _is_integer(whole) else pc.trunc(whole), divisor))
-    is_other_side = pc.and_(pc.not_equal(left, 0), pc.not_equal(pc.less(left, 0), pc.less(divisor, 0)))
-    return pc.if_else(is_other_side, pc.add(left, divisor), left)
-
-
-def _is_integer(value: Any) -> bool:
+def parse_type(kind: str | pa.DataType) -> pa.DataType:
+    """An Arrow type, by its name where it is a text."""
     import pyarrow as pa
 
-    return isinstance(value, int) or (isinstance(value, pa.Array) and pa.types.is_integer(value.type))
+    if isinstance(kind, pa.DataType):
+        return kind
+    try:
+        return pa.type_for_alias(kind)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{kind!r} is not a valid type. Use one such as 'float64', 'int32' or 'string'.") from error

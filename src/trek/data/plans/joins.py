@@ -1,18 +1,17 @@
-"""Joins of whole Arrow tables, with columns of any type: those that Arrow cannot join are fetched by row number."""
+"""The columns of a join: which names and types they have, and which joins are refused. `relations` runs them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
-from trek.data.tensors import to_column
+from trek.data.column_types import common_type
 from trek.errors import InputError
 
 How = Literal["inner", "left", "right", "outer"]
-_KINDS = {"inner": "inner", "left": "left outer", "right": "right outer", "outer": "full outer"}
+_KINDS = ("inner", "left", "right", "outer")
 
 
 def joined_names(left: Sequence[str], right: Sequence[str], on: Sequence[str], *, suffix: str) -> dict[str, str]:
@@ -24,8 +23,16 @@ def joined_names(left: Sequence[str], right: Sequence[str], on: Sequence[str], *
     return names
 
 
+def joined_schema(left: pa.Schema, right: pa.Schema, on: Sequence[str], *, suffix: str) -> pa.Schema:
+    """Keys, in a type that holds those of both, then the columns of the left, then those of the right."""
+    names = joined_names(left.names, right.names, on, suffix=suffix)
+    keys = [(key, _key_type(left, right, key)) for key in on]
+    others = [(field.name, field.type) for field in left if field.name not in on]
+    return pa.schema([*keys, *others, *((new, right.field(name).type) for name, new in names.items())])
+
+
 def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str) -> None:
-    """Refuse an unknown kind of join, a missing key, keys of different types."""
+    """Refuse an unknown kind of join, a missing key, keys of types that do not agree."""
     if how not in _KINDS:
         raise InputError(f"join {how!r} does not exist. Use one of: {', '.join(_KINDS)}.")
     if not on:
@@ -34,54 +41,14 @@ def require_join(left: pa.Schema, right: pa.Schema, on: Sequence[str], how: str)
         for schema, side in ((left, "left"), (right, "right")):
             if key not in schema.names:
                 raise InputError(f"the {side} table has no column {key!r}. It has: {', '.join(schema.names)}.")
-        if left.field(key).type != right.field(key).type:
-            raise InputError(
-                f"key {key!r} is {left.field(key).type} on the left and {right.field(key).type} on the right. "
-                "Convert both to one type with map()."
-            )
+        _key_type(left, right, key)
 
 
-def join_tables(
-    left: pa.Table, right: pa.Table, *, on: Sequence[str], how: How, suffix: str, columns: Sequence[str] | None = None
-) -> pa.Table:
-    """Rows with equal keys side by side: all columns, or these. A missing key equals nothing, not even another one."""
-    names = joined_names(left.column_names, right.column_names, on, suffix=suffix)
-    kept = [name for name in left.column_names if name not in on and (columns is None or name in columns)]
-    names = {name: new for name, new in names.items() if columns is None or new in columns}
-    sides = _Side(left, on, kept, "left"), _Side(right, on, list(names), "right")
-    rows = sides[0].joinable.join(
-        sides[1].joinable, keys=[f"key:{key}" for key in on], join_type=_KINDS[how], coalesce_keys=True
-    )
-    found = {key: rows.column(f"key:{key}") for key in on}
-    found |= {name: sides[0].column(name, rows) for name in kept}
-    found |= {new: sides[1].column(name, rows) for name, new in names.items()}
-    return pa.table(found if columns is None else {name: found[name] for name in columns})
-
-
-class _Side:
-    """One table of a join: what Arrow can join goes in as it is, the rest is fetched afterwards by row number."""
-
-    def __init__(self, table: pa.Table, on: Sequence[str], names: Sequence[str], side: str) -> None:
-        self._table = table
-        self._prefix = f"{side}:"
-        columns = {f"key:{key}": table.column(key) for key in on}
-        columns |= {self._prefix + name: table.column(name) for name in names if _joins(table.schema.field(name).type)}
-        if not all(_joins(table.schema.field(name).type) for name in names):
-            columns[self._prefix] = pa.chunked_array([np.arange(table.num_rows)])
-        self.joinable = pa.table(columns)
-
-    def column(self, name: str, rows: pa.Table) -> pa.ChunkedArray:
-        """A column of this side in the joined rows."""
-        if _joins(self._table.schema.field(name).type):
-            return rows.column(self._prefix + name)
-        whole = to_column(self._table.column(name), name=name)
-        numbers = rows.column(self._prefix)
-        return pa.chunked_array([whole.take(chunk) for chunk in numbers.chunks], type=whole.type)
-
-
-def _joins(kind: pa.DataType) -> bool:
-    return bool(not isinstance(kind, pa.BaseExtensionType) and (pa.types.is_primitive(kind) or _is_text(kind)))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+def _key_type(left: pa.Schema, right: pa.Schema, key: str) -> pa.DataType:
+    try:
+        return common_type([left.field(key).type, right.field(key).type], name=key, verb="a join")
+    except InputError as error:
+        raise InputError(
+            f"key {key!r} is {left.field(key).type} on the left and {right.field(key).type} on the right. "
+            f"Convert one of them, as in with_columns({key}=trek.col({key!r}).cast('string'))."
+        ) from error

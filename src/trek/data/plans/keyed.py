@@ -1,15 +1,13 @@
-"""Nodes that bring rows together by key or bring them down to one: reduce, gather by key, join.
+"""Nodes that reduce rows by a function of the user's: all to one row, or those of each key.
 
-Where functions run in this process and the rows fit in memory, nothing is exchanged: Arrow works on all rows at once
-with its own threads. Otherwise rows travel to the partition of their key first, spilling as they must. The order of
-keys is not promised in either case.
+By key, Polars brings the rows of each key together, and the functions run where the executor runs functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,27 +15,28 @@ import pyarrow as pa
 from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Part, Readable
-from trek.data.plans.aggregates import Aggregate, aggregate_table
-from trek.data.plans.exchanges import Exchange, evaluate, joined, spread_by_key, spread_evenly
-from trek.data.plans.joins import How, join_tables, joined_names
+from trek.data.execution.polars_engine import load_polars
+from trek.data.plans.exchanges import Exchange, joined
+from trek.data.plans.lowering import Lowering, run_query, schema_of
 from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.steps import arrays_of, batch_of_rows, call, conform, rows_of, to_batch
-from trek.data.sources.memory import BATCH_ROWS
+from trek.data.sources.memory import BATCH_ROWS, even_bounds
 from trek.errors import InputError
 from trek.fingerprints import source_name
 
-Combine = Callable[[pa.Table], pa.Table]
-"""From all rows of some keys, or all rows there are, to the rows that come out."""
+if TYPE_CHECKING:
+    import polars as pl
+
+_GROUP = "number of the group"
 
 
 class Reduce(Exchange):
-    """One row for each key, or one row in all: by aggregates, or by a function."""
+    """One row for each key, by key in ascending order, or one row in all: by a function."""
 
-    def __init__(self, node: PlanNode, combine: Combine, *, keys: Sequence[str], title: str) -> None:
+    def __init__(self, node: PlanNode, combine: CombineArrays, *, keys: Sequence[str]) -> None:
         super().__init__(node, node.num_partitions if keys else 1)
         self.combine = combine
         self.keys = list(keys)
-        self.title = title
 
     @property
     def num_rows(self) -> int | None:
@@ -46,17 +45,12 @@ class Reduce(Exchange):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Known for aggregates; what a function returns is known only by computing."""
-        before = self.inputs[0].schema
-        return (
-            None
-            if before is None or isinstance(self.combine, CombineArrays)
-            else self.combine(before.empty_table()).schema
-        )
+        """What a function returns is known only by computing."""
+        return self._learnt_schema
 
     def describe(self) -> str:
         """One line for `explain`."""
-        return f"reduce {self.title}" + (f" by {', '.join(self.keys)}" if self.keys else "")
+        return f"reduce {source_name(self.combine.function)}" + (f" by {', '.join(self.keys)}" if self.keys else "")
 
     def identity(self) -> Any:
         """What is computed, and for which keys."""
@@ -64,132 +58,33 @@ class Reduce(Exchange):
 
     def run(self, executor: Executor) -> Sequence[Readable]:
         """Move rows together, then combine them."""
-        task = _CombineTask(self.combine)
         if self.keys:
-            return run_by_key(executor, task, [self.inputs[0]], self.keys, num_partitions=self._num_partitions)
-        if isinstance(self.combine, CombineArrays):
-            partial_parts = executor.map(_StreamCombineTask(self.combine), self.inputs[0].pieces(executor))
-            return executor.map(_CombineTask(self.combine.over_results()), [joined(partial_parts)])
-        return executor.map(task, [joined(evaluate(self.inputs[0], executor))])
+            grouped = replace(self.combine, group=_GROUP)
+            return executor.map(_CombineTask(grouped), self._by_group(executor))
+        partial_parts = executor.map(_StreamCombineTask(self.combine), self.inputs[0].pieces(executor))
+        return executor.map(_CombineTask(self.combine.over_results()), [joined(partial_parts)])
 
-
-class KeyedGather(Exchange):
-    """One row for each key; every other column becomes a list of its values, in the order of the rows."""
-
-    def __init__(self, node: PlanNode, *, keys: Sequence[str]) -> None:
-        super().__init__(node, node.num_partitions)
-        self.keys = list(keys)
-
-    @property
-    def num_rows(self) -> int | None:
-        """Known only by computing."""
-        return None
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """Keys, then lists."""
-        before = self.inputs[0].schema
-        if before is None:
-            return None
-        keys = [(key, before.field(key).type) for key in self.keys]
-        lists = [(field.name, pa.list_(field.type)) for field in before if field.name not in self.keys]
-        return pa.schema([*keys, *lists])
-
-    def describe(self) -> str:
-        """One line for `explain`."""
-        return f"gather by {', '.join(self.keys)}"
-
-    def identity(self) -> Any:
-        """The keys."""
-        return (self.keys, self._num_partitions)
-
-    def run(self, executor: Executor) -> Sequence[Readable]:
-        """Move rows together by key, then make lists."""
-        task = _CombineTask(ListsByKey(tuple(self.keys)))
-        return run_by_key(executor, task, [self.inputs[0]], self.keys, num_partitions=self._num_partitions)
-
-
-class Join(Exchange):
-    """Rows of two plans side by side where their keys are equal."""
-
-    def __init__(
-        self,
-        left: PlanNode,
-        right: PlanNode,
-        *,
-        on: Sequence[str],
-        how: How,
-        suffix: str,
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(left, max(left.num_partitions, right.num_partitions))
-        self.inputs = (left, right)
-        self.on = list(on)
-        self.how = how
-        self.suffix = suffix
-        self.columns = columns
-
-    @property
-    def num_rows(self) -> int | None:
-        """Known only by computing."""
-        return None
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """Keys, then the columns of the left, then those of the right."""
-        left, right = self.inputs[0].schema, self.inputs[1].schema
-        if left is None or right is None:
-            return None
-        names = joined_names(left.names, right.names, self.on, suffix=self.suffix)
-        fields = [(name, left.field(name).type) for name in [*self.on, *(n for n in left.names if n not in self.on)]]
-        whole = pa.schema([*fields, *((new, right.field(name).type) for name, new in names.items())])
-        return whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
-
-    def describe(self) -> str:
-        """One line for `explain`."""
-        return f"{self.how} join on {', '.join(self.on)}"
-
-    def identity(self) -> Any:
-        """Keys, kind and names."""
-        return (self.on, self.how, self.suffix, self._num_partitions, self.columns)
-
-    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
-        """The join of these columns alone."""
-        return Join(*self.inputs, on=self.on, how=self.how, suffix=self.suffix, columns=list(names))
-
-    def run(self, executor: Executor) -> Sequence[Readable]:
-        """Move rows of both sides together by key, then join each partition."""
-        schemas = _schema_of(self.inputs[0]), _schema_of(self.inputs[1])
-        task = _JoinTask(tuple(self.on), self.how, self.suffix, self.columns, *schemas)
-        return run_by_key(executor, task, list(self.inputs), self.on, num_partitions=self._num_partitions)
-
-
-def run_by_key(
-    executor: Executor, task: Any, nodes: Sequence[PlanNode], keys: Sequence[str], *, num_partitions: int
-) -> list[Part]:
-    """Run `task` on all rows at once where that is cheap, else on the rows of each partition of keys."""
-    if executor.shares_memory:
-        inputs = [evaluate(node, executor) for node in nodes]
-        if sum(part.nbytes for parts in inputs for part in parts) <= executor.memory_limit_bytes // 2:
-            results = executor.map(task, *[[joined(parts)] for parts in inputs])
-            return spread_evenly(executor, results, num_partitions=num_partitions)
-        pieces: list[Sequence[Readable]] = list(inputs)
-    else:
-        pieces = [node.pieces(executor) for node in nodes]
-    spread = [spread_by_key(executor, parts, keys, num_partitions=num_partitions) for parts in pieces]
-    return executor.map(task, *spread)
+    def _by_group(self, executor: Executor) -> list[Part]:
+        """The rows of each key together, in their order; as many keys in one partition as in another."""
+        schema = schema_of(self.inputs[0]).append(pa.field(_GROUP, pa.uint32()))
+        query = _Grouped(self.inputs[0], tuple(self.keys))
+        rows = run_query(query, schema, executor, title=self.describe())
+        starts = _starts(np.concatenate([[], *(batch.column(_GROUP).to_numpy() for batch in rows.batches())]))
+        bounds = [*starts.tolist(), rows.num_rows]
+        cuts = even_bounds(len(bounds) - 1, self._num_partitions)
+        return [rows.slice(bounds[first], bounds[last]) for first, last in cuts]
 
 
 @dataclass(frozen=True)
-class AggregateAll:
-    """Combine by Arrow's aggregates."""
+class _Grouped:
+    """Rows sorted by key, with the number of their group."""
 
-    aggregates: tuple[Aggregate, ...]
+    node: PlanNode
     keys: tuple[str, ...]
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """The aggregates, by key."""
-        return aggregate_table(table, self.aggregates, keys=self.keys)
+    def __call__(self, lowering: Lowering) -> pl.LazyFrame:
+        ordered = lowering.frame(self.node).sort(self.keys, nulls_last=True, maintain_order=True)
+        return ordered.with_columns(load_polars().struct(self.keys).rle_id().alias(_GROUP))
 
 
 @dataclass(frozen=True)
@@ -204,6 +99,8 @@ class CombineArrays:
     by_rows: bool
     gives_many: bool = False
     """Whether the function may return any number of rows."""
+    group: str = ""
+    """The column whose value changes where the next group of rows begins, hidden from the function; else the key."""
     place: str = ""
     """Added to the function's name in errors."""
 
@@ -215,11 +112,13 @@ class CombineArrays:
         """The function's result for all rows, or for the rows of each key."""
         if not self.keys:
             return pa.Table.from_batches([self._combine(_one_batch(table))])
-        groups = list(_groups(table, self.keys))
+        groups = list(_groups(table, self.group or self.keys[0]))
         return pa.Table.from_batches(_alike(self._combine(rows) for rows in groups)).combine_chunks()
 
     def _combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         where = f"reduce {source_name(self.function)}{self.place}"
+        if self.group:
+            batch = batch.drop_columns([self.group])
         if self.by_rows:
             rows = list(rows_of(batch))
             result = rows[0]
@@ -241,25 +140,8 @@ class CombineArrays:
 
 
 @dataclass(frozen=True)
-class ListsByKey:
-    """Combine into one row for each key, with lists of the other columns."""
-
-    keys: tuple[str, ...]
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Keys, then lists."""
-        ordered, starts = _sorted_by_key(table, self.keys)
-        offsets = pa.array(np.append(starts, ordered.num_rows), pa.int32())
-        columns = {key: ordered.column(key).take(pa.array(starts)) for key in self.keys}
-        for name in ordered.column_names:
-            if name not in self.keys:
-                columns[name] = pa.ListArray.from_arrays(offsets, tensors.to_column(ordered.column(name), name=name))
-        return pa.table(columns)
-
-
-@dataclass(frozen=True)
 class _CombineTask:
-    combine: Combine
+    combine: CombineArrays
 
     def __call__(self, index: int, batches: Stream) -> Stream:
         held = [batch for batch in batches if batch.num_rows]
@@ -282,30 +164,6 @@ class _StreamCombineTask:
             yield from self.combine.over_results()(whole).to_batches()
 
 
-@dataclass(frozen=True)
-class _JoinTask:
-    on: tuple[str, ...]
-    how: How
-    suffix: str
-    columns: Sequence[str] | None
-    left_schema: pa.Schema
-    right_schema: pa.Schema
-
-    def __call__(self, index: int, left: Stream, right: Stream) -> Stream:
-        tables = [
-            pa.Table.from_batches(list(batches), schema)
-            for batches, schema in ((left, self.left_schema), (right, self.right_schema))
-        ]
-        rows = join_tables(*tables, on=self.on, how=self.how, suffix=self.suffix, columns=self.columns)
-        yield from rows.to_batches()
-
-
-def _schema_of(node: PlanNode) -> pa.Schema:
-    from trek.data.table import Table
-
-    return Table(node).schema
-
-
 def _alike(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Batches of equal columns; an error that names the column where they are not."""
     held = list(batches)
@@ -318,20 +176,14 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     )
 
 
-def _groups(table: pa.Table, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    ordered, starts = _sorted_by_key(table, keys)
-    whole = _one_batch(ordered)
-    for start, stop in zip(starts, [*starts[1:], ordered.num_rows], strict=True):
+def _groups(table: pa.Table, column: str) -> Iterator[pa.RecordBatch]:
+    """The runs of rows with equal values in `column`."""
+    whole = _one_batch(table)
+    starts = _starts(tensors.to_numpy(whole.column(column)))
+    for start, stop in zip(starts, [*starts[1:], whole.num_rows], strict=True):
         yield whole.slice(int(start), int(stop - start))
 
 
-def _sorted_by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, np.ndarray]:
-    """Rows sorted by key, in their order within each; and where each key begins."""
-    codes = np.zeros(table.num_rows, np.int64)
-    for key in keys:
-        encoded = tensors.to_column(table.column(key), name=key).dictionary_encode(null_encoding="encode")
-        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    changes = np.flatnonzero(np.diff(codes[order])) + 1
-    return table.take(pa.array(order)), np.concatenate([[0], changes]).astype(np.int64)
+def _starts(values: np.ndarray) -> np.ndarray:
+    """Where runs of equal values begin."""
+    return np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1]).astype(np.int64)[: len(values)]

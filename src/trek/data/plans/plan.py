@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +20,11 @@ from trek.data.execution.base import Executor
 from trek.data.execution.parallel import worker_id
 from trek.data.execution.parts import Readable
 from trek.fingerprints import Fingerprint, fingerprint_value
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trek.data.plans.lowering import Lowering
 
 Stream = Iterator[pa.RecordBatch]
 
@@ -30,6 +35,8 @@ class PlanNode(ABC):
     inputs: tuple[PlanNode, ...] = ()
     is_fixed = False
     """Whether rows come from stored files and through no function, so that kept ones serve as well as computed ones."""
+    is_relational = False
+    """Whether it is an operation that Polars runs, so that `lowered` gives a query."""
     _learnt_schema: pa.Schema | None = None
 
     @property
@@ -69,6 +76,14 @@ class PlanNode(ABC):
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """The same rows with these columns alone, in this order, if leaving the others out saves work."""
+        return None
+
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """The rows in order, as a query of Polars over `lowering.frame` of the inputs; None if not relational."""
+        return None
+
+    def single(self, index: int) -> PlanNode | None:
+        """The plan of partition `index` alone, if it is relational down to a source that Polars can scan."""
         return None
 
     def fingerprint(self) -> str:
@@ -200,41 +215,6 @@ class StepPiece:
     def batches(self) -> Stream:
         """The rows that come out of the step."""
         return self.step.apply(self.origin.batches(), self.context)
-
-
-class Union(PlanNode):
-    """The partitions of several plans, one after the other; columns must be the same."""
-
-    def __init__(self, nodes: Sequence[PlanNode]) -> None:
-        self.inputs = tuple(nodes)
-
-    @property
-    def num_partitions(self) -> int:
-        """All of them."""
-        return sum(node.num_partitions for node in self.inputs)
-
-    @property
-    def num_rows(self) -> int | None:
-        """The sum, when every part is known."""
-        counts = [node.num_rows for node in self.inputs]
-        return None if None in counts else sum(count for count in counts if count is not None)
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """The columns all inputs have."""
-        return self.inputs[0].schema
-
-    def describe(self) -> str:
-        """One line for `explain`."""
-        return f"union of {len(self.inputs)}"
-
-    def identity(self) -> Any:
-        """Nothing beyond the inputs."""
-        return ()
-
-    def pieces(self, executor: Executor) -> list[Readable]:
-        """One after the other."""
-        return [piece for node in self.inputs for piece in node.pieces(executor)]
 
 
 def sources(node: PlanNode) -> Iterator[Source]:

@@ -6,18 +6,26 @@ import copy
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.column_types import kept_batch
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Readable
+from trek.data.plans.computing import Once, column_as, computed_types, translate
 from trek.data.plans.expressions import Expression
+from trek.data.plans.lowering import lowered_pieces, schema_of
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.errors import InputError, TrainingError, TrekError
 from trek.fingerprints import source_name
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trek.data.plans.lowering import Lowering
 
 _MISSING_REMEDY = " Integers with missing values arrive as floats: return one type from the function, with astype()."
 
@@ -111,6 +119,11 @@ class Filter(PartitionStep):
         self.condition = condition
 
     @property
+    def is_relational(self) -> bool:  # type: ignore[override]
+        """Expressions are, functions are not."""
+        return isinstance(self.condition, Expression)
+
+    @property
     def is_fixed(self) -> bool:  # type: ignore[override]
         """An expression always gives the same for stored rows; what a function does is not known."""
         return isinstance(self.condition, Expression) and self.inputs[0].is_fixed
@@ -140,10 +153,29 @@ class Filter(PartitionStep):
             return None
         return Project(Filter(before, self.condition), {name: name for name in names}, verb="select")
 
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """Queries of Polars where it can scan the rows, or the input's partitions followed by this step."""
+        return lowered_pieces(self, executor) or super().pieces(executor)
+
+    def single(self, index: int) -> PlanNode | None:
+        """The filter over one partition."""
+        before = self.inputs[0].single(index) if isinstance(self.condition, Expression) else None
+        return None if before is None else Filter(before, self.condition)
+
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """An expression as Polars has it; a function is not relational."""
+        if not isinstance(self.condition, Expression):
+            return None
+        schema = schema_of(self.inputs[0])
+        (translated,) = translate({"condition": self.condition}, schema)
+        _require_condition(self.condition, schema, where=self.describe())
+        return lowering.frame(self.inputs[0]).filter(translated)
+
     def apply(self, batches: Stream, context: Context) -> Stream:
         """The rows that pass."""
+        computation = Once()
         for batch, rows in numbered(batches, context):
-            kept = batch.filter(self._mask(batch, f"{self.describe()}, {rows}"))
+            kept = batch.filter(self._mask(batch, computation, f"{self.describe()}, {rows}"))
             if kept.num_rows:
                 yield kept
 
@@ -152,9 +184,9 @@ class Filter(PartitionStep):
         assert not isinstance(self.condition, Expression)
         return self.condition
 
-    def _mask(self, batch: pa.RecordBatch, where: str) -> pa.Array:
+    def _mask(self, batch: pa.RecordBatch, computation: Once, where: str) -> pa.Array:
         if isinstance(self.condition, Expression):
-            mask = self.condition.evaluate(batch)
+            (mask,) = computation.compute({"condition": self.condition}, batch)
         else:
             mask = tensors.to_column(call(self._function, arrays_of(batch), where=where), name="condition")
         if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
@@ -169,11 +201,13 @@ class Project(PartitionStep):
     """Columns chosen, left out, renamed or computed, by position in the new order."""
 
     is_by_row = True
+    is_relational = True
 
     def __init__(self, node: PlanNode, columns: Mapping[str, str | Expression], *, verb: str) -> None:
         super().__init__(node)
         self.columns = dict(columns)
         self.verb = verb
+        self._schema: pa.Schema | None = None
 
     @property
     def is_fixed(self) -> bool:  # type: ignore[override]
@@ -186,8 +220,15 @@ class Project(PartitionStep):
         before = self.inputs[0].schema if self.inputs else None
         if before is None:
             return None
-        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in before], schema=before)
-        return next(self.apply(iter([empty]), Context(0, 1, self.describe()))).schema
+        if self._schema is None:
+            types = computed_types(self._expressions, before)
+            fields = [(n, types[n] if n in types else before.field(s).type) for n, s in self.columns.items()]
+            self._schema = pa.schema(fields)
+        return self._schema
+
+    @property
+    def _expressions(self) -> dict[str, Expression]:
+        return {name: source for name, source in self.columns.items() if isinstance(source, Expression)}
 
     @property
     def num_rows(self) -> int | None:
@@ -204,6 +245,9 @@ class Project(PartitionStep):
 
     def pieces(self, executor: Executor) -> list[Readable]:
         """The input is asked for no more columns than are used."""
+        lowered = lowered_pieces(self, executor)
+        if lowered is not None:
+            return lowered
         used = list(dict.fromkeys(name for source in self.columns.values() for name in _names_in(source)))
         node = self.inputs[0].narrowed(used) if used else None
         if node is None:
@@ -220,11 +264,23 @@ class Project(PartitionStep):
 
     def apply(self, batches: Stream, context: Context) -> Stream:
         """The same rows with other columns."""
+        computation, expressions = Once(), self._expressions
         for batch in batches:
-            arrays = [
-                s.evaluate(batch) if isinstance(s, Expression) else batch.column(s) for s in self.columns.values()
-            ]
+            computed = dict(zip(expressions, computation.compute(expressions, batch), strict=True))
+            arrays = [computed[name] if name in computed else batch.column(s) for name, s in self.columns.items()]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+    def single(self, index: int) -> PlanNode | None:
+        """The same columns of one partition."""
+        before = self.inputs[0].single(index)
+        return None if before is None else Project(before, self.columns, verb=self.verb)
+
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """Columns chosen, renamed and computed by Polars."""
+        translated = translate(self._expressions, schema_of(self.inputs[0]))
+        computed = dict(zip(self._expressions, translated, strict=True))
+        columns = [computed[n] if n in computed else column_as(str(s), n) for n, s in self.columns.items()]
+        return lowering.frame(self.inputs[0]).select(columns)
 
 
 class RequireFinite(PartitionStep):
@@ -384,7 +440,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
     """What a user's function returned, as a record batch."""
     if isinstance(result, pa.RecordBatch):
-        return result
+        return kept_batch(result)
     if isinstance(result, pa.Table):
         result = dict(zip(result.column_names, result.columns, strict=True))
     if not isinstance(result, Mapping):
@@ -403,7 +459,7 @@ def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{where}: the function returned columns of different lengths, {lengths}.")
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return kept_batch(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
 
 
 def batch_of_rows(rows: list[Any], *, where: str) -> pa.RecordBatch:
@@ -433,6 +489,12 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.Recor
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _require_condition(condition: Expression, schema: pa.Schema, *, where: str) -> None:
+    kind = computed_types({"condition": condition}, schema)["condition"]
+    if not pa.types.is_boolean(kind):
+        raise InputError(f"{where}: a condition must give one boolean for each row, got values of type {kind}.")
 
 
 def _names_in(source: str | Expression) -> list[str]:

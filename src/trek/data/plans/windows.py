@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
-from trek.data.plans.keyed import AggregateAll, CombineArrays
+from trek.data.plans.aggregates import Aggregate, AggregateSpec, aggregate_table, parse_aggregates
+from trek.data.plans.keyed import CombineArrays
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.errors import InputError
 from trek.fingerprints import source_name
@@ -52,7 +52,7 @@ class Windows:
 
         aggregates = parse_aggregates(how, Table(self._node).schema, keys=[COLUMN])
         title = "reduce " + ", ".join(f"{a.function}({a.column})" for a in aggregates)
-        return self._table(AggregateAll(tuple(aggregates), (COLUMN,)), title)
+        return self._table(AggregateWindows(tuple(aggregates)), title)
 
     def _table(self, combine: Callable[[pa.Table], pa.Table] | None, title: str) -> Table:
         from trek.data.table import Table
@@ -100,6 +100,17 @@ class WindowStep(PartitionStep):
 
     def __str__(self) -> str:
         return self.describe()
+
+
+@dataclass(frozen=True)
+class AggregateWindows:
+    """Aggregates of the rows of each window, in the order of the windows."""
+
+    aggregates: tuple[Aggregate, ...]
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """One row for each window."""
+        return aggregate_table(table, self.aggregates, keys=(COLUMN,))
 
 
 @dataclass(frozen=True)

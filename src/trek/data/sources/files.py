@@ -13,16 +13,23 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
 
+from trek.data.column_types import kept_batch
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.steps import conform
-from trek.data.sources.formats import FORMATS, TYPES_REMEDY, Asked, FileFormat, format_of, suffix_of
+from trek.data.sources.formats import FORMATS, PACKINGS, TYPES_REMEDY, Asked, FileFormat, format_of, suffix_of
 from trek.data.sources.memory import require_distinct
 from trek.errors import DataUnavailable, InputError
+from trek.world.urls import is_remote, local_path
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trek.data.plans.lowering import Lowering
 
 
 @dataclass(frozen=True)
@@ -104,10 +111,29 @@ class FileSource(Source):
             yield conform(batch, schema, where=f"{file.url}, rows {start} to {start + batch.num_rows - 1}")
             start += batch.num_rows
 
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """A scan, where Polars reads the files as Arrow does."""
+        schema = self.schema
+        if schema is None or not self._is_scanned():
+            return None
+        return self.format.scan([str(local_path(file.url)) for file in self.files], schema=schema)
+
+    def single(self, index: int) -> PlanNode | None:
+        """One file."""
+        schema = self.schema
+        if schema is None or not self._is_scanned():
+            return None
+        one = copy.copy(self)
+        one.files, one._schema, one._num_rows = [self.files[index]], schema, None
+        return one
+
+    def _is_scanned(self) -> bool:
+        return self.format.is_scanned and all(_is_plain_local(file.url) for file in self.files)
+
     def _read_file(self, file: FileInfo) -> Iterator[pa.RecordBatch]:
         with self._opened(file) as content:
             for batch in self.format.read(content, url=file.url, asked=self.asked):
-                yield self._chosen(batch, file)
+                yield self._chosen(kept_batch(batch), file)
 
     def _opened(self, file: FileInfo) -> AbstractContextManager[BinaryIO]:
         return _opened(file, is_text=self.format.is_text)
@@ -123,6 +149,10 @@ class FileSource(Source):
     def _count(self, file: FileInfo) -> int:
         with self._opened(file) as content:
             return self.format.count_rows(content, url=file.url)
+
+
+def _is_plain_local(url: str) -> bool:
+    return not is_remote(url) and not url.endswith(PACKINGS)
 
 
 @contextmanager

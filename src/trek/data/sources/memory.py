@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.column_types import kept_table
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.steps import batch_of_rows
 from trek.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trek.data.plans.lowering import Lowering
 
 BATCH_ROWS = 8192
 
@@ -67,6 +73,14 @@ class MemorySource(Source):
         """The table without the other columns."""
         return MemorySource(self.table.select(names), num_partitions=self._num_partitions, title=self.title)
 
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """The table, over the same memory."""
+        return lowering.held(self.table.to_batches(), self.table.schema)
+
+    def single(self, index: int) -> PlanNode | None:
+        """One range."""
+        return HeldSource(self._kept_parts()[index], self.table.schema, title=self.title)
+
     def split(self, num_partitions: int) -> Source:
         """The same table in other ranges."""
         return MemorySource(self.table, num_partitions=num_partitions, title=self.title)
@@ -84,6 +98,54 @@ class MemorySource(Source):
         return self._parts
 
 
+class HeldSource(Source):
+    """A partition that was computed and is kept."""
+
+    def __init__(self, part: Part, schema: pa.Schema, *, title: str) -> None:
+        self.part = part
+        self.title = title
+        self._schema = schema
+
+    @property
+    def num_partitions(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the partition."""
+        return self.part.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the partition."""
+        return self._schema
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        return self.title
+
+    def identity(self) -> Any:
+        """The content."""
+        return pa.Table.from_batches(list(self.part.batches()), self._schema)
+
+    def read(self, index: int) -> Stream:
+        """The rows."""
+        return self.part.batches()
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """The partition itself."""
+        return [self.part]
+
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """The rows where they lie."""
+        return lowering.held(list(self.part.batches()), self._schema)
+
+    def single(self, index: int) -> PlanNode | None:
+        """Itself."""
+        return self
+
+
 def even_bounds(num_rows: int, num_partitions: int) -> list[tuple[int, int]]:
     """Ranges of rows that differ by one row at most, in order."""
     cuts = [num_rows * index // num_partitions for index in range(num_partitions + 1)]
@@ -95,7 +157,7 @@ def table_from(data: Any) -> pa.Table:
 
     An array or tensor alone becomes the column `value`.
     """
-    table = _table_from(data)
+    table = kept_table(_table_from(data))
     require_distinct(table.column_names, where="the table")
     return table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,8 +13,13 @@ from trek.data.datasets import Dataset, find_dataset
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Readable
 from trek.data.fetching.fetch import fetch
-from trek.data.plans.plan import Source, Stream
+from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.sources.memory import MemorySource
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trek.data.plans.lowering import Lowering
 
 
 class NamedSource(Source):
@@ -79,6 +84,14 @@ class NamedSource(Source):
     def pieces(self, executor: Executor) -> list[Readable]:
         """Parts over the parsed rows, so that workers in other processes share them instead of parsing again."""
         return self._in_memory().pieces(executor)
+
+    def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
+        """The parsed rows."""
+        return lowering.held(self.table.to_batches(), self.table.schema)
+
+    def single(self, index: int) -> PlanNode | None:
+        """One range of the parsed rows."""
+        return self._in_memory().single(index)
 
     def split(self, num_partitions: int) -> Source:
         """The same split in other ranges, parsed once for both."""

@@ -12,9 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,19 @@ class FileFormat(ABC):
     is_text = False
     """Whether columns have no types but those that their values look like, so that `Asked.types` may be given."""
 
+    is_scanned = False
+    """Whether Polars may read such files too, so that `scan` is defined."""
+
     is_counted = False
     """Whether a file says how many rows it has without being read, so that `count_rows` is defined."""
 
     @abstractmethod
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """The rows of a file, in order; a file without rows gives one batch without rows if it names its columns."""
+
+    def scan(self, paths: Sequence[str], *, schema: pa.Schema) -> pl.LazyFrame | None:
+        """Files of this machine as a scan of Polars with the columns of `schema`, if it reads them alike."""
+        return None
 
     def count_rows(self, content: BinaryIO, *, url: str) -> int:
         """How many rows there are."""

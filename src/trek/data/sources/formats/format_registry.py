@@ -28,6 +28,8 @@ FORMATS: Registry[type[FileFormat]] = Registry(
     base=f"{_FORMATS}.base:FileFormat",
 )
 """By suffix without its dot, in lower case."""
+PACKINGS = (".gz", ".bz2", ".xz", ".zst")
+"""Suffixes of compressed files."""
 TYPES_REMEDY = "If a column is of another type than its first rows look like, say so: open(…, types={'x': 'float64'})."
 
 
@@ -39,7 +41,7 @@ def format_of(suffix: str) -> FileFormat:
 def suffix_of(path: str) -> str:
     """The suffix that names the format: in lower case, without its dot and without one for compression."""
     name = posixpath.basename(path)
-    for packing in (".gz", ".bz2", ".xz", ".zst"):
+    for packing in PACKINGS:
         name = name.removesuffix(packing)
     if "-idx" in name or name.endswith("-ubyte"):
         return "idx"

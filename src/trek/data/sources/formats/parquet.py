@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.execution.polars_engine import load_polars
 from trek.data.sources.formats.base import Asked, FileFormat
+from trek.data.sources.formats.scanning import all_alike, typed
 from trek.data.sources.memory import BATCH_ROWS
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class ParquetFormat(FileFormat):
     """Row group after row group."""
 
     is_counted = True
+    is_scanned = True
 
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """A bounded number of rows at a time; columns that were not asked for are not decoded."""
@@ -27,6 +33,15 @@ class ParquetFormat(FileFormat):
                 yield tensors.unpack(_no_rows(file.schema_arrow))
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
                 yield tensors.unpack(batch)
+
+    def scan(self, paths: Sequence[str], *, schema: pa.Schema) -> pl.LazyFrame | None:
+        """Columns and row groups that are not needed are not read; files that differ in type are read one by one."""
+        import pyarrow.parquet as pq
+
+        if not all_alike(paths, schema, read_schema=pq.read_schema):
+            return None
+        scanned = load_polars().scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
+        return typed(scanned, schema)
 
     def count_rows(self, content: BinaryIO, *, url: str) -> int:
         """Rows, as the file's footer says."""

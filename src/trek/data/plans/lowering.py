@@ -1,0 +1,184 @@
+"""Lowering: the relational part of a plan as one query of Polars, which its streaming engine runs.
+
+`Lowering.frame` follows a plan down through the nodes that say what they are in Polars (`PlanNode.lowered`): scans,
+chosen and computed columns, filters, joins, aggregates, sorts, unions. What is not relational (functions, generated
+rows, models) is computed first, as everywhere, and scanned where it lies. Rows come back as Arrow batches in an order
+that the nodes define, whatever the number of threads; beyond the executor's limit Polars spills, and so do the results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from trek.data.execution.base import Executor
+from trek.data.execution.fresh_process import fresh_executor
+from trek.data.execution.parts import Part, Readable
+from trek.data.execution.polars_engine import is_usable, polars_errors, set_budget
+from trek.data.plans.plan import PlanNode, Stream
+from trek.data.plans.polars_types import Carrier, batches_to_polars, empty_frame, to_arrow
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 1 << 24
+
+
+class Lowering:
+    """One plan on its way to Polars: the executor for what must be computed first, and the columns that are carried."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.carrier = Carrier()
+        self._frames: dict[PlanNode, pl.LazyFrame] = {}
+
+    def frame(self, node: PlanNode) -> pl.LazyFrame:
+        """The rows of `node`, in order; a node that is read twice is computed once."""
+        if node not in self._frames:
+            lowered = node.lowered(self)
+            self._frames[node] = self.scanned(node) if lowered is None else lowered
+        return self._frames[node]
+
+    def scanned(self, node: PlanNode) -> pl.LazyFrame:
+        """The rows of `node`, computed now."""
+        parts = _computed(node.pieces(self.executor), self.executor)
+        return self.held([batch for part in parts for batch in part.batches()], schema_of(node))
+
+    def held(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pl.LazyFrame:
+        """Rows that are in memory, or mapped."""
+        return batches_to_polars(batches, schema, self.carrier).lazy()
+
+    def conformed(self, node: PlanNode, schema: pa.Schema) -> pl.LazyFrame:
+        """The rows of `node` with the types of `schema`, which has the same columns or fewer."""
+        frame, before = self.frame(node), schema_of(node)
+        kinds = empty_frame(schema).schema
+        casts = [name for name in schema.names if before.field(name).type != schema.field(name).type]
+        return frame.with_columns([_column(name).cast(kinds[name]) for name in casts]) if casts else frame
+
+
+Query = Callable[[Lowering], "pl.LazyFrame"]
+
+
+def run(node: PlanNode, executor: Executor) -> Part:
+    """All rows of a relational node, computed."""
+    return run_query(_Whole(node), schema_of(node), executor, title=node.describe())
+
+
+def run_query(query: Query, schema: pa.Schema, executor: Executor, *, title: str) -> Part:
+    """The rows of a query, kept by the executor; `query` must be picklable."""
+    if not is_usable():
+        (part,) = fresh_executor().map(_FreshTask(query, schema, title), [Part(())])
+        return part
+    return executor.keep(streamed(query, schema, executor, title=title))
+
+
+def streamed(query: Query, schema: pa.Schema, executor: Executor, *, title: str) -> Stream:
+    """The rows of a query as they come."""
+    lowering = Lowering(executor)
+    frame = query(lowering)
+    set_budget(executor.memory_limit_bytes, executor.spill_dir)
+    with polars_errors(title):
+        frames = frame.select(schema.names).collect_batches(chunk_size=_chunk_rows(schema), engine="streaming")
+        for found in frames:
+            yield from to_arrow(found, schema, lowering.carrier)
+
+
+def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
+    """Every partition of `node`, computed; those that are computed already are taken as they are."""
+    return _computed(lowered_pieces(node, executor) or node.pieces(executor), executor)
+
+
+def compute_whole(node: PlanNode, executor: Executor) -> list[Part]:
+    """All rows of `node`, in order; in one query where possible, so the partitions may be others than its own."""
+    return [run(node, executor)] if node.is_relational else evaluate(node, executor)
+
+
+def _computed(pieces: Sequence[Readable], executor: Executor) -> list[Part]:
+    if all(isinstance(piece, Part) for piece in pieces):
+        return [piece for piece in pieces if isinstance(piece, Part)]
+    return executor.map(pass_on, pieces)
+
+
+def lowered_pieces(node: PlanNode, executor: Executor) -> list[Readable] | None:
+    """The partitions of `node`, each a query of its own, if they are; None otherwise."""
+    singles = [node.single(index) for index in range(node.num_partitions)]
+    if not singles or None in singles:
+        return None
+    return [LoweredPiece(single, executor.memory_limit_bytes) for single in singles if single is not None]
+
+
+@dataclass(frozen=True)
+class LoweredPiece:
+    """One partition of a relational plan, queried where and when it is read."""
+
+    node: PlanNode
+    memory_limit_bytes: int
+
+    def batches(self) -> Stream:
+        """The rows, in order."""
+        from trek.data.execution.threads import ThreadExecutor
+
+        executor = ThreadExecutor(memory_limit_bytes=self.memory_limit_bytes)
+        query, schema, title = _Whole(self.node), schema_of(self.node), self.node.describe()
+        if is_usable():
+            return streamed(query, schema, executor, title=title)
+        return run_query(query, schema, executor, title=title).batches()
+
+
+def pass_on(index: int, batches: Stream) -> Stream:
+    """The rows as they are: a task that only has them computed and kept."""
+    return batches
+
+
+def schema_of(node: PlanNode) -> pa.Schema:
+    """The columns of a node, computed from its first rows where they are not known otherwise."""
+    from trek.data.table import Table
+
+    return Table(node).schema
+
+
+@dataclass(frozen=True)
+class _Whole:
+    node: PlanNode
+
+    def __call__(self, lowering: Lowering) -> pl.LazyFrame:
+        return lowering.frame(self.node)
+
+
+@dataclass(frozen=True)
+class _FreshTask:
+    """A query for a fresh process."""
+
+    query: Query
+    schema: pa.Schema
+    title: str
+
+    def __call__(self, index: int, batches: Stream) -> Iterator[pa.RecordBatch]:
+        from trek.data.execution import current_executor
+
+        return streamed(self.query, self.schema, current_executor(), title=self.title)
+
+
+def _chunk_rows(schema: pa.Schema) -> int:
+    """Rows in a batch: by the columns alone, so that functions see the same batches whatever the number of threads."""
+    return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, sum(_width(field.type) for field in schema))))
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of one value, roughly."""
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _width(kind.value_type) * int(math.prod(kind.shape))
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # of a type whose values differ in width
+        return 32
+
+
+def _column(name: str) -> pl.Expr:
+    import polars
+
+    return polars.col(name)
