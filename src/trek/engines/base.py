@@ -186,6 +186,13 @@ class Gang(ABC):
         """
 
     @abstractmethod
+    def restart(self, rank: int, *, role: str = WORKER) -> None:
+        """Start a member anew in the place of one that has ended; one that is still alive is killed first.
+
+        The Exit of the one before stays among those that happened, and is not a failure of the gang.
+        """
+
+    @abstractmethod
     def read_log(self, rank: int, position: int = 0, *, role: str = WORKER) -> list[LogLine]:
         """The next whole lines of a member's log from `position` on; none when there are none yet.
 

@@ -264,6 +264,32 @@ class EngineConformance:
         assert gang.wait_first_failure(0.05) is None
         gang.stop(grace_s=1)
 
+    def test_a_member_is_started_anew_in_the_place_of_a_dead_one(self, engine: Engine, recorder: Recorder) -> None:
+        """As the same rank, with the same World; the others go on, and the gang has not failed."""
+        command = python("import os, time; print(os.environ['RANK'], os.environ['WORLD_SIZE']); time.sleep(600)")
+        gang = self._start(engine, recorder, command, 2)
+        wait_for(lambda: recorder.texts(1) == ["1 2"])
+        before = gang.pids
+        os.kill(before[1], signal.SIGKILL)
+        wait_for(lambda: any(isinstance(news, Exit) for news in recorder.news))
+        gang.restart(1)
+        wait_for(lambda: recorder.texts(1) == ["1 2"] * 2)
+        assert gang.pids[0] == before[0]
+        assert gang.pids[1] != before[1]
+        assert gang.num_workers == 2
+        assert gang.wait_first_failure(0.05) is None
+        gang.stop(grace_s=1)
+
+    def test_a_member_that_hangs_is_killed_and_started_anew(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import time; print('here', flush=True); time.sleep(600)"))
+        wait_for(lambda: recorder.texts(0) == ["here"])
+        before = gang.pids[0]
+        os.kill(before, signal.SIGSTOP)
+        gang.restart(0)
+        wait_for(lambda: recorder.texts(0) == ["here"] * 2)
+        assert not psutil.pid_exists(before)
+        gang.stop(grace_s=1)
+
     def test_a_command_that_does_not_exist_is_an_exit(self, engine: Engine, recorder: Recorder) -> None:
         gang = self._start(engine, recorder, ["no-such-command-anywhere"])
         exits = gang.wait(PATIENCE_S)
