@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import Sampler, TensorDataset
 
 import trek
 from trek.testing.resuming import ResumedTrial, differences, saved_state
@@ -81,3 +87,67 @@ def test_processes_resumed_after_any_batch_go_on_as_if_they_had_never_stopped(st
     configs = CONFIGS if strategy == "ddp" else [CONFIGS[0], CONFIGS[4], CONFIGS[6]]
     found = trek.run(resume_everywhere, str(tmp_path), configs, workers=2, strategy=strategy, show_progress=False)
     assert found == []
+
+
+class Unseeded(Sampler[int]):
+    """Each process seeds it anew."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng()
+
+    def __len__(self) -> int:
+        return 24
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.rng.permutation(24).tolist())
+
+
+class Written(trek.Trial):
+    """Writes the rows that it trains on to a folder."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def build_training_data_loader(self) -> Any:
+        rows, size = TensorDataset(torch.arange(24.0)[:, None]), self.context.get_per_slot_batch_size()
+        kind = self.context.get_hparam("data")
+        if kind == "stream":
+            return [(one,) for one in torch.arange(24.0)[:, None].split(2)]
+        return trek.DataLoader(rows, size, **({"sampler": Unseeded()} if kind == "sampler" else {"shuffle": True}))
+
+    def build_validation_data_loader(self) -> Any:
+        return [torch.ones(1, 1)] * 3
+
+    def train_batch(self, batch: Any, model: nn.Module) -> Any:
+        with Path(self.context.get_hparam("folder"), str(os.getpid())).open("a") as file:
+            file.write("".join(f"{row:.0f} " for row in batch[0].flatten().tolist()))
+        return {"loss": model(batch[0]).mean()}
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+        return {"validation_loss": model(batch).mean()}
+
+
+@pytest.mark.parametrize(
+    ("data", "before", "after"),
+    [("rows", (1, 4), (2, 8)), ("stream", (2, 4), (1, 2)), ("sampler", (2, 4), (3, 8))],
+    ids=["rows", "stream", "sampler"],
+)
+def test_another_number_of_processes_trains_every_row_once(
+    data: str, before: tuple[int, int], after: tuple[int, int], tmp_path: Path
+) -> None:
+    """A new process counted batches of the old size, and streams skipped as many batches on any number of processes."""
+
+    def fit(workers: int, size: int, length: trek.Length, resume: Any = None) -> Any:
+        hparams = {"data": data, "folder": str(tmp_path / "rows"), "global_batch_size": size}
+        return trek.fit(
+            Written, hparams=hparams, max_length=length, workers=workers, resume=resume, show_progress=False
+        )
+
+    (tmp_path / "rows").mkdir()
+    part = fit(*before, trek.batches(4))
+    fit(*after, trek.epochs(1), resume=part.checkpoint)
+    rows = [int(row) for file in (tmp_path / "rows").iterdir() for row in file.read_text().split()]
+    assert sorted(rows) == list(range(24))
