@@ -128,7 +128,7 @@ def test_a_stopped_run_resumes_to_the_bit_on_two_processes() -> None:
     stopped = fit(workers=2, hparams={**hparams, "stop_at": 10}, name="part")
     assert stopped.stop_reason == "preempted"
     assert stopped.checkpoint is not None
-    assert stopped.checkpoint.batches == 16  # ranks agree on a stop every 16 batches
+    assert 10 <= stopped.checkpoint.batches <= 16  # ranks agree on a stop at least every 16 batches
     resumed = fit(workers=2, hparams=hparams, name="part", resume="latest")
     assert_close(resumed, whole, tolerance=0.0)
 

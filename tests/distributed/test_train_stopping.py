@@ -176,6 +176,15 @@ def test_a_signal_after_the_last_batch_still_ends_the_program() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_ranks_with_slow_batches_notice_a_signal_after_a_batch_or_two(tmp_path: Path) -> None:
+    """They asked each other every 16th batch, and the starter killed them before."""
+    job = Job(tmp_path, WORKERS=2, BATCH_S=1.1)
+    job.process.send_signal(signal.SIGTERM)
+    code, out, err = job.end()
+    assert code == 0, err
+    assert 5 <= int(out.split()[-1]) < 16
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_ctrl_c_ends_at_once(workers: int, tmp_path: Path) -> None:
     """The batch would take a minute."""

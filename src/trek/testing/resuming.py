@@ -1,9 +1,10 @@
-"""A Trial with every kind of data, sampler and scheduler, for tests that stop a run anywhere and resume it."""
+"""A Trial with every kind of data, sampler and scheduler, and comparison of checkpoints, for tests of resuming."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, WeightedRandomSampler
 
 from trek.data.loaders import DataLoader
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.trial import Trial
 
 NUM_ROWS = 22
@@ -210,3 +212,29 @@ class ResumedTrial(Trial):
     def evaluate_batch(self, batch: Any, model: nn.Module) -> dict[str, Any]:
         """The same, without dropout."""
         return {"validation_loss": model(batch[1]).square().mean()}
+
+
+def saved_state(path: Path) -> Any:
+    """Everything in a checkpoint but the times, and the places where reading would start again."""
+    read = CheckpointFolder(path).read()
+    read.shared["journal"].pop("epoch_seconds")
+    for row in read.shared["journal"]["table"]["rows"]:
+        row.pop("time_s")
+    for rank in read.ranks:
+        rank["feed"] = rank["feed"]["random"]
+    return {"models": read.models, "shared": read.shared, "ranks": read.ranks}
+
+
+def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    """Paths at which two nested values differ by a bit."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key in one:
+            yield from differences(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for index, (first, second) in enumerate(zip(one, other, strict=True)):
+            yield from differences(first, second, f"{path}/{index}")
+    elif isinstance(one, torch.Tensor | np.ndarray):
+        if not torch.equal(torch.as_tensor(one), torch.as_tensor(other)):
+            yield path
+    elif one != other and not (one != one and other != other):
+        yield path

@@ -46,7 +46,7 @@ from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.precision import open_precision
 from trek.train.loop.progress import print_above_bars
-from trek.train.loop.schedule import Schedule
+from trek.train.loop.stop_agreement import StopAgreement
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, StopOnSignals, StopRequest, stopped
 from trek.train.metrics.goal import Goal
 from trek.train.metrics.journal import Journal
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# All ranks must stop after the same batch; each check costs one small message.
-_BATCHES_BETWEEN_AGREEMENTS = 16
 _NO_CONTEXT = nullcontext()
 
 
@@ -122,6 +120,7 @@ class Traveler:
             compiled=chosen.compile,
             ema_decay=chosen.ema_decay,
         )
+        self.agreement = StopAgreement(self.strategy, self.stop)
         self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
         self.journal = Journal(self.strategy, loggers=loggers, on_nan=chosen.on_nan)
         keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
@@ -139,6 +138,7 @@ class Traveler:
         """Called on every rank when a validation is due; if None, the loop itself decides when to validate."""
         self.saved_at = -1
         """Number of batches trained when the run was last saved."""
+        self._saved_state: tuple[int, int, bool] | None = None
         self._length = chosen.max_length
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
@@ -226,7 +226,7 @@ class Traveler:
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
-        if reason := self._agreed_stop():  # requested between two epochs
+        if reason := self.agreement.ask(self.position.batches):  # requested between two epochs
             self._stop(reason)
         position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
@@ -313,7 +313,7 @@ class Traveler:
             "journal": self.journal.rank_state(),
             "gradients": self.optimization.gradients(),
         }
-        self.saved_at = self.position.batches
+        self.saved_at, self._saved_state = self.position.batches, self._state_to_save()
         state = RunState(models=models, shared=shared, ranks=self.strategy.gather(own))
         metrics = self.journal.metrics_at(self.position)
         return self.archive.save(state, batches=self.position.batches, metrics=metrics, score=self.goal.score(metrics))
@@ -402,21 +402,21 @@ class Traveler:
     def _check(self) -> None:
         """Between two batches: report, validate, save, and stop if any rank was asked to, in that order.
 
-        Actions due at the end of an epoch or of the run are left to the code that ends it. Ranks agree on a stop at
-        fixed batches, and after every validation, since that may have decided that the run ends here.
+        Actions due at the end of an epoch or of the run are left to the code that ends it. Ranks agree on a stop
+        every few seconds, and after every validation, since that may have decided that the run ends here.
         """
         position, agenda = self.position, self.agenda
         self._instruments.advance(position.batches)
         if agenda.reports.is_due(position):
             self.report()
-        agrees = not self.world.is_distributed or position.batches % _BATCHES_BETWEEN_AGREEMENTS == 0
-        reason = self._agreed_stop() if agrees else ""
+        agrees = not self.world.is_distributed or position.batches >= self.agreement.next_batch
+        reason = self.agreement.ask(position.batches) if agrees else ""
         if reason in FINAL_REASONS:
             self._stop(reason)
         if position.epoch_batch != agenda.epoch_batches and not agenda.is_over(position):
             has_validated = self._run_due_actions()
             if has_validated:
-                reason = self._agreed_stop()
+                reason = self.agreement.ask(position.batches)
         if reason:
             self._stop(reason)
 
@@ -430,14 +430,6 @@ class Traveler:
         if self.agenda.checkpoints.is_due(self.position) and self.saved_at != self.position.batches:
             self.save()
         return has_validated
-
-    def _agreed_stop(self) -> Reason:
-        """Why the run should stop; empty if no rank was asked to. Called on all ranks together, the same for all."""
-        if not self.strategy.any(self.stop.is_set):
-            return ""
-        reason: Reason = next(reason for reason in self.strategy.gather(self.stop.reason) if reason)
-        self.stop.request(reason)
-        return reason
 
     def _stop(self, reason: Reason) -> None:
         """Save, wait until the checkpoint is stored, and leave the loop; a run that ended itself is validated first."""
@@ -457,7 +449,7 @@ class Traveler:
         """The number of batches after which something other than training may be due next."""
         due = [self.agenda.next_batch(self.position)]
         if self.world.is_distributed:
-            due.append(Schedule(batches=_BATCHES_BETWEEN_AGREEMENTS).next_batch(self.position))
+            due.append(self.agreement.next_batch)
         return min(*due, self._instruments.next_batch(self.position.batches))
 
     def _end_epoch(self) -> None:
@@ -490,9 +482,13 @@ class Traveler:
         self.report()
         if self.on_validation is not None:
             self.on_validation()
-        if self.archive.is_open and self.saved_at != self.position.batches:
+        if self.archive.is_open and self._saved_state != self._state_to_save():
             self.save()
         self.archive.wait()
+
+    def _state_to_save(self) -> tuple[int, int, bool]:
+        """Differs if more than training has happened since a save: the end of an epoch, or a validation."""
+        return self.position.batches, self.position.epoch, bool(self.journal.metrics_at(self.position))
 
     def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""

@@ -62,6 +62,8 @@ class Loader(ABC):
     """Records in a full global batch; None when unknown."""
     is_pure = False
     """Whether reading draws from no random generator of this process, so that reading ahead changes nothing."""
+    stand_in: Batch | None = None
+    """For a rank that has no batch left after a resume: the last one that it had read before."""
     is_on_device = False
     """Whether batches are on the World's device already."""
 

@@ -54,10 +54,10 @@ class StreamLoader(Loader):
         wanted = place.own_records if self._is_sharded and place.own_records is not None else place.records
         stream = self._open(epoch)
         # A rank had not read beyond its own last batch when the random states of `at_start` were saved.
-        num_read = self._offset + (place.batches - 1) * self._step + 1 if is_same_world else None
-        done = _drop(islice(stream, num_read), until=wanted)
+        num_read = max(0, self._offset + (place.batches - 1) * self._step + 1) if is_same_world else None
+        done, self.stand_in = self._drop(islice(stream, num_read), until=wanted)
         at_start()
-        done += _drop(stream, until=wanted - done)
+        done += self._drop(stream, until=wanted - done)[0]
         if done != wanted:
             raise InputError(
                 f"this run was saved at record {wanted} of epoch {epoch + 1}, where no batch of the stream ends, "
@@ -73,6 +73,17 @@ class StreamLoader(Loader):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put them back."""
         self._state.load_state_dict(state)
+
+    def _drop(self, stream: Iterator[Any], *, until: int) -> tuple[int, Batch | None]:
+        """Read and drop batches with `until` records, or the rest of the stream; how many those were, and the last."""
+        done, last = 0, None
+        while done < until:
+            try:
+                last = self._batch(next(stream))
+            except StopIteration:
+                break
+            done += last.num_samples
+        return done, last
 
     def _open(self, epoch: int) -> Iterator[Any]:
         if hasattr(self._source, "set_epoch"):
@@ -91,14 +102,3 @@ class StreamLoader(Loader):
             return len(self._source)  # type: ignore[arg-type]
         except TypeError:
             return None
-
-
-def _drop(stream: Iterator[Any], *, until: int) -> int:
-    """Read and drop batches with `until` records, or the rest of the stream; how many records they had."""
-    done = 0
-    while done < until:
-        try:
-            done += count_samples(next(stream))
-        except StopIteration:
-            break
-    return done

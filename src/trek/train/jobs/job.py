@@ -7,6 +7,7 @@ read. What comes back is JSON.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -24,6 +25,9 @@ from trek.train.loop.stopping import Interrupted, StopOnSignals, StopRequest, st
 from trek.world import World
 
 PAYLOAD = "job.pkl"
+# Whoever is in a hurry kills this process, and its members die with it: only members that hang wait this long.
+_STOP_GRACE_S = 300.0
+_REMINDER_S = 10.0
 TRAINING_IMPORTS = (
     "torch",
     "torch._dynamo",
@@ -104,7 +108,7 @@ def _watch(gang: Gang, stop: StopRequest, output: JobOutput) -> Exit | None:
         if failed is not None or gang.wait(timeout_s=0) is not None:
             return failed
         if stop.is_set:
-            gang.stop(grace_s=30.0)
+            _stop(gang)
             return None
 
 
@@ -116,6 +120,22 @@ def _first_to_leave(ended: Sequence[Exit], failed: Exit, outcomes: Sequence[Rank
     known = {outcome.rank for outcome in outcomes}
     earlier = ended[: next((place for place, one in enumerate(ended) if one.rank == failed.rank), 0)]
     return next((one for one in earlier if one.rank not in known), failed)
+
+
+def _stop(gang: Gang) -> None:
+    """Let the members finish their batch and save, however long that takes within reason."""
+    reminder = threading.Timer(_REMINDER_S, _remind)
+    reminder.start()
+    try:
+        gang.stop(grace_s=_STOP_GRACE_S)
+    finally:
+        reminder.cancel()
+        reminder.join()
+
+
+def _remind() -> None:
+    message = "trek: waiting for the processes to finish their batch and save. Press Ctrl-C to end them at once."
+    print(message, file=sys.stderr, flush=True)
 
 
 def _error(

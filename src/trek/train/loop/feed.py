@@ -119,7 +119,7 @@ class Feed:
         self._reads_groups = self._accumulate > 1 and records is None
         batches = self._unread(loader)
         if loader.num_batches is None and self._strategy.world.is_distributed:
-            batches = with_global_sizes(batches, self._strategy)
+            batches = with_global_sizes(batches, self._strategy, find_stand_in=lambda: loader.stand_in)
         return portions(
             batches,
             strategy=self._strategy,

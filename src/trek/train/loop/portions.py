@@ -126,10 +126,13 @@ def _read_groups(
         taken = _NOTHING_TAKEN
 
 
-def with_global_sizes(batches: Iterator[Batch], strategy: Strategy) -> Iterator[Batch]:
+def with_global_sizes(
+    batches: Iterator[Batch], strategy: Strategy, *, find_stand_in: Callable[[], Batch | None] = lambda: None
+) -> Iterator[Batch]:
     """The batches of a stream with their global sizes, which the ranks exchange, until no rank has a batch.
 
-    A rank whose stream has ended repeats its last batch as a stand-in, so that collectives stay in step.
+    A rank whose stream has ended repeats its last batch as a stand-in, so that collectives stay in step; the one that
+    `find_stand_in` gives, if it has read none since a resume.
     """
     stand_in: Batch | None = None
     for batch in chain(batches, repeat(None)):
@@ -137,7 +140,7 @@ def with_global_sizes(batches: Iterator[Batch], strategy: Strategy) -> Iterator[
         total = int(strategy.reduce(torch.tensor([num_samples]))[0])
         if total == 0:
             return
-        current = batch or stand_in
+        current = batch or stand_in or find_stand_in()
         if current is None:
             raise InputError(
                 f"rank {strategy.world.rank} has no batch, but other ranks do. Every process needs at least one batch: "
