@@ -31,9 +31,9 @@ from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.errors import ConfigError, InputError
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, check_savable
 from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.folders import leaders_folders
+from trek.train.folders import check_places, leaders_folders
 from trek.train.jobs.hang_report import note_error
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
@@ -92,12 +92,13 @@ class Traveler:
         self.stop = stop or StopRequest()
         self._on_signals: AbstractContextManager[Any] = _NO_CONTEXT
         """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""
-        self._entered = ExitStack()
+        self._closing = ExitStack()
         if world is None:
             world = World.from_env()
             host = find_host(world, stop=self.stop)
             self._on_signals = StopOnSignals(self.stop) if host is None else _NO_CONTEXT
         chosen = TrainSettings.of(settings, **named)
+        check_places(checkpoint_dir=checkpoint_dir, resume=resume)
         if host is not None:
             chosen, folder = host.apply_to(chosen), host.folder
             checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
@@ -153,6 +154,8 @@ class Traveler:
 
     def add_model(self, model: Model) -> Model:
         """Place and wrap a model; use the returned model for training."""
+        if self.archive.is_open:
+            check_savable(model)
         wrapped = self.optimization.add_model(model)
         if not self.world.is_leader:
             # Replicas are built from the same seed and so start equal; from here on, ranks draw different numbers.
@@ -180,6 +183,10 @@ class Traveler:
     def add_state(self, name: str, holder: Any) -> None:
         """Save and restore `holder` (with `state_dict` and `load_state_dict`) with every checkpoint."""
         self._stateful[name] = holder
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when this Traveler is closed."""
+        self._closing.callback(callback)
 
     # -- the loop
 
@@ -346,7 +353,7 @@ class Traveler:
     def close(self) -> None:
         """Finish writing, flush the loggers, leave the process group."""
         with ExitStack() as stack:
-            stack.callback(self._entered.close)
+            stack.callback(self._closing.close)
             stack.callback(self.strategy.teardown)
             stack.callback(self.journal.close)
             stack.callback(self.archive.close)
@@ -354,7 +361,7 @@ class Traveler:
 
     def __enter__(self) -> Traveler:
         note_error(None)  # clears the error of an earlier Traveler
-        self._entered.enter_context(self._on_signals)
+        self._closing.enter_context(self._on_signals)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -399,6 +406,9 @@ class Traveler:
     ) -> dict[str, float]:
         """Reduce and report the validation metrics, and switch back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
+        deciding = self.goal.choose(metrics)
+        if deciding is not None and metrics:
+            self.optimization.end_validation(metrics[deciding])
         self.optimization.swap_averages()
         self.optimization.set_mode(is_training=True)
         return metrics
