@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
     from trek.train.loggers.base import Logger
+    from trek.train.loop.feed import to_device
+    from trek.train.lr_scheduler import LRScheduler
     from trek.train.metrics.reducers import Reducer
     from trek.train.run import run
     from trek.train.settings import ProfileSettings, TrainSettings
@@ -43,6 +45,7 @@ _HOMES = {
     "EarlyStopping": "trek.train.callbacks.early_stopping",
     "Experiment": "trek.experiments.experiment",
     "Flow": "trek.flow",
+    "LRScheduler": "trek.train.lr_scheduler",
     "Logger": "trek.train.loggers.base",
     "ProfileSettings": "trek.train.settings",
     "Reducer": "trek.train.metrics.reducers",
@@ -64,6 +67,7 @@ _HOMES = {
     "reset_parameters": "trek.train.trial",
     "run": "trek.train.run",
     "search": "trek.search",
+    "to_device": "trek.train.loop.feed",
 }
 
 __all__ = [
@@ -75,6 +79,7 @@ __all__ = [
     "Experiment",
     "Flow",
     "InvalidHP",
+    "LRScheduler",
     "Logger",
     "ProfileSettings",
     "Reducer",
@@ -98,6 +103,7 @@ __all__ = [
     "reset_parameters",
     "run",
     "search",
+    "to_device",
 ]
 
 

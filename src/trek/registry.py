@@ -60,7 +60,7 @@ class Registry(Generic[T]):
 
     def check(self, name: str) -> str:
         """`name`, if there is such a variant; imports nothing."""
-        if name not in self:
+        if not isinstance(name, str) or name not in self:
             near = difflib.get_close_matches(str(name), self.names(), n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
             raise ConfigError(f"{self._word} {name!r} does not exist. {hint}Use one of: {', '.join(self.names())}.")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trek.engines import ENGINES
+from trek.errors import ConfigError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
-from trek.train.folders import open_run_folder
+from trek.train.folders import check_places, open_run_folder
 from trek.train.jobs.job import own_world, run_job
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
@@ -64,6 +65,9 @@ def fit(
     `KeyboardInterrupt` is raised once it is saved.
     """
     check_trial_class(trial_class)
+    for what, given in (("hparams", hparams), ("data", data)):
+        if given is not None and not (isinstance(given, Mapping) and all(isinstance(key, str) for key in given)):
+            raise ConfigError(f"{what} must be a dict of values by name, got {given!r}.")
     named, own_loggers = split_loggers(loggers)
     chosen = TrainSettings.of(
         loggers=named,
@@ -75,6 +79,7 @@ def fit(
         precision=precision,
         **settings,
     )
+    check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     check_workers(workers, strategy=strategy)
     ENGINES.check(engine)
     world = own_world(workers)

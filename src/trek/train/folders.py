@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from trek.errors import ConfigError, NotFound
 from trek.strategies import Strategy
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.world import World, claim_home, trek_home
 
 _MAX_NAME_BYTES = 200
@@ -45,6 +47,14 @@ def new_run_folder(name: str, *, is_resumed: bool = False) -> Path:
             f"resume='latest' found no run named {name!r} in {runs}. Check the name, or train without resume."
         )
     return last
+
+
+def check_places(*, checkpoint_dir: Any, resume: Any) -> None:
+    """Raise `ConfigError` unless these arguments of `fit`, `run` and the Traveler can name a place."""
+    if checkpoint_dir is not None and not isinstance(checkpoint_dir, str | Path):
+        raise ConfigError(f"checkpoint_dir must be a folder or a URL, got {checkpoint_dir!r}.")
+    if resume is not None and not isinstance(resume, str | Path | CheckpointFolder):
+        raise ConfigError(f"resume must be a checkpoint, its path, or 'latest', got {resume!r}.")
 
 
 def check_run_name(name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trek.engines import ENGINES, open_engine
 from trek.errors import InputError
-from trek.train.folders import open_run_folder
+from trek.train.folders import check_places, open_run_folder
 from trek.train.jobs.job import own_world, run_job
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
@@ -48,6 +48,7 @@ def run(
         raise InputError(f"train_fn must be a function that takes a Traveler, got {type(train_fn).__name__}.")
     named, own_loggers = split_loggers(loggers)
     chosen = TrainSettings.of(loggers=named, **settings)
+    check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     ENGINES.check(engine)
     if workers is not None:
         check_workers(workers, strategy=chosen.strategy)

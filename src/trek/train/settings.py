@@ -36,10 +36,16 @@ class ProfileSettings:
 
     first: int
     last: int
-    path: Path | None = None
+    path: Path | str | None = None
     """None: `profile.json` in the run's folder."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.path, str):
+            object.__setattr__(self, "path", Path(self.path))
+        if self.path is not None and not isinstance(self.path, Path):
+            raise ConfigError(f"the path of a profile must be a file name, got {self.path!r}.")
+        if not all(type(one) is int for one in (self.first, self.last)):
+            raise ConfigError(f"a profile must be of whole numbers of batches, got {self.first!r} to {self.last!r}.")
         if not 1 <= self.first <= self.last:
             raise ConfigError(
                 f"a profile of batches first to last must have 1 <= first <= last, got {self.first} to {self.last}."
@@ -68,7 +74,7 @@ LengthField = Annotated[
     PlainSerializer(lambda length: {length.unit: length.count}),
     WithJsonSchema(LENGTH_SCHEMA),
 ]
-_Count = Annotated[int, Field(strict=True, ge=1)]
+_Count = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
 _Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -119,7 +125,7 @@ class TrainSettings(BaseModel):
     """The validation metric that determines the best checkpoint; by default the loss."""
     smaller_is_better: StrictBool | None = None
     """Whether a smaller value of that metric is better; by default derived from its name."""
-    keep_best: Annotated[int, Field(strict=True, ge=0)] = 1
+    keep_best: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
     """Number of best checkpoints to keep."""
     keep_last: _Count = 1
     """Number of newest checkpoints to keep."""

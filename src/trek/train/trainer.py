@@ -18,6 +18,7 @@ from trek.train.loop.capture import CapturedStep
 from trek.train.loop.device_rates import DeviceRates
 from trek.train.loop.feed import to_device
 from trek.train.loop.stopping import Stopped
+from trek.train.lr_scheduler import LRScheduler
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
@@ -212,7 +213,9 @@ class Trainer:
         model = self.traveler.add_model(self.trial.build_model())
         optimizer = self.traveler.add_optimizer(self.trial.optimizer(model))
         scheduler = self.trial.create_lr_scheduler(optimizer)
-        if isinstance(scheduler, tuple):
+        if isinstance(scheduler, LRScheduler):
+            self.context.wrap_lr_scheduler(scheduler)
+        elif isinstance(scheduler, tuple):
             self.traveler.add_scheduler(scheduler[0], per=scheduler[1])
         elif scheduler is not None:
             self.traveler.add_scheduler(scheduler, per="epoch")

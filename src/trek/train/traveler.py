@@ -18,10 +18,9 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -29,31 +28,16 @@ from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.errors import ConfigError, InputError
-from trek.strategies.strategy_registry import default_strategy, open_strategy
-from trek.train.checkpointing.archive import Archive
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
-from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.folders import leaders_folders
-from trek.train.jobs.hang_report import note_error
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, check_savable
 from trek.train.length import Length
-from trek.train.loggers.base import Logger
-from trek.train.loggers.choice import open_loggers
 from trek.train.loop.agenda import Agenda
-from trek.train.loop.feed import Feed
-from trek.train.loop.instruments import Instruments
-from trek.train.loop.optimization import Optimization, StepUnit
+from trek.train.loop.optimization import StepUnit
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
-from trek.train.loop.precision import open_precision
 from trek.train.loop.progress import print_above_bars
-from trek.train.loop.stop_agreement import StopAgreement
-from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, StopOnSignals, StopRequest, stopped
-from trek.train.metrics.goal import Goal
-from trek.train.metrics.journal import Journal
+from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, stopped
 from trek.train.metrics.metric_sums import Reduction
-from trek.train.settings import TrainSettings
-from trek.train.trial_host import TrialHost, find_host
-from trek.world import World
+from trek.train.run_parts import RunParts
 from trek.world.seeds import seed_everything
 
 if TYPE_CHECKING:
@@ -64,7 +48,7 @@ Model = TypeVar("Model", bound=nn.Module)
 _NO_CONTEXT = nullcontext()
 
 
-class Traveler:
+class Traveler(RunParts):
     """The handle of one rank's training loop.
 
     Pass settings as one object or by name: `Traveler(precision="bf16", accumulate=4)`; see `TrainSettings`. Without a
@@ -72,86 +56,12 @@ class Traveler:
     other than checkpoints (of loggers, traces) are written to `folder`, by default the current directory.
     """
 
-    def __init__(
-        self,
-        settings: TrainSettings | None = None,
-        *,
-        world: World | None = None,
-        host: TrialHost | None = None,
-        checkpoint_dir: Path | str | None = None,
-        resume: CheckpointFolder | Path | str | None = None,
-        folder: Path | str | None = None,
-        loggers: Sequence[Logger] = (),
-        stop: StopRequest | None = None,
-        trial: Mapping[str, Any] | None = None,
-        owner: str | None = None,
-        **named: Any,
-    ) -> None:
-        self.stop = stop or StopRequest()
-        self._on_signals: AbstractContextManager[Any] = _NO_CONTEXT
-        """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""
-        self._entered = ExitStack()
-        if world is None:
-            world = World.from_env()
-            host = find_host(world, stop=self.stop)
-            self._on_signals = StopOnSignals(self.stop) if host is None else _NO_CONTEXT
-        chosen = TrainSettings.of(settings, **named)
-        if host is not None:
-            chosen, folder = host.apply_to(chosen), host.folder
-            checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
-            loggers = [*loggers, *host.loggers]
-        self.strategy = open_strategy(chosen.strategy or default_strategy(world.size), world, **chosen.strategy_options)
-        self.strategy.setup()
-        if host is None:
-            folder, checkpoint_dir = leaders_folders(self.strategy, folder or Path.cwd(), checkpoint_dir)
-        self.folder = Path(folder or Path.cwd())
-        chosen = chosen.with_default_paths(self.folder)
-        if world.is_leader:
-            loggers = [*open_loggers(chosen.loggers, folder=self.folder), *loggers]
-        self.world = world
-        self.settings = chosen
-        seed_everything(chosen.seed)
-        self.precision = open_precision(chosen.precision, world.device)
-        self.optimization = Optimization(
-            self.strategy,
-            self.precision,
-            clip_norm=chosen.clip_norm,
-            clip_value=chosen.clip_value,
-            compiled=chosen.compile,
-            ema_decay=chosen.ema_decay,
-        )
-        self.agreement = StopAgreement(self.strategy, self.stop)
-        self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
-        self.journal = Journal(self.strategy, loggers=loggers, on_nan=chosen.on_nan)
-        keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
-        self.archive = Archive(
-            checkpoint_dir,
-            strategy=self.strategy,
-            journal=self.journal,
-            policy=keep if owner is None else None,
-            trial=trial,
-            owner=owner,
-        )
-        self.goal = Goal(chosen.metric, chosen.smaller_is_better)
-        self.agenda = Agenda.of(chosen)
-        self.on_validation: Callable[[], None] | None = None
-        """Called on every rank when a validation is due; if None, the loop itself decides when to validate."""
-        self.saved_at = -1
-        """Number of batches trained when the run was last saved."""
-        self._saved_state: tuple[int, int, bool] | None = None
-        self._length = chosen.max_length
-        self.has_captured_step = False
-        """Whether the step runs as a CUDA graph, which only the Trainer can do."""
-        self._resume = resume
-        self._stateful: dict[str, Any] = {}
-        self._num_samples = 1
-        self._is_in_epochs = False
-        self._instruments = Instruments(chosen, world=world)
-
     # -- the parts of the loop
 
     def add_model(self, model: Model) -> Model:
         """Place and wrap a model; use the returned model for training."""
+        if self.archive.is_open:
+            check_savable(model)
         wrapped = self.optimization.add_model(model)
         if not self.world.is_leader:
             # Replicas are built from the same seed and so start equal; from here on, ranks draw different numbers.
@@ -337,27 +247,6 @@ class Traveler:
         """Wait for every rank."""
         self.strategy.barrier()
 
-    def close(self) -> None:
-        """Finish writing, flush the loggers, leave the process group."""
-        with ExitStack() as stack:
-            stack.callback(self._entered.close)
-            stack.callback(self.strategy.teardown)
-            stack.callback(self.journal.close)
-            stack.callback(self.archive.close)
-            stack.callback(self._instruments.close)
-
-    def __enter__(self) -> Traveler:
-        note_error(None)  # clears the error of an earlier Traveler
-        self._entered.enter_context(self._on_signals)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if error is not None:
-            note_error(tb)
-        self.close()
-        if error is None and self._on_signals is not _NO_CONTEXT and self.stop.reason in SIGNAL_REASONS:
-            raise stopped(self.stop.reason)  # it came after the last batch
-
     # -- for the Trainer, and for loops with special needs
 
     def report(self) -> dict[str, float]:
@@ -393,6 +282,9 @@ class Traveler:
     ) -> dict[str, float]:
         """Reduce and report the validation metrics, and switch back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
+        deciding = self.goal.choose(metrics)
+        if deciding is not None and metrics:
+            self.optimization.end_validation(metrics[deciding])
         self.optimization.swap_averages()
         self.optimization.set_mode(is_training=True)
         return metrics

@@ -5,17 +5,20 @@ How long it trains, on how many processes, and where it is recorded are settings
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from trek.data.loaders.batch_size import PerSlotBatchSize
-from trek.errors import ConfigError
+from trek.errors import ConfigError, InputError
 from trek.train.callbacks.callback import Callback
+from trek.train.loggers.tensorboard import open_writer
+from trek.train.loop.feed import to_device
 from trek.train.loop.optimization import StepUnit
+from trek.train.lr_scheduler import LRScheduler
 from trek.train.metrics.reducers import FunctionReducer, NamedReducer, Reducer
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ class TrialContext:
         self._config = dict(experiment_config or {})
         self._experiment_id = experiment_id
         self._trial_id = trial_id
+        self._writer: Any = None
 
     def get_hparam(self, name: str) -> Any:
         """One hyperparameter; nested ones are addressed by a dotted name."""
@@ -121,9 +125,18 @@ class TrialContext:
         """Register an optimizer for `step_optimizer`."""
         return self.traveler.add_optimizer(optimizer)
 
-    def wrap_lr_scheduler(self, scheduler: Any, step_mode: StepUnit, *, frequency: int = 1) -> Any:
-        """Step a scheduler per "step", "batch" or "epoch"; with "manual", it is only saved and restored."""
-        return self.traveler.add_scheduler(scheduler, per=step_mode, every=frequency)
+    def wrap_lr_scheduler(
+        self, scheduler: Any, step_mode: StepUnit | LRScheduler.StepMode | None = None, frequency: int = 1
+    ) -> Any:
+        """Step a scheduler per "step", "batch" or "epoch"; with "manual", it is only saved and restored.
+
+        The step mode may also be one of `trek.LRScheduler.StepMode`, and `scheduler` a `trek.LRScheduler` that has one.
+        """
+        if isinstance(scheduler, LRScheduler):
+            scheduler, step_mode, frequency = scheduler.scheduler, scheduler.step_mode, scheduler.frequency
+        if step_mode is None:
+            raise InputError("wrap_lr_scheduler needs a step_mode: 'step', 'batch', 'epoch' or 'manual'.")
+        return self.traveler.add_scheduler(scheduler, per=cast(StepUnit, str(step_mode)), every=frequency)
 
     def wrap_reducer(
         self,
@@ -143,10 +156,43 @@ class TrialContext:
         with self.traveler.precision.no_autocast():
             self.traveler.backward(loss)
 
-    def step_optimizer(self, optimizer: torch.optim.Optimizer, *, clip_norm: float | None = None) -> bool:
-        """Sync gradients, step, clear gradients; returns whether it stepped."""
+    def step_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: Callable[[Iterable[nn.Parameter]], Any] | None = None,
+        auto_zero_grads: bool = True,
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+    ) -> bool:
+        """Sync gradients, clip them, step, clear gradients; returns whether it stepped.
+
+        `clip_grads` is a function that clips the gradients of the parameters it is given. Without `auto_zero_grads`,
+        the gradients are left for the caller to clear.
+        """
         with self.traveler.precision.no_autocast():
-            return self.traveler.step(optimizer, clip_norm=clip_norm)
+            return self.traveler.optimization.step(
+                optimizer,
+                clip_norm=clip_norm,
+                clip_value=clip_value,
+                clip_grads=clip_grads,
+                clears_gradients=auto_zero_grads,
+            )
+
+    def to_device(self, data: Any) -> Any:
+        """`data` with every tensor in it on the device of this process."""
+        return to_device(data, self.device)
+
+    def get_tensorboard_writer(self) -> Any:
+        """A `torch.utils.tensorboard.SummaryWriter` in the run's folder; ranks other than the leader have their own.
+
+        It is opened at the first call and closed with the run.
+        """
+        if self._writer is None:
+            world, folder = self.traveler.world, self.traveler.folder
+            self._writer = open_writer(folder if world.is_leader else folder / f"rank_{world.rank}")
+            self.traveler.on_close(self._writer.close)
+        return self._writer
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A context for forward passes outside of `train_batch` and `evaluate_batch`, which already run in it."""
@@ -207,7 +253,10 @@ class Trial:
         raise NotImplementedError
 
     def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
-        """A torch scheduler, stepped per epoch, or `(scheduler, "step")` for another unit; None for no scheduler."""
+        """A torch scheduler, stepped per epoch, or `(scheduler, "step")` for another unit; None for no scheduler.
+
+        A `trek.LRScheduler` says both.
+        """
         return None
 
     def build_callbacks(self) -> Mapping[str, Callback]:

@@ -170,6 +170,19 @@ def find_latest(storage: Storage, *, owner: str | None = None) -> CheckpointFold
     return None
 
 
+def check_savable(model: Any) -> None:
+    """Raise `InputError` if the state of a model holds anything but tensors."""
+    import torch
+
+    state = model.state_dict() if hasattr(model, "state_dict") else {}
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"the state of the model has {name!r}, which is a {type(value).__name__}: a checkpoint holds only "
+                "tensors of a model. Return a tensor from get_extra_state, or keep it in an object passed to add_state."
+            )
+
+
 def model_file(index: int) -> str:
     """The file name of the run's `index`-th model."""
     return f"model_{index}.safetensors" if index else "model.safetensors"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trek.errors import ConfigError
@@ -12,8 +12,9 @@ from trek.train.loggers.logger_registry import LOGGERS, open_logger
 
 def split_loggers(chosen: Sequence[Logger | str]) -> tuple[tuple[str, ...], list[Logger]]:
     """Split `chosen` into names and objects."""
-    if isinstance(chosen, str | Logger):
+    if isinstance(chosen, str | Logger | Mapping) or not isinstance(chosen, Sequence | Iterator):
         raise ConfigError(f"loggers must be a list, got {chosen!r}. Write loggers=[…].")
+    chosen = list(chosen)
     names = tuple(LOGGERS.check(one) for one in chosen if isinstance(one, str))
     objects = [one for one in chosen if not isinstance(one, str)]
     for one in objects:

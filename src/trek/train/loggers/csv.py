@@ -8,6 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from trek.train.loggers.base import Logger, MetricRow
+from trek.world.disk import storage_errors
+
+_REMEDY = "Free some space, and continue with resume='latest'."
 
 
 class CSVLogger(Logger):
@@ -23,7 +26,8 @@ class CSVLogger(Logger):
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
         """Create the folder."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        with storage_errors(self._folder, remedy=_REMEDY):
+            self._folder.mkdir(parents=True, exist_ok=True)
 
     def log_metrics(self, row: MetricRow) -> None:
         """Append a line; rewrite the file if its columns changed."""
@@ -53,7 +57,7 @@ class CSVLogger(Logger):
         return self._folder / f"{quote(group, safe=' ')}.csv"
 
     def _write(self, group: str, rows: list[dict[str, object]], *, mode: str) -> None:
-        with self._path(group).open(mode, newline="") as file:
+        with storage_errors(self._path(group), remedy=_REMEDY), self._path(group).open(mode, newline="") as file:
             writer = csv.DictWriter(file, list(self._rows[group][0]))
             if mode == "w":
                 writer.writeheader()

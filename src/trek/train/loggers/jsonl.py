@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from trek.train.loggers.base import Logger, MetricRow
+from trek.world.disk import storage_errors
+
+_REMEDY = "Free some space, or set TREK_HOME to another disk, and continue with resume='latest'."
 
 
 class JSONLLogger(Logger):
@@ -24,20 +27,23 @@ class JSONLLogger(Logger):
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
         """Open the file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._path.open("a")
+        with storage_errors(self._path, remedy=_REMEDY):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a")
 
     def log_metrics(self, row: MetricRow) -> None:
         """Write one line."""
         assert self._file is not None
-        self._file.write(json.dumps({**vars(row), "metrics": dict(row.metrics)}) + "\n")
-        self._file.flush()
+        with storage_errors(self._path, remedy=_REMEDY):
+            self._file.write(json.dumps({**vars(row), "metrics": dict(row.metrics)}) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with storage_errors(self._path, remedy=_REMEDY):
+                file.close()
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

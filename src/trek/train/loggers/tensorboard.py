@@ -14,15 +14,8 @@ class TensorBoardLogger(Logger):
     """Scalars as `<group>/<metric>` over batches, written by a thread of TensorBoard."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InputError(
-                "logger 'tensorboard' needs the package tensorboard, which is not installed. "
-                "Run `pip install 'trek[tensorboard]'`."
-            ) from error
         self._folder = folder
-        self._make: Any = SummaryWriter
+        self._make = _summary_writer()
         self._writer: Any = None
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
@@ -41,3 +34,18 @@ class TensorBoardLogger(Logger):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def open_writer(folder: Path) -> Any:
+    """A SummaryWriter of torch that writes to `folder`."""
+    return _summary_writer()(str(folder))
+
+
+def _summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError(
+            "TensorBoard needs the package tensorboard, which is not installed. Run `pip install 'trek[tensorboard]'`."
+        ) from error
+    return SummaryWriter

@@ -6,12 +6,14 @@ Owns the position in the data and the matching random states. Knows nothing abou
 from __future__ import annotations
 
 import time
+from collections import UserDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map
 
 from trek.data.loaders import Batch, Loader
 from trek.data.loaders.base import Place
@@ -261,4 +263,26 @@ def to_device(data: Any, device: torch.device) -> Any:
         return data
     if type(data) in (list, tuple) and all(type(one) is torch.Tensor for one in data):  # the usual batch
         return type(data)(one.to(device, non_blocking=True) for one in data)
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), data)
+    return tree_map(lambda leaf: _leaf_to_device(leaf, device), data, is_leaf=_moves_itself)
+
+
+def _moves_itself(leaf: Any) -> bool:
+    return callable(getattr(leaf, "to", None))
+
+
+def _leaf_to_device(leaf: Any, device: torch.device) -> Any:
+    """Of what torch's trees do not look into, batches of other libraries move themselves, and others are made anew."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.to(device, non_blocking=True)
+    if _moves_itself(leaf):
+        return leaf.to(device)
+    if isinstance(leaf, UserDict):
+        moved = copy(leaf)
+        moved.data = {key: to_device(value, device) for key, value in leaf.data.items()}
+        return moved
+    if is_dataclass(leaf) and not isinstance(leaf, type):
+        other = copy(leaf)
+        for field in fields(leaf):
+            object.__setattr__(other, field.name, to_device(getattr(leaf, field.name), device))
+        return other
+    return leaf

@@ -5,6 +5,7 @@ The order of a step is fixed: sync gradients, unscale, clip, step the optimizer,
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from trek.errors import CheckpointError, InputError
 from trek.strategies import Strategy
@@ -23,6 +25,7 @@ from trek.train.loop.portions import Portion
 from trek.train.loop.precision import Precision
 
 StepUnit = Literal["step", "batch", "epoch", "manual"]
+ClipGrads = Callable[[Sequence[nn.Parameter]], Any]
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ class _Scheduled:
     every: int
 
     def advance(self, unit: StepUnit, count: int) -> None:
-        """Step, if the scheduler is due after the `count`-th `unit`."""
-        if self.per == unit and count % self.every == 0:
+        """Step, if the scheduler is due after the `count`-th `unit`; those of metrics step after validations."""
+        if self.per == unit and count % self.every == 0 and not isinstance(self.scheduler, ReduceLROnPlateau):
             if hasattr(self.scheduler, "optimizer"):
                 # torch warns if a scheduler steps before its optimizer. With accumulation, or after an fp16 overflow,
                 # that is correct.
@@ -95,6 +98,7 @@ class Optimization:
         """Register an optimizer for `step`."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(f"an optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
+        _check_step(optimizer)
         self.optimizers.append(optimizer)
         self._parameters[id(optimizer)] = [p for group in optimizer.param_groups for p in group["params"]]
         self._initial_settings[id(optimizer)] = plain_settings(optimizer)
@@ -104,6 +108,15 @@ class Optimization:
         """Step `scheduler` after every `every`-th optimizer step, batch or epoch; with "manual", it is only saved."""
         if per not in ("step", "batch", "epoch", "manual"):
             raise InputError(f"a scheduler must step per 'step', 'batch', 'epoch' or 'manual', got {per!r}.")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise InputError(f"a scheduler must step every 1 or more of its units, got {every!r}.")
+        if not callable(getattr(scheduler, "step", None)) or not callable(getattr(scheduler, "state_dict", None)):
+            raise InputError(f"a scheduler must have step() and state_dict(), got {type(scheduler).__name__}.")
+        if isinstance(scheduler, ReduceLROnPlateau) and per in ("step", "batch"):
+            raise InputError(
+                f"a ReduceLROnPlateau is stepped with the metric of each validation, so it cannot step per {per!r}. "
+                "Use 'epoch', or 'manual' to step it yourself."
+            )
         self._scheduled.append(_Scheduled(scheduler, per, every))
         return scheduler
 
@@ -139,17 +152,36 @@ class Optimization:
         *,
         clip_norm: float | None = None,
         clip_value: float | None = None,
+        clip_grads: ClipGrads | None = None,
+        clears_gradients: bool = True,
     ) -> bool:
-        """Step `optimizer` (by default the only one) if this batch ends its group; returns whether it stepped."""
+        """Step `optimizer` (by default the only one) if this batch ends its group; returns whether it stepped.
+
+        `clip_grads` clips the gradients of the parameters it is given, after the other ways of clipping.
+        """
+        if clip_norm is not None or clip_value is not None:
+            _check_amounts(clip_norm=clip_norm, clip_value=clip_value)
         if not self._ends_group:
             return False
         optimizer = optimizer or self._only_optimizer()
-        self.apply_gradients(optimizer, clip_norm=clip_norm, clip_value=clip_value)
+        self.apply_gradients(
+            optimizer,
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+            clip_grads=clip_grads,
+            clears_gradients=clears_gradients,
+        )
         self.count_step(optimizer)
         return True
 
     def apply_gradients(
-        self, optimizer: torch.optim.Optimizer, *, clip_norm: float | None = None, clip_value: float | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        clip_grads: ClipGrads | None = None,
+        clears_gradients: bool = True,
     ) -> None:
         """The part of a step that runs on the device."""
         parameters = self._parameters.get(id(optimizer))
@@ -159,8 +191,12 @@ class Optimization:
         norm, value = clip_norm or self._clip_norm, clip_value or self._clip_value
         if norm is not None or value is not None:
             self._clip(optimizer, parameters, norm, value)
+        if clip_grads is not None:
+            self._precision.unscale(optimizer)
+            clip_grads(parameters)
         self._strategy.step(optimizer, self._precision.step)
-        optimizer.zero_grad(set_to_none=not self.keeps_gradients)
+        if clears_gradients:
+            optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         if self._emas:
             self._update_averages({id(p) for p in parameters})
 
@@ -196,6 +232,12 @@ class Optimization:
         """Step the schedulers that are due after the `count`-th epoch."""
         self._advance("epoch", count)
 
+    def end_validation(self, metric: float) -> None:
+        """Step the schedulers that follow the metric of validations."""
+        for scheduled in self._scheduled:
+            if isinstance(scheduled.scheduler, ReduceLROnPlateau) and scheduled.per != "manual":
+                scheduled.scheduler.step(metric)
+
     def learning_rate(self) -> float | None:
         """The learning rate of the first group of the first optimizer; None without an optimizer."""
         return next(iter(self.learning_rates()), None)
@@ -219,6 +261,8 @@ class Optimization:
         return {
             "optimizers": [self._strategy.optimizer_state(self._owner(o), o) for o in self.optimizers],
             "made_with": [self._initial_settings[id(o)] for o in self.optimizers],
+            "optimizer_kinds": [type(o).__name__ for o in self.optimizers],
+            "scheduler_kinds": [type(s.scheduler).__name__ for s in self._scheduled],
             "schedulers": [s.scheduler.state_dict() for s in self._scheduled],
             "precision": self._precision.state_dict(),
             "emas": [ema.state_dict() for _, ema in self._emas],
@@ -234,10 +278,12 @@ class Optimization:
         _match("model", len(self.models), len(models))
         _match("optimizer", len(self.optimizers), len(state["optimizers"]))
         _match("scheduler", len(self._scheduled), len(state["schedulers"]))
+        _check_kinds("optimizer", self.optimizers, state.get("optimizer_kinds"))
+        _check_kinds("scheduler", [s.scheduler for s in self._scheduled], state.get("scheduler_kinds"))
         for model, weights in zip(self.models, models, strict=True):
             self._load_model(model, weights)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            self._strategy.load_optimizer_state(self._owner(optimizer), optimizer, saved)
+            self._load_optimizer(optimizer, saved)
         for scheduled, saved in zip(self._scheduled, state["schedulers"], strict=True):
             scheduled.scheduler.load_state_dict(saved)
         for optimizer, before in zip(self.optimizers, state["made_with"], strict=True):
@@ -300,11 +346,49 @@ class Optimization:
         wanted = {id(p) for p in self._parameters[id(optimizer)]}
         return next((m for m in self.models if wanted <= {id(p) for p in m.parameters()}), None)
 
+    def _load_optimizer(self, optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+        try:
+            self._strategy.load_optimizer_state(self._owner(optimizer), optimizer, saved)
+        except (ValueError, LookupError) as error:
+            raise CheckpointError(
+                f"the checkpoint does not match the optimizer {type(optimizer).__name__}: {error} Resume with the "
+                "parameter groups of the run that wrote it."
+            ) from error
+
     def _load_model(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
         try:
             self._strategy.load_model_state(model, weights)
         except RuntimeError as error:
             raise CheckpointError(f"the checkpoint does not match the model: {error}") from error
+
+
+def _check_amounts(**amounts: float | None) -> None:
+    for name, amount in amounts.items():
+        if amount is not None and not (isinstance(amount, int | float) and amount > 0):
+            raise InputError(f"{name} must be a number greater than 0, got {amount!r}. Leave it out to clip nothing.")
+
+
+def _check_step(optimizer: torch.optim.Optimizer) -> None:
+    """Raise `InputError` for an optimizer whose step computes the loss anew, as LBFGS does."""
+    required = [
+        name
+        for name, parameter in inspect.signature(optimizer.step).parameters.items()
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    if required:
+        raise InputError(
+            f"{type(optimizer).__name__} is not supported: its step() needs a {required[0]}, and a step here is taken "
+            "from gradients that are computed already. Use an optimizer such as SGD or AdamW."
+        )
+
+
+def _check_kinds(what: str, have: Sequence[Any], saved: Sequence[str] | None) -> None:
+    for one, kind in zip(have, saved or (), strict=False):
+        if type(one).__name__ != kind:
+            raise CheckpointError(
+                f"the checkpoint was trained with the {what} {kind}, but this run has {type(one).__name__}. "
+                f"Resume with {kind}, or start a new run from the checkpoint's weights."
+            )
 
 
 def _match(what: str, have: int, saved: int) -> None:

@@ -38,7 +38,7 @@ class Profiler:
         """End the trace, if one is running, and write it."""
         if self._profile is not None:
             self._profile.stop()
-            path = self._settings.path or Path("profile.json")
+            path = Path(self._settings.path or "profile.json")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._profile.export_chrome_trace(str(path))
             print_above_bars(

@@ -1,0 +1,142 @@
+"""RunParts: what a training loop works with, made from its settings, opened and closed together.
+
+The loop itself is the Traveler's, which is a RunParts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trek.strategies.strategy_registry import default_strategy, open_strategy
+from trek.train.checkpointing.archive import Archive
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
+from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.folders import check_places, leaders_folders
+from trek.train.jobs.hang_report import note_error
+from trek.train.loggers.base import Logger
+from trek.train.loggers.choice import open_loggers
+from trek.train.loop.agenda import Agenda
+from trek.train.loop.feed import Feed
+from trek.train.loop.instruments import Instruments
+from trek.train.loop.optimization import Optimization
+from trek.train.loop.precision import open_precision
+from trek.train.loop.stop_agreement import StopAgreement
+from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, StopRequest, stopped
+from trek.train.metrics.goal import Goal
+from trek.train.metrics.journal import Journal
+from trek.train.settings import TrainSettings
+from trek.train.trial_host import TrialHost, find_host
+from trek.world import World
+from trek.world.seeds import seed_everything
+
+_NO_CONTEXT = nullcontext()
+
+
+class RunParts:
+    """The parts of one rank's run, and the state of its loop."""
+
+    def __init__(
+        self,
+        settings: TrainSettings | None = None,
+        *,
+        world: World | None = None,
+        host: TrialHost | None = None,
+        checkpoint_dir: Path | str | None = None,
+        resume: CheckpointFolder | Path | str | None = None,
+        folder: Path | str | None = None,
+        loggers: Sequence[Logger] = (),
+        stop: StopRequest | None = None,
+        trial: Mapping[str, Any] | None = None,
+        owner: str | None = None,
+        **named: Any,
+    ) -> None:
+        self.stop = stop or StopRequest()
+        self._on_signals: AbstractContextManager[Any] = _NO_CONTEXT
+        """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""
+        self._closing = ExitStack()
+        if world is None:
+            world = World.from_env()
+            host = find_host(world, stop=self.stop)
+            self._on_signals = StopOnSignals(self.stop) if host is None else _NO_CONTEXT
+        chosen = TrainSettings.of(settings, **named)
+        check_places(checkpoint_dir=checkpoint_dir, resume=resume)
+        if host is not None:
+            chosen, folder = host.apply_to(chosen), host.folder
+            checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
+            loggers = [*loggers, *host.loggers]
+        self.strategy = open_strategy(chosen.strategy or default_strategy(world.size), world, **chosen.strategy_options)
+        self.strategy.setup()
+        if host is None:
+            folder, checkpoint_dir = leaders_folders(self.strategy, folder or Path.cwd(), checkpoint_dir)
+        self.folder = Path(folder or Path.cwd())
+        chosen = chosen.with_default_paths(self.folder)
+        if world.is_leader:
+            loggers = [*open_loggers(chosen.loggers, folder=self.folder), *loggers]
+        self.world = world
+        self.settings = chosen
+        seed_everything(chosen.seed)
+        self.precision = open_precision(chosen.precision, world.device)
+        self.optimization = Optimization(
+            self.strategy,
+            self.precision,
+            clip_norm=chosen.clip_norm,
+            clip_value=chosen.clip_value,
+            compiled=chosen.compile,
+            ema_decay=chosen.ema_decay,
+        )
+        self.agreement = StopAgreement(self.strategy, self.stop)
+        self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
+        self.journal = Journal(self.strategy, loggers=loggers, on_nan=chosen.on_nan)
+        keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
+        self.archive = Archive(
+            checkpoint_dir,
+            strategy=self.strategy,
+            journal=self.journal,
+            policy=keep if owner is None else None,
+            trial=trial,
+            owner=owner,
+        )
+        self.goal = Goal(chosen.metric, chosen.smaller_is_better)
+        self.agenda = Agenda.of(chosen)
+        self.on_validation: Callable[[], None] | None = None
+        """Called on every rank when a validation is due; if None, the loop itself decides when to validate."""
+        self.saved_at = -1
+        """Number of batches trained when the run was last saved."""
+        self._saved_state: tuple[int, int, bool] | None = None
+        self._length = chosen.max_length
+        self.has_captured_step = False
+        """Whether the step runs as a CUDA graph, which only the Trainer can do."""
+        self._resume = resume
+        self._stateful: dict[str, Any] = {}
+        self._num_samples = 1
+        self._is_in_epochs = False
+        self._instruments = Instruments(chosen, world=world)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when this Traveler is closed."""
+        self._closing.callback(callback)
+
+    def close(self) -> None:
+        """Finish writing, flush the loggers, leave the process group."""
+        with ExitStack() as stack:
+            stack.callback(self._closing.close)
+            stack.callback(self.strategy.teardown)
+            stack.callback(self.journal.close)
+            stack.callback(self.archive.close)
+            stack.callback(self._instruments.close)
+
+    def __enter__(self) -> Self:
+        note_error(None)  # clears the error of an earlier Traveler
+        self._closing.enter_context(self._on_signals)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            note_error(tb)
+        self.close()
+        if error is None and self._on_signals is not _NO_CONTEXT and self.stop.reason in SIGNAL_REASONS:
+            raise stopped(self.stop.reason)  # it came after the last batch
