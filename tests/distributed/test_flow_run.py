@@ -553,7 +553,7 @@ def test_what_cannot_be_sent_or_stored_says_so() -> None:
     lock = threading.Lock()
     flow = trek.Flow("unsendable")
     flow.step(lambda: lock.locked(), name="captures_a_lock", cache=False)
-    with pytest.raises(TrainingError, match="cannot be sent to another process"):
+    with pytest.raises(InputError, match="the function of step 'captures_a_lock' cannot be sent to another process"):
         _run(flow)
     other = trek.Flow("unstorable")
     other.step(lambda: object(), name="gives_an_object")

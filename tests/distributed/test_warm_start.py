@@ -97,7 +97,7 @@ def test_a_fresh_process_is_started_where_warm_start_is_off(warm_dir: Path, monk
 _FACTS = """
     import json, locale, os, resource, signal, sys, threading, __main__
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
-    own = {"MASTER_PORT", "TREK_JOB_SECRET", "TREK_MEETING", "TREK_MEMBER_DIR"}
+    own = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TREK_JOB_SECRET", "TREK_MEETING", "TREK_MEMBER_DIR"}
     environ = {name: value for name, value in os.environ.items() if name not in own}
     import torch
     torch.randn(200, 200) @ torch.randn(200, 200)

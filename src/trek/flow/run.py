@@ -184,8 +184,9 @@ def _full_disk_told(store: FlowStore) -> Iterator[None]:
     except (OSError, sqlite3.Error) as error:
         if not is_disk_full(error):
             raise
+        place = getattr(error, "filename", None) or store.folder
         raise StorageError(
-            f"no space left in {store.folder}. Free some space, then run: trek flow resume {store.name}"
+            f"no space left in {place}. Free some space, then run: trek flow resume {store.name}"
         ) from error
 
 
