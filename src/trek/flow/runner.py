@@ -68,7 +68,7 @@ class Runner:
         self.stored: dict[Output, Stored] = {}
         self.failed: dict[Step, Failure] = {}
         self._skipped: set[Step] = set()
-        self._keys = Keymaker(params, self.stored)
+        self._keys = Keymaker(params, self.stored, home=store.home)
         self._sorter = order(plan.steps)
         self._maps = Maps()
         self._memory = SharedMemory(plan.steps, run=run, params=params)
