@@ -23,15 +23,23 @@ _SYSTEM_FOLDERS = ("/bin", "/sbin", "/usr", "/opt", "/lib")
 
 
 def fingerprint_command(
-    argv: Sequence[Any], *, folder: Path, search_path: Sequence[Path] = (), left_out: Sequence[Path] = ()
+    argv: Sequence[Any],
+    *,
+    folder: Path,
+    variables: Sequence[str] = (),
+    search_path: Sequence[Path] = (),
+    left_out: Sequence[Path] = (),
 ) -> Fingerprint:
     """What a command run in `folder` depends on; modules are searched there, in `search_path`, and as Python does.
 
-    Folders of `left_out` do not count as contents of others: what is kept there changes with every run.
+    Values of `variables` may name files too. Folders of `left_out` do not count as contents of others: what is kept
+    there changes with every run.
     """
     reader = _CommandReader(folder, search_path, left_out)
     for index, word in enumerate(argv):
         reader.read_word(word, index=index, before=argv[index - 1] if index else None)
+    for value in variables:
+        reader.read_variable(value)
     return Fingerprint(reader.parts, tuple(reader.unknown))
 
 
@@ -63,6 +71,12 @@ class _CommandReader:
             self._read_program(text)
         for path in self._paths_in(text, is_program=index == 0):
             self._read_path(path)
+
+    def read_variable(self, value: str) -> None:
+        """Add the files that the value of a variable names; its folders are rather where programs are searched."""
+        for path in self._paths_in(value, is_program=False):
+            if path.is_file():
+                self._read_path(path)
 
     def _paths_in(self, text: str, *, is_program: bool) -> Iterator[Path]:
         """What exists of the word itself, of the words inside it, and of what follows a sign such as `=`."""

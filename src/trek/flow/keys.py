@@ -75,7 +75,10 @@ class Keymaker:
         search_path = str(step.settings.env.get("PYTHONPATH") or "").split(os.pathsep)
         folder = step.settings.cwd or Path()
         folders = [folder / one for one in search_path if one]
-        found = fingerprint_command(argv, folder=folder, search_path=folders, left_out=[self._home])
+        variables = [value for value in step.settings.env.values() if isinstance(value, str)]
+        found = fingerprint_command(
+            argv, folder=folder, variables=variables, search_path=folders, left_out=[self._home]
+        )
         parts = _to_components(found)
         if isinstance(work, ServiceWork):
             parts |= self._value_parts("address", work.ready)
