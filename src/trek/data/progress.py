@@ -18,7 +18,9 @@ class ProgressBar(_Base):
     monitor_interval = 0
 
 
-def progress_bar(total: int, *, title: str, unit: str, is_shown: bool = True, delay_s: float = 0.0) -> ProgressBar:
-    """A bar on stderr for `total` units, once `delay_s` have passed; use it in a `with`."""
+def progress_bar(
+    total: int | None, *, title: str, unit: str, is_shown: bool = True, delay_s: float = 0.0
+) -> ProgressBar:
+    """A bar on stderr for `total` units, or a count without a total, once `delay_s` have passed; use it in a `with`."""
     hidden = None if is_shown else True  # None: hidden unless stderr is a terminal
     return ProgressBar(total=total, desc=title, unit=unit, unit_scale=True, leave=False, delay=delay_s, disable=hidden)

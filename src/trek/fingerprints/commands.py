@@ -22,23 +22,37 @@ _SHEBANG_BYTES = 200
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/usr", "/opt", "/lib")
 
 
-def fingerprint_command(argv: Sequence[Any], *, folder: Path, search_path: Sequence[Path] = ()) -> Fingerprint:
-    """What a command run in `folder` depends on; modules are searched there, in `search_path`, and as Python does."""
-    reader = _CommandReader(folder, search_path)
+def fingerprint_command(
+    argv: Sequence[Any],
+    *,
+    folder: Path,
+    variables: Sequence[str] = (),
+    search_path: Sequence[Path] = (),
+    left_out: Sequence[Path] = (),
+) -> Fingerprint:
+    """What a command run in `folder` depends on; modules are searched there, in `search_path`, and as Python does.
+
+    Values of `variables` may name files too. Folders of `left_out` do not count as contents of others: what is kept
+    there changes with every run.
+    """
+    reader = _CommandReader(folder, search_path, left_out)
     for index, word in enumerate(argv):
         reader.read_word(word, index=index, before=argv[index - 1] if index else None)
+    for value in variables:
+        reader.read_variable(value)
     return Fingerprint(reader.parts, tuple(reader.unknown))
 
 
 class _CommandReader:
     """Collects the parts of one command."""
 
-    def __init__(self, folder: Path, search_path: Sequence[Path]) -> None:
+    def __init__(self, folder: Path, search_path: Sequence[Path], left_out: Sequence[Path]) -> None:
         self.parts: dict[str, str] = {}
         self.unknown: list[str] = []
         self._folder = folder
         self._search_path = [folder, *search_path]
         self._seen: set[Path] = set()
+        self._left_out = left_out
 
     def read_word(self, word: Any, *, index: int, before: Any) -> None:
         """Add one word, and what it names."""
@@ -57,6 +71,12 @@ class _CommandReader:
             self._read_program(text)
         for path in self._paths_in(text, is_program=index == 0):
             self._read_path(path)
+
+    def read_variable(self, value: str) -> None:
+        """Add the files that the value of a variable names; its folders are rather where programs are searched."""
+        for path in self._paths_in(value, is_program=False):
+            if path.is_file():
+                self._read_path(path)
 
     def _paths_in(self, text: str, *, is_program: bool) -> Iterator[Path]:
         """What exists of the word itself, of the words inside it, and of what follows a sign such as `=`."""
@@ -79,7 +99,8 @@ class _CommandReader:
             self._read_script(path)
             return
         try:
-            self.parts[f"file {path.name or path}" if path.is_file() else f"folder {path}"] = digest_path(path)
+            name = f"file {path.name}" if path.is_file() else f"folder {path}"
+            self.parts[name] = digest_path(path, left_out=self._left_out)
         except OutsideError as error:
             self._add({}, [str(error).rstrip(".")])
         if path.is_file() and (path.suffix in (".sh", ".bash") or _shebang(path)):

@@ -58,9 +58,9 @@ def digest_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digest_path(path: Path) -> str:
-    """A checksum of a file or folder by its contents and the names inside, not by where it is."""
-    names = list(islice(_names(path), _MAX_FILES + 1))
+def digest_path(path: Path, *, left_out: Sequence[Path] = ()) -> str:
+    """A checksum of a file or folder by its contents and the names inside, not by where it is; without `left_out`."""
+    names = list(islice(_names(path, left_out=left_out), _MAX_FILES + 1))
     if len(names) > _MAX_FILES:
         raise OutsideError(f"{path} has more than {_MAX_FILES:,} files, which are too many to compare by content.")
     facts = [_facts(path, name) for name in sorted(names)]
@@ -72,12 +72,12 @@ def digest_place(path: Path) -> str:
     return digest_path(path) if path.exists() else f"missing {path}"
 
 
-def _names(root: Path) -> Iterator[str]:
+def _names(root: Path, *, left_out: Sequence[Path] = ()) -> Iterator[str]:
     """Names of all files, relative to `root`, through links to folders; a folder that contains itself is left out."""
     if not root.is_dir():
         yield ""
         return
-    entered = {os.path.realpath(root)}
+    entered = {os.path.realpath(path) for path in (root, *left_out)}
     for folder, inner, names in os.walk(root, followlinks=True):
         inner[:] = [name for name in inner if name not in LEFT_OUT and _is_new(os.path.join(folder, name), entered)]  # noqa: PTH118
         for name in names:

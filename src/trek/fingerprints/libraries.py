@@ -57,7 +57,20 @@ def _torch(reader: Reader, value: Any, where: str) -> list[str] | None:
         return [str(value.device), *_tensor(reader, value.get_state(), where)]
     if hasattr(value, "_orig_mod") and type(value).__name__ == "OptimizedModule":  # what torch.compile gives
         return [reader.spell(value._orig_mod, where=where)]
-    return None
+    is_plain = isinstance(value, torch.nn.Module) and not isinstance(value, torch.jit.ScriptModule)
+    return _module(reader, value, where) if is_plain else None
+
+
+def _module(reader: Reader, value: Any, where: str) -> list[str] | None:
+    """By class and state; hooks have running numbers as keys, which other modules of the process change."""
+    state = value.__getstate__()
+    if not isinstance(state, dict) or any("__reduce__" in vars(base) for base in type(value).__mro__[:-1]):
+        return None
+    tokens = []
+    for name, item in sorted(state.items()):
+        is_hooks = "_hooks" in name and isinstance(item, dict)
+        tokens += [name, reader.spell(list(item.values()) if is_hooks else item, where=f"{where}.{name}")]
+    return tokens
 
 
 def _tensor(reader: Reader, value: Any, where: str) -> list[str]:

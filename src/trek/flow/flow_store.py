@@ -99,6 +99,7 @@ class FlowStore:
 
     def __init__(self, name: str, *, home: Path) -> None:
         self.name = name
+        self.home = home
         self.folder = home / "flows" / name
         claim_home(home)
         try:

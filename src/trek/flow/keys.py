@@ -32,7 +32,8 @@ _UNKNOWN = "unknown "
 class Keymaker:
     """Makes the keys of one run: knows the parameters' values and, as the run continues, the outputs so far."""
 
-    def __init__(self, params: Mapping[str, Any], stored: Mapping[Output, Stored]) -> None:
+    def __init__(self, params: Mapping[str, Any], stored: Mapping[Output, Stored], *, home: Path) -> None:
+        self._home = home
         self._params = params
         self._stored = stored
         self._services: dict[Step, str] = {}
@@ -74,7 +75,11 @@ class Keymaker:
         search_path = str(step.settings.env.get("PYTHONPATH") or "").split(os.pathsep)
         folder = step.settings.cwd or Path()
         folders = [folder / one for one in search_path if one]
-        parts = _to_components(fingerprint_command(argv, folder=folder, search_path=folders))
+        variables = [value for value in step.settings.env.values() if isinstance(value, str)]
+        found = fingerprint_command(
+            argv, folder=folder, variables=variables, search_path=folders, left_out=[self._home]
+        )
+        parts = _to_components(found)
         if isinstance(work, ServiceWork):
             parts |= self._value_parts("address", work.ready)
         return parts | {f"output {name}": "" for name in work.output_names}

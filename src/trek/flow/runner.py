@@ -75,7 +75,7 @@ class Runner:
         self.failed: dict[Step, Failure] = {}
         self._skipped: set[Step] = set()
         self._conditional = conditional_steps(plan.steps)
-        self._keys = Keymaker(params, self.stored)
+        self._keys = Keymaker(params, self.stored, home=store.home)
         self._sorter = order(plan.steps)
         self._maps = Maps()
         self._memory = SharedMemory(plan.steps, run=run, params=params)

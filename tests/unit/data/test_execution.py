@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import trek.data.execution.local
+import trek.data.execution.parallel
 from trek.data import Table
 from trek.data.execution import EXECUTORS, open_executor, running_on
 from trek.data.execution.base import Executor
@@ -50,6 +52,34 @@ def test_spilling_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
         "results exceed the memory limit of 0.02 MB"
     ]
+
+
+@pytest.mark.parametrize("num_partitions", [1, 3])
+def test_rows_of_what_is_not_divided_are_counted(num_partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one large file was worked on, nothing was shown."""
+    shown: dict[str, Any] = {}
+
+    class Bar:
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def update(self, count: int = 1) -> None:
+            shown["done"] = shown.get("done", 0) + count
+
+    def make_bar(total: int | None, *, unit: str, **options: Any) -> Bar:
+        shown.update(total=total, unit=unit.strip())
+        return Bar()
+
+    monkeypatch.setattr(trek.data.execution.local, "progress_bar", make_bar)
+    monkeypatch.setattr(trek.data.execution.parallel, "progress_bar", make_bar)
+    table = Table.of({"x": list(range(20_000))}, num_partitions=num_partitions)
+    with running_on(ThreadExecutor(2)):
+        assert table.map(lambda batch: batch).num_rows == 20_000
+    assert shown["done"] == (20_000 if num_partitions == 1 else 3)
+    assert shown["unit"] == ("rows" if num_partitions == 1 else "partitions")
 
 
 def test_an_executor_is_made_by_name_with_its_settings(tmp_path: Path) -> None:

@@ -73,6 +73,25 @@ def test_a_file_that_the_command_does_not_name_does_not_count(tmp_path: Path) ->
     assert fingerprint_command(["python", "s.py", "--lr=0.1", "a b", "x" * 5000], folder=tmp_path) == before
 
 
+def test_a_file_that_a_variable_names_counts(tmp_path: Path) -> None:
+    """Its contents could change unnoticed."""
+    (tmp_path / "c.yaml").write_text("1")
+    before = fingerprint_command(["tool"], folder=tmp_path, variables=["c.yaml", "/usr/bin:/bin", "text"])
+    assert sorted(before.parts) == ["file c.yaml", "word 0"]
+    (tmp_path / "c.yaml").write_text("2")
+    assert fingerprint_command(["tool"], folder=tmp_path, variables=["c.yaml"]).parts != before.parts
+
+
+def test_a_folder_counts_without_what_is_left_out(tmp_path: Path) -> None:
+    """The records of flows may lie in the folder that a command works on, and change with every run."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "flow.db").write_text("1")
+    before = fingerprint_command(["tool", "."], folder=tmp_path, left_out=[tmp_path / "home"])
+    (tmp_path / "home" / "flow.db").write_text("2")
+    assert fingerprint_command(["tool", "."], folder=tmp_path, left_out=[tmp_path / "home"]) == before
+    assert fingerprint_command(["tool", "."], folder=tmp_path) != before
+
+
 def test_an_interpreter_counts_by_what_it_is_and_not_by_how_it_is_spelled(tmp_path: Path) -> None:
     """The same Python under another of its names ran every script again."""
     (tmp_path / "env").symlink_to(sys.prefix)

@@ -240,6 +240,7 @@ FEATURES = {
     "masked array": Feature("import numpy as np\nK{i} = np.ma.array([1, {v}], mask=[False, True])", "K{i}.data.tolist()"),
     "tensor": Feature("import torch\nK{i} = torch.full((3,), {v}, dtype=torch.bfloat16)", "K{i}.tolist(), {v}"),
     "model": Feature("import torch\nK{i} = torch.nn.Linear(1, 1)\nwith torch.no_grad():\n    K{i}.weight.fill_({v}); K{i}.bias.fill_(0)", "K{i}.weight.item()"),
+    "hook of a model": Feature("import torch\nK{i} = torch.nn.Identity()\nK{i}.register_forward_hook(lambda m, a, o: o * {v})", "K{i}(torch.ones(1)).item()"),
     "pandas frame": Feature("import pandas as pd\nK{i} = pd.DataFrame({{'a': ['x'], 'b': [{v}]}})", "K{i}['b'][0]"),
     "pandas index": Feature("import pandas as pd\nK{i} = pd.Series([1], index=['i' + str({v})])", "K{i}.index[0]"),
     "pandas category": Feature("import pandas as pd\nK{i} = pd.Categorical(['a'], categories=['a', str({v})])", "list(K{i}.categories)"),

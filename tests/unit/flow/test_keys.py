@@ -16,7 +16,7 @@ from trek.flow.keys import Components, Keymaker, explain_change, make_key
 
 
 def _components(output: Any, stored: dict[Output, Any] | None = None) -> Components:
-    return Keymaker({}, stored or {}).components(output.step)
+    return Keymaker({}, stored or {}, home=Path("home")).components(output.step)
 
 
 def _cell(source: str) -> Callable[..., Any]:
@@ -57,7 +57,7 @@ def test_what_uses_a_service_depends_on_what_it_serves(tmp_path: Path) -> None:
             model: store_value(version, tmp_path / f"model{len(keys)}"),
             url: store_value("http://127.0.0.1:8080", tmp_path / f"url{len(keys)}"),
         }
-        keymaker = Keymaker({}, stored)
+        keymaker = Keymaker({}, stored, home=tmp_path)
         keymaker.components(url.step)
         keys.append(make_key(keymaker.components(answer.step)))
     assert keys[0] == keys[2] != keys[1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from trek.data.execution.base import Executor, Split, Task
 from trek.data.execution.parallel import run_all
 from trek.data.execution.partition_store import PartitionStore, default_memory_limit
 from trek.data.execution.parts import Part, Readable
+from trek.data.progress import ProgressBar, progress_bar
 from trek.errors import InputError
 
 
@@ -45,11 +46,14 @@ class LocalExecutor(Executor):
     def map(self, task: Task, *inputs: Sequence[Readable]) -> list[Part]:
         """Run `task` over partition i of every input, for all i at once; keep the result of each."""
 
+        count = len(inputs[0])
+        work = _map_partition if count > 1 else _map_only_partition
+
         def run(index: int) -> Part:
-            part: Part = self._call(_map_partition, self.store, task, index, [parts[index] for parts in inputs])
+            part: Part = self._call(work, self.store, task, index, [parts[index] for parts in inputs])
             return self._owned(part)
 
-        return self._run_all(run, len(inputs[0]))
+        return self._run_all(run, count)
 
     def exchange(self, split: Split, parts: Sequence[Readable], *, num_partitions: int) -> list[Part]:
         """Send every row to the partition that `split` names; rows of lower partitions come first."""
@@ -78,6 +82,26 @@ class LocalExecutor(Executor):
 
 def _map_partition(store: PartitionStore, task: Task, index: int, inputs: list[Readable]) -> Part:
     return store.write(task(index, *(readable.batches() for readable in inputs)))
+
+
+def _map_only_partition(store: PartitionStore, task: Task, index: int, inputs: list[Readable]) -> Part:
+    """The same for what is not divided, such as one large file: its rows are counted, since there is nothing else."""
+    total = _num_rows(inputs[0])
+    with progress_bar(total, title="data", unit=" rows", delay_s=1.0) as bar:
+        first, *others = (readable.batches() for readable in inputs)
+        return store.write(task(index, _counted(first, bar), *others))
+
+
+def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        bar.update(batch.num_rows)
+
+
+def _num_rows(readable: Any) -> int | None:
+    """Rows of a partition, where its source knows them and nothing comes in between."""
+    found: int | None = getattr(getattr(readable, "source", readable), "num_rows", None)
+    return found
 
 
 def _split_partition(
