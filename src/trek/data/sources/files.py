@@ -18,8 +18,8 @@ import fsspec
 import pyarrow as pa
 
 from trek.data.column_types import kept_batch
+from trek.data.plans.conforming import conform
 from trek.data.plans.plan import PlanNode, Source, Stream
-from trek.data.plans.steps import conform
 from trek.data.sources.formats import FORMATS, PACKINGS, TYPES_REMEDY, Asked, FileFormat, format_of, suffix_of
 from trek.data.sources.memory import require_distinct
 from trek.errors import DataUnavailable, InputError
