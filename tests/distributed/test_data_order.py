@@ -50,9 +50,8 @@ def step(rng, found):
     if kind == 6:
         return found.map(lambda batch: batch).partition(rng.randint(1, 5))
     if kind == 7:
-        return found.reduce(lambda rows: {name: rows[name][:1] for name in ("f", "s", "id")}, by=keys[:1]).select(
-            "k", "f", "s", "id"
-        ) if keys == ["k"] else found.with_columns(id=col("id") * 2)
+        counted = found.reduce(lambda rows: {"id": [len(rows["id"])], "s": rows["s"][:1]}, by=["k", "f"])
+        return counted.select("k", "f", "s", "id")
     return found.partition(rng.randint(1, 3), by=keys)
 
 def digest(rows):
@@ -127,10 +126,10 @@ def orders(executor: str, num_threads: int, *, num_plans: int) -> list[str]:
 
 def test_random_plans_have_one_order_on_every_executor_and_number_of_threads() -> None:
     """Joins and reductions by key came in another order in every process, and ranks share rows out by number."""
-    first = orders("threads", 1, num_plans=60)
-    assert len(set(first)) > 50
-    assert orders("threads", 4, num_plans=60) == first
-    assert orders("processes", 2, num_plans=60) == first
+    first = orders("threads", 1, num_plans=25)
+    assert len(set(first)) > 20
+    assert orders("threads", 4, num_plans=25) == first
+    assert orders("processes", 2, num_plans=25) == first
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("join", 2), ("reduce", 3)])
