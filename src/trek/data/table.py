@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trek.data import tensors
 from trek.data.arguments import positive, require_callable, require_table
-from trek.data.column_types import common_schema
+from trek.data.column_types import common_schema, empty_table
 from trek.data.execution import current_executor
 from trek.data.plans import steps
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
@@ -318,7 +318,7 @@ class Table:
         parts = compute_whole(self._node, current_executor())
         batches = [batch for part in parts for batch in part.batches()]
         if not batches:
-            return self.schema.empty_table()
+            return empty_table(self.schema)
         return pa.Table.from_batches(alike(batches, where="between partitions"))
 
     def to_numpy(self) -> dict[str, np.ndarray]:
@@ -352,7 +352,7 @@ class Table:
             missing -= held[-1].num_rows
             if missing <= 0:
                 break
-        return Table(MemorySource(pa.Table.from_batches(held) if held else self.schema.empty_table(), title="head"))
+        return Table(MemorySource(pa.Table.from_batches(held) if held else empty_table(self.schema), title="head"))
 
     def show(self, num_rows: int = 5) -> None:
         """Print the first rows."""
