@@ -111,3 +111,39 @@ def _line(suffix: str) -> bytes:
     if suffix == ".csv":
         return b"7," + b",".join(b"%d" % (column + 10) for column in range(20)) + b"\n"
     return b'{"number": 7, ' + b", ".join(b'"n%d": %d' % (column, column) for column in range(20)) + b"}\n"
+
+
+_RELATIONAL = """
+from trek import col
+from trek.data import Table, ThreadExecutor, running_on
+
+def make(context):
+    rng = np.random.default_rng(0)
+    for start in range(0, num_rows, 1 << 16):
+        count = min(1 << 16, num_rows - start)
+        yield {"k": rng.integers(0, 1 << 40, count), "id": np.arange(start, start + count), "pad": rng.random(count)}
+
+def peak():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+stored = Table.generate(make).persist(folder + "/rows", storage="parquet")
+source = trek.data.open(folder + "/rows/*.parquet")
+source.sort("k").head(1)
+before = peak()
+with running_on(ThreadExecutor(memory_limit_bytes=limit)) as executor:
+    last = -1
+    ids = 0
+    for batch in source.sort("k"):
+        keys = batch.column("k").to_numpy()
+        assert keys[0] >= last and (np.diff(keys) >= 0).all()
+        last = keys[-1]
+        ids += int(batch.column("id").to_numpy().sum())
+    print(ids == num_rows * (num_rows - 1) // 2)
+    print(executor.num_spilled_bytes > 0)
+"""
+
+
+def test_a_sort_larger_than_the_executors_limit_spills_and_is_complete(tmp_path: Path) -> None:
+    """A sort was done in one place, in memory, whatever the limit."""
+    said = run_limited(_RELATIONAL, tmp_path, limit=20 << 20, num_rows=1_500_000)
+    assert said[-2:] == ["True", "True"]

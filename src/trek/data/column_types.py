@@ -54,6 +54,17 @@ def kept_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields, schema.metadata)
 
 
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """No rows, with any columns: Arrow's own cannot make tensors whose dimensions are permuted."""
+    arrays = [
+        pa.ExtensionArray.from_storage(field.type, pa.array([], field.type.storage_type))
+        if isinstance(field.type, pa.BaseExtensionType)
+        else pa.array([], field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
 def common_type(kinds: Sequence[pa.DataType], *, name: str, verb: str) -> pa.DataType:
     """The type that holds every value of all `kinds` exactly: of texts, of integers, of floats; else an error."""
     result = kinds[0]

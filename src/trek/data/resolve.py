@@ -1,10 +1,10 @@
-"""`trek.data.open`: from a name, a path or a URL to a Table."""
+"""`trek.data.open`: from a name, paths or a URL to a Table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trek.data.datasets import dataset_names, find_dataset, is_dataset
 from trek.data.storing.sharing import Handle
@@ -15,32 +15,58 @@ from trek.world.urls import is_remote, local_path, scheme_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from trek.data.sources.formats import TextOptions
+
 
 def open(  # noqa: A001
-    name_or_url: str | Path | Handle, *, split: str | None = None, types: Mapping[str, str | pa.DataType] | None = None
+    name_or_url: str | Path | Handle | Sequence[str | Path],
+    *,
+    split: str | None = None,
+    types: Mapping[str, str | pa.DataType] | None = None,
+    header: bool | Sequence[str] = True,
+    delimiter: str | None = None,
+    quote: str | bool = True,
+    encoding: str = "utf-8",
 ) -> Table:
-    """A Table of a named data set (`split` is "train" unless given), a file, a folder, what `persist` or `share` made.
+    """A Table of a named data set (`split` is "train" unless given), of files, or of what `persist` or `share` made.
 
-    A name that is a data set's is that data set; write `./mnist` for a folder of that name. Columns of CSV and JSON
-    lines have the types that their first rows look like; `types={"x": "float64"}` says otherwise.
+    Files are one file, a folder, a pattern (`data/*.parquet`) or a list of these, compressed or not; folders called
+    `name=value` give their rows a column. A name that is a data set's is that data set; write `./mnist` for a folder of
+    that name. Columns of CSV and JSON lines have the types that their first rows look like; `types={"x": "float64"}`
+    says otherwise. CSV files: `header=False` where no line names the columns (`header=["a", "b"]` names them),
+    `delimiter=";"`, `quote="'"` (False for none), `encoding="latin-1"`.
     """
+    options = {"types": types, "header": header, "delimiter": delimiter, "quote": quote, "encoding": encoding}
+    if isinstance(name_or_url, Sequence) and not isinstance(name_or_url, str):
+        return _open_list(name_or_url, split=split, options=options)
     text = str(name_or_url)
     is_named = isinstance(name_or_url, str) and is_dataset(text)
     if split is not None and not is_named:
         raise InputError(f"split={split!r} is for named data sets ({', '.join(dataset_names())}), not for {text!r}.")
     if Handle.is_handle(name_or_url):
-        _refuse_types(types, "shared tables")
+        _refuse_options(options, "shared tables")
         # The Handle itself, where there is one: its memory stays while the Table is used.
         return (name_or_url if isinstance(name_or_url, Handle) else Handle.parse(text)).open()
     if is_named:
-        _refuse_types(types, "named data sets")
+        _refuse_options(options, "named data sets")
         return _open_named(text, split=split or "train")
-    return _open_path(text, types)
+    return _open_path(text, options)
 
 
-def _refuse_types(types: Mapping[str, str | pa.DataType] | None, what: str) -> None:
-    if types:
-        raise InputError(f"types= is for text files; {what} know their types. Change them with map().")
+def _refuse_options(options: Mapping[str, Any], what: str) -> None:
+    given = _text_options(options).given()
+    if given:
+        raise InputError(f"{next(iter(given))}= is for text files; {what} know their types. Change them with cast().")
+
+
+def _open_list(addresses: Sequence[str | Path], *, split: str | None, options: Mapping[str, Any]) -> Table:
+    from trek.data.sources.files import open_files
+
+    if split is not None:
+        raise InputError(f"split={split!r} is for named data sets, not for a list of files.")
+    texts = [str(address) for address in addresses]
+    paths = [text if is_remote(text) else str(local_path(text).expanduser()) for text in texts]
+    return Table(open_files(paths, options=_text_options(options)))
 
 
 def _open_named(name: str, *, split: str) -> Table:
@@ -49,38 +75,38 @@ def _open_named(name: str, *, split: str) -> Table:
     return Table(NamedSource.open(name, split=split))
 
 
-def _open_path(text: str, types: Mapping[str, str | pa.DataType] | None) -> Table:
+def _open_path(text: str, options: Mapping[str, Any]) -> Table:
     from trek.data.sources.files import open_files
+    from trek.data.sources.listing import is_pattern
     from trek.data.sources.url_source import SOURCES
     from trek.data.storing.persist import MANIFEST, PersistedSource
     from trek.data.storing.remote import RemoteSource
 
     if is_remote(text) and scheme_of(text) in SOURCES:
-        _refuse_types(types, "sources with a scheme of their own")
+        _refuse_options(options, "sources with a scheme of their own")
         return Table(SOURCES.load(scheme_of(text)).open(text))
     if is_remote(text):
         persisted = RemoteSource.find(text)
         if persisted is not None:
-            _refuse_types(types, "persisted tables")
-        return Table(persisted or open_files(text, types=_parsed(types)))
+            _refuse_options(options, "persisted tables")
+        return Table(persisted or open_files(text, options=_text_options(options)))
     local = local_path(text).expanduser()
     if (local / MANIFEST).is_file():
-        _refuse_types(types, "persisted tables")
+        _refuse_options(options, "persisted tables")
         return Table(PersistedSource.open(local))
-    if "://" not in text and not local.exists() and local.parent == Path():
+    if "://" not in text and not local.exists() and local.parent == Path() and not is_pattern(text):
         find_dataset(text)  # no such path: its error offers the names that are near
-    return Table(open_files(str(local), types=_parsed(types)))
+    return Table(open_files(str(local), options=_text_options(options)))
 
 
-def _parsed(types: Mapping[str, str | pa.DataType] | None) -> dict[str, pa.DataType]:
-    import pyarrow as pa
+def _text_options(options: Mapping[str, Any]) -> TextOptions:
+    from trek.data.plans.expressions import parse_type
+    from trek.data.sources.formats import TextOptions
 
-    parsed = {}
-    for name, kind in (types or {}).items():
+    types = {}
+    for name, kind in (options["types"] or {}).items():
         try:
-            parsed[name] = pa.type_for_alias(kind) if isinstance(kind, str) else kind
-        except ValueError as error:
-            raise InputError(
-                f"types: {kind!r} of column {name!r} is not a valid type. Use one such as 'float64' or 'string'."
-            ) from error
-    return parsed
+            types[name] = parse_type(kind)
+        except InputError as error:
+            raise InputError(f"types: column {name!r}: {error}") from error
+    return TextOptions(**{**options, "types": types})

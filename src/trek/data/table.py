@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from trek.data import tensors
 from trek.data.arguments import positive, require_callable, require_table
-from trek.data.column_types import common_schema
+from trek.data.column_types import common_schema, empty_table
 from trek.data.execution import current_executor
 from trek.data.plans import steps
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
+from trek.data.plans.conforming import HELD_ROWS, alike, is_settled, merged_schema
 from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, reads_stream
 from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
@@ -278,6 +279,9 @@ class Table:
     def schema(self) -> pa.Schema:
         """Names and types of the columns; after a function they are found by running it on the first batch."""
         if self._schema is None:
+            if self._node.schema is None and self._node.derives_schema:
+                for node in self._node.inputs:
+                    Table(node).schema  # noqa: B018 - what is found stays known to the node
             self._schema = self._node.schema or self._first_schema()
             self._node.learn_schema(self._schema)
         return self._schema
@@ -317,9 +321,8 @@ class Table:
         parts = compute_whole(self._node, current_executor())
         batches = [batch for part in parts for batch in part.batches()]
         if not batches:
-            return self.schema.empty_table()
-        first = batches[0].schema
-        return pa.Table.from_batches([steps.conform(b, first, where="between partitions") for b in batches])
+            return empty_table(self.schema)
+        return pa.Table.from_batches(alike(batches, where="between partitions"))
 
     def to_numpy(self) -> dict[str, np.ndarray]:
         """All rows as arrays, by column; over the same memory where the layout allows."""
@@ -352,7 +355,7 @@ class Table:
             missing -= held[-1].num_rows
             if missing <= 0:
                 break
-        return Table(MemorySource(pa.Table.from_batches(held) if held else self.schema.empty_table(), title="head"))
+        return Table(MemorySource(pa.Table.from_batches(held) if held else empty_table(self.schema), title="head"))
 
     def show(self, num_rows: int = 5) -> None:
         """Print the first rows."""
@@ -462,9 +465,18 @@ class Table:
         with ExitStack() as peeks:
             for source in sources(self._node):
                 peeks.enter_context(source.peeking())
-            for batch in self:
-                return batch.schema
-        raise InputError(f"the table has no rows, so its columns are not known:\n{self.explain()}")
+            schema = self._peeked_schema()
+        return schema or self._node.schema_without_rows() or pa.schema([])
+
+    def _peeked_schema(self) -> pa.Schema | None:
+        """The columns of the first batch; of later ones too where a type is not known from it."""
+        schema, rows = None, 0
+        for batch in self:
+            schema = merged_schema(schema or batch.schema, batch.schema)
+            rows += batch.num_rows
+            if is_settled(schema) or (rows > HELD_ROWS and reads_stream(self._node)):
+                break
+        return schema
 
     def _require_keys(self, by: str | Sequence[str]) -> list[str]:
         keys = [by] if isinstance(by, str) else list(by)

@@ -41,7 +41,7 @@ class _Forecast:
     def __init__(self, plan: RunPlan, *, store: FlowStore, params: Mapping[str, Any]) -> None:
         self._plan, self._params = plan, params
         self._stored: dict[Output, Stored] = {}
-        self._keys = Keymaker(params, self._stored)
+        self._keys = Keymaker(params, self._stored, home=store.home)
         in_memory = list(takers_in_memory(plan.steps, params=params))
         self._kept = KeptResults(plan, store=store, previous={}, in_memory=in_memory)
         self._maps = Maps()

@@ -273,7 +273,7 @@ def test_types_are_refused_where_files_know_theirs(tmp_path: Path) -> None:
         write_parquet(file)
     with pytest.raises(InputError, match=r"types= is for text files"):
         trek.data.open(tmp_path / "a.parquet", types={"a": "float64"})
-    with pytest.raises(InputError, match=r"'number' of column 'a' is not a valid type"):
+    with pytest.raises(InputError, match=r"column 'a': 'number' is not a valid type"):
         trek.data.open(write_lines(tmp_path / "a.csv", ["a", "1"]), types={"a": "number"})
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 class Exchange(PlanNode):
     """A node with its own number of partitions, which keeps columns and rows unless it says otherwise."""
 
+    derives_schema = True
+
     def __init__(self, node: PlanNode, num_partitions: int) -> None:
         self.inputs = (node,)
         self._num_partitions = num_partitions

@@ -5,7 +5,7 @@ By key, Polars brings the rows of each key together, and the functions run where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import load_polars
+from trek.data.plans.conforming import alike
 from trek.data.plans.exchanges import Exchange, joined
 from trek.data.plans.lowering import Lowering, run_query, schema_of
 from trek.data.plans.plan import PlanNode, Stream
-from trek.data.plans.steps import arrays_of, batch_of_rows, call, conform, rows_of, to_batch
+from trek.data.plans.steps import arrays_of, batch_of_rows, call, rows_of, to_batch
 from trek.data.sources.memory import BATCH_ROWS, even_bounds
 from trek.errors import InputError
 from trek.fingerprints import source_name
@@ -32,6 +33,8 @@ _GROUP = "number of the group"
 
 class Reduce(Exchange):
     """One row for each key, by key in ascending order, or one row in all: by a function."""
+
+    derives_schema = False
 
     def __init__(self, node: PlanNode, combine: CombineArrays, *, keys: Sequence[str]) -> None:
         super().__init__(node, node.num_partitions if keys else 1)
@@ -110,10 +113,12 @@ class CombineArrays:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The function's result for all rows, or for the rows of each key."""
-        if not self.keys:
+        if not self.keys or not table.num_rows:
             return pa.Table.from_batches([self._combine(_one_batch(table))])
         groups = list(_groups(table, self.group or self.keys[0]))
-        return pa.Table.from_batches(_alike(self._combine(rows) for rows in groups)).combine_chunks()
+        return pa.Table.from_batches(
+            alike((self._combine(rows) for rows in groups), where="results to reduce")
+        ).combine_chunks()
 
     def _combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         where = f"reduce {source_name(self.function)}{self.place}"
@@ -146,7 +151,9 @@ class _CombineTask:
     def __call__(self, index: int, batches: Stream) -> Stream:
         held = [batch for batch in batches if batch.num_rows]
         if held:
-            yield from self.combine(pa.Table.from_batches(_alike(held))).to_batches(max_chunksize=BATCH_ROWS)
+            yield from self.combine(pa.Table.from_batches(alike(held, where="results to reduce"))).to_batches(
+                max_chunksize=BATCH_ROWS
+            )
 
 
 @dataclass(frozen=True)
@@ -160,14 +167,10 @@ class _StreamCombineTask:
         if len(results) == 1:
             yield from results[0].to_batches()
         elif results:
-            whole = pa.Table.from_batches(_alike(batch for result in results for batch in result.to_batches()))
+            whole = pa.Table.from_batches(
+                alike((batch for result in results for batch in result.to_batches()), where="results to reduce")
+            )
             yield from self.combine.over_results()(whole).to_batches()
-
-
-def _alike(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches of equal columns; an error that names the column where they are not."""
-    held = list(batches)
-    return [conform(batch, held[0].schema, where="results to reduce") for batch in held]
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -19,6 +19,7 @@ from trek.data.execution.base import Executor
 from trek.data.execution.fresh_process import fresh_executor
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import is_usable, polars_errors, set_budget
+from trek.data.plans.conforming import conform
 from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.polars_types import Carrier, batches_to_polars, empty_frame, to_arrow
 
@@ -50,7 +51,8 @@ class Lowering:
 
     def held(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pl.LazyFrame:
         """Rows that are in memory, or mapped."""
-        return batches_to_polars(batches, schema, self.carrier).lazy()
+        alike = [conform(batch, schema, where="between partitions") for batch in batches]
+        return batches_to_polars(alike, schema, self.carrier).lazy()
 
     def conformed(self, node: PlanNode, schema: pa.Schema) -> pl.LazyFrame:
         """The rows of `node` with the types of `schema`, which has the same columns or fewer."""

@@ -37,6 +37,8 @@ class PlanNode(ABC):
     """Whether rows come from stored files and through no function, so that kept ones serve as well as computed ones."""
     is_relational = False
     """Whether it is an operation that Polars runs, so that `lowered` gives a query."""
+    derives_schema = False
+    """Whether the columns follow from those of the inputs, so that nothing need be computed once those are known."""
     _learnt_schema: pa.Schema | None = None
 
     @property
@@ -69,6 +71,10 @@ class PlanNode(ABC):
     def learn_schema(self, schema: pa.Schema) -> None:
         """Remember columns that were found by computing."""
         self._learnt_schema = schema
+
+    def schema_without_rows(self) -> pa.Schema | None:
+        """The columns, found without a row of this node, where there is none; None if they cannot be known."""
+        return None
 
     def split(self, num_partitions: int) -> PlanNode | None:
         """The same rows in the same order in as many partitions, if that is possible without reading them."""

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trek.data.column_types import empty_table
 from trek.data.execution.polars_engine import load_polars
 from trek.data.tensors import to_column
 from trek.errors import InputError
@@ -52,7 +53,7 @@ def to_polars(table: pa.Table, carrier: Carrier) -> pl.DataFrame:
 
 def empty_frame(schema: pa.Schema) -> pl.DataFrame:
     """No rows, with the columns that rows of `schema` have in Polars; categories are not known."""
-    return to_polars(schema.empty_table(), Carrier())
+    return to_polars(empty_table(schema), Carrier())
 
 
 def to_arrow(frame: pl.DataFrame, schema: pa.Schema, carrier: Carrier) -> list[pa.RecordBatch]:

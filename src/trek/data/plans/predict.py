@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from trek.data import tensors
+from trek.data.plans.conforming import conform
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
-from trek.data.plans.steps import call, conform, numbered
+from trek.data.plans.steps import call, numbered, schema_of_no_rows
 from trek.errors import InputError
 from trek.fingerprints import source_name
 
@@ -66,6 +67,11 @@ class Predict(PartitionStep):
             result = self._add(batch, run, where)
             schema = schema or result.schema
             yield conform(result, schema, where=where)
+
+    def schema_without_rows(self) -> pa.Schema | None:
+        """The input's columns and what the model gives for no rows, if it can."""
+        run = _load(self.model, self.device)
+        return schema_of_no_rows(self.inputs[0], lambda batch: self._add(batch, run, self.describe()))
 
     def _add(self, batch: pa.RecordBatch, run: Callable[..., Any], where: str) -> pa.RecordBatch:
         inputs = [tensors.to_torch(batch.column(name), name=name).to(self.device) for name in self.columns]

@@ -77,8 +77,9 @@ class Sort(Relation):
         """Columns that are neither sorted by nor used are not read."""
         from trek.data.plans.steps import Project
 
+        schema = self.inputs[0].schema
         used = list(dict.fromkeys([*names, *self.by]))
-        before = self.inputs[0].narrowed(used)
+        before = self.inputs[0].narrowed(used) if schema is not None and len(used) < len(schema) else None
         if before is None:
             return None
         narrow = Sort(before, by=self.by, descending=self.descending)
@@ -240,6 +241,7 @@ class Union(PlanNode):
     """The partitions of several plans, one after the other; columns must have the same names and types that agree."""
 
     is_relational = True
+    derives_schema = True
 
     def __init__(self, nodes: Sequence[PlanNode]) -> None:
         self.inputs = tuple(nodes)

@@ -16,6 +16,7 @@ from trek.data.column_types import kept_batch
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Readable
 from trek.data.plans.computing import Once, column_as, computed_types, translate
+from trek.data.plans.conforming import settled
 from trek.data.plans.expressions import Expression
 from trek.data.plans.lowering import lowered_pieces, schema_of
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from trek.data.plans.lowering import Lowering
-
-_MISSING_REMEDY = " Integers with missing values arrive as floats: return one type from the function, with astype()."
 
 Format = Literal["numpy", "arrow", "rows"]
 """What a function sees: a dict of arrays, a record batch, or one row as a dict."""
@@ -53,11 +52,18 @@ class Map(PartitionStep):
 
     def apply(self, batches: Stream, context: Context) -> Stream:
         """The function's results, held to the columns of the first."""
-        schema = None
-        for batch, rows in numbered(batches, context):
-            result = self._run(batch, rows)
-            schema = schema or result.schema
-            yield conform(result, schema, where=f"{self.describe()}, {rows}")
+        return settled(self._results(batches, context), title=self.describe())
+
+    def schema_without_rows(self) -> pa.Schema | None:
+        """What the function returns for a batch without rows; one that sees single rows is not called."""
+        return (
+            None
+            if self.format == "rows"
+            else schema_of_no_rows(self.inputs[0], lambda batch: self._run(batch, "no rows"))
+        )
+
+    def _results(self, batches: Stream, context: Context) -> Iterator[tuple[pa.RecordBatch, str]]:
+        return ((self._run(batch, rows), rows) for batch, rows in numbered(batches, context))
 
     def _run(self, batch: pa.RecordBatch, rows: str) -> pa.RecordBatch:
         with_context = f"{self.describe()}, {rows}"
@@ -99,20 +105,21 @@ class FlatMap(PartitionStep):
 
     def apply(self, batches: Stream, context: Context) -> Stream:
         """All rows the function returns, batch after batch."""
-        schema = None
+        return settled(self._results(batches, context), title=self.describe())
+
+    def _results(self, batches: Stream, context: Context) -> Iterator[tuple[pa.RecordBatch, str]]:
         for batch, rows in numbered(batches, context):
             where = f"{self.describe()}, {rows}"
             results = [new for row in rows_of(batch) for new in call(_listed, self.function, row, where=where)]
             if results:
-                result = batch_of_rows(results, where=where)
-                schema = schema or result.schema
-                yield conform(result, schema, where=where)
+                yield batch_of_rows(results, where=where), rows
 
 
 class Filter(PartitionStep):
     """Rows for which a condition is true; a missing result counts as false."""
 
     is_by_row = True
+    derives_schema = True
 
     def __init__(self, node: PlanNode, condition: Expression | Callable[[dict[str, np.ndarray]], Any]) -> None:
         super().__init__(node)
@@ -202,6 +209,7 @@ class Project(PartitionStep):
 
     is_by_row = True
     is_relational = True
+    derives_schema = True
 
     def __init__(self, node: PlanNode, columns: Mapping[str, str | Expression], *, verb: str) -> None:
         super().__init__(node)
@@ -287,6 +295,7 @@ class RequireFinite(PartitionStep):
     """Passes rows on, and refuses numbers that are missing, NaN or infinite."""
 
     is_by_row = True
+    derives_schema = True
 
     def __init__(self, node: PlanNode, columns: Sequence[str]) -> None:
         super().__init__(node)
@@ -369,12 +378,10 @@ class Compute(PartitionStep):
         where = f"{self.describe()}, partition {context.index}"
         results = self._run((arrays_of(batch) for batch in batches), context, where)
         if results is None:
-            return
-        schema = None
-        for result in [results] if isinstance(results, dict) else _guarded(results, where):
-            batch = to_batch(result, where=where)
-            schema = schema or batch.schema
-            yield conform(batch, schema, where=where)
+            return iter(())
+        listed = [results] if isinstance(results, dict) else _guarded(results, where)
+        place = f"partition {context.index}"
+        return settled(((to_batch(result, where=where), place) for result in listed), title=self.describe())
 
     def _run(self, inputs: Iterator[Any], context: Context, where: str) -> Any:
         if not _takes_collector(self.function):
@@ -412,6 +419,15 @@ def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
         raise
     except Exception as error:
         raise _failure(error, where) from error
+
+
+def schema_of_no_rows(node: PlanNode, run: Callable[[pa.RecordBatch], Any]) -> pa.Schema | None:
+    """The columns of what `run` makes of a batch of `node` without rows; None if it cannot do without."""
+    try:
+        found: pa.Schema = run(pa.RecordBatch.from_pylist([], schema_of(node))).schema
+    except (TrekError, IndexError):
+        return None
+    return found
 
 
 def numbered(batches: Stream, context: Context) -> Iterator[tuple[pa.RecordBatch, str]]:
@@ -470,25 +486,6 @@ def batch_of_rows(rows: list[Any], *, where: str) -> pa.RecordBatch:
         if row.keys() != rows[0].keys():
             raise InputError(f"{where}: row {number} has columns {list(row)}, row 0 has {list(rows[0])}.")
     return to_batch({name: [row[name] for row in rows] for name in rows[0]}, where=where)
-
-
-def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """`batch` with exactly the columns of `schema`; columns of nothing but missing values take their type."""
-    if batch.schema.equals(schema):
-        return batch
-    if batch.schema.names != schema.names:
-        raise InputError(f"{where}: expected columns {schema.names}, as before, got {batch.schema.names}.")
-    for found, wanted in zip(batch.schema, schema, strict=True):
-        if found.type != wanted.type and not pa.types.is_null(found.type):
-            raise InputError(
-                f"{where}: expected type {wanted.type} for column {found.name!r}, as before, got {found.type}."
-                + (_MISSING_REMEDY if pa.types.is_integer(wanted.type) and pa.types.is_floating(found.type) else "")
-            )
-    arrays = [
-        column if column.type == field.type else pa.nulls(len(column), field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _require_condition(condition: Expression, schema: pa.Schema, *, where: str) -> None:

@@ -7,6 +7,7 @@ out.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from trek.data.plans.aggregates import Aggregate, AggregateSpec, aggregate_table, parse_aggregates
+from trek.data.plans.conforming import settled
 from trek.data.plans.keyed import CombineArrays
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
+from trek.data.plans.steps import schema_of_no_rows
 from trek.errors import InputError
 from trek.fingerprints import source_name
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from trek.data.table import Table
 
 COLUMN = "window"
+_HELD_ROWS = 1 << 14  # windows of a stream must come soon, even if a column of its rows is not known yet
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -93,10 +97,20 @@ class WindowStep(PartitionStep):
 
     def apply(self, batches: Stream, context: Context) -> Stream:
         """Windows as they close."""
-        for begins, numbers, held in self.windowing.cut(batches, where=f"{self}, partition {context.index}"):
+        where = f"{self}, partition {context.index}"
+        filled = settled(((b, "") for b in batches if b.num_rows), title=where, num_held_rows=_HELD_ROWS)
+        for begins, numbers, held in self.windowing.cut(filled, where=where):
             rows = held.take(pa.array(numbers)).append_column(COLUMN, self.windowing.begin_column(begins))
             result = rows if self.combine is None else self.combine(rows)
             yield from result.combine_chunks().to_batches()
+
+    def schema_without_rows(self) -> pa.Schema | None:
+        """What is computed for no window."""
+        return schema_of_no_rows(self.inputs[0], self._of_nothing)
+
+    def _of_nothing(self, batch: pa.RecordBatch) -> pa.Table:
+        rows = pa.Table.from_batches([batch]).append_column(COLUMN, self.windowing.begin_column(np.empty(0, np.int64)))
+        return rows if self.combine is None else self.combine(rows)
 
     def __str__(self) -> str:
         return self.describe()
@@ -179,21 +193,28 @@ class TimeWindowing(Windowing):
             yield *self._rows(begins[begins > done], times), held
 
     def begin_column(self, begins: np.ndarray) -> pa.Array:
-        """Times, in the type of the column."""
+        """Times, in the type of the column; numbers in 64 bits, since a window may begin before what fewer hold."""
         if pa.types.is_date32(self.kind):
             return pa.array(begins, pa.int32()).cast(self.kind)
-        return pa.array(begins).cast(self.kind)
+        if pa.types.is_temporal(self.kind):
+            return pa.array(begins).cast(self.kind)
+        return pa.array(begins, pa.int64() if pa.types.is_integer(self.kind) else pa.float64())
 
     def _times(self, held: pa.Table, where: str) -> np.ndarray:
         column = held.column(self.column)
         if pa.types.is_date32(column.type):
             column = column.cast(pa.int32())
-        times: np.ndarray = (column.cast(pa.int64()) if pa.types.is_temporal(column.type) else column).to_numpy()
-        back = np.flatnonzero(np.diff(times) < 0)
-        if len(back) or column.null_count:
+        wide = pa.float64() if pa.types.is_floating(column.type) else pa.int64()
+        try:
+            times: np.ndarray = column.cast(wide).to_numpy()
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{where}: times in {self.column!r} must be below 2**63: {error}.") from error
+        if column.null_count or (times.dtype.kind == "f" and not np.isfinite(times).all()):
             raise InputError(
-                f"{where}: times in {self.column!r} must not be missing or decrease; sort() the rows first."
+                f"{where}: times in {self.column!r} must not be missing, NaN or infinite. Filter such rows out first."
             )
+        if (times[1:] < times[:-1]).any():
+            raise InputError(f"{where}: times in {self.column!r} must not decrease; sort() the rows first.")
         return times
 
     def _begins(self, times: np.ndarray) -> np.ndarray:
@@ -258,7 +279,11 @@ def _span_of(size: float | timedelta, kind: pa.DataType, by: str) -> float:
         return size.days
     if isinstance(size, timedelta) or size <= 0 or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise InputError(f"column {by!r} has type {kind}: a window must span a number above zero, got {size!r}.")
-    return size
+    if not math.isfinite(size) or (pa.types.is_integer(kind) and size != int(size)):
+        raise InputError(
+            f"column {by!r} has type {kind}: a window must span a whole number of at least 1, got {size!r}."
+        )
+    return int(size) if pa.types.is_integer(kind) else size
 
 
 def _spans(begins: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

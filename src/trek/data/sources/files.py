@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import copy
 import gzip
-import posixpath
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
 
 from trek.data.column_types import kept_batch
+from trek.data.execution.polars_engine import load_polars
+from trek.data.plans.conforming import conform, is_settled, merged_schema
 from trek.data.plans.plan import PlanNode, Source, Stream
-from trek.data.plans.steps import conform
-from trek.data.sources.formats import FORMATS, PACKINGS, TYPES_REMEDY, Asked, FileFormat, format_of, suffix_of
+from trek.data.sources.formats import (
+    FORMATS,
+    PACKINGS,
+    TYPES_REMEDY,
+    Asked,
+    FileFormat,
+    TextOptions,
+    format_of,
+    suffix_of,
+)
+from trek.data.sources.formats.scanning import with_constants
+from trek.data.sources.listing import FileInfo, list_files, partition_schema, partition_value
 from trek.data.sources.memory import require_distinct
 from trek.errors import DataUnavailable, InputError
 from trek.world.urls import is_remote, local_path
@@ -30,16 +41,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from trek.data.plans.lowering import Lowering
-
-
-@dataclass(frozen=True)
-class FileInfo:
-    """A file as it was found."""
-
-    url: str
-    size_bytes: int
-    changed: str
-    """The time of the last change, as the file system gives it."""
 
 
 class FileSource(Source):
@@ -51,8 +52,8 @@ class FileSource(Source):
         self.files = files
         self.format = format
         self.asked = asked or Asked()
+        self._partitions = partition_schema(files)
         self._schema: pa.Schema | None = None
-        self._schema_of_none: pa.Schema | None = None
         self._num_rows: int | None = None
 
     @property
@@ -64,16 +65,23 @@ class FileSource(Source):
     def schema(self) -> pa.Schema | None:
         """The columns of the first file that has rows; of the first that names any, where none has."""
         if self._schema is None:
-            for file in self.files:
-                first = next(self._read_file(file), None)
-                if first is None:
-                    continue
-                require_distinct(first.schema.names, where=file.url)
-                if first.num_rows:
-                    self._schema = first.schema
-                    return self._schema
-                self._schema_of_none = self._schema_of_none or first.schema
-        return self._schema or self._schema_of_none
+            self._schema = self._found_schema()
+        return self._schema
+
+    def _found_schema(self) -> pa.Schema | None:
+        """Types that the first rows leave open are taken from the first rows that have them."""
+        found: pa.Schema | None = None
+        of_none: pa.Schema | None = None
+        for file in self.files:
+            for number, batch in enumerate(self._read_file(file)):
+                if not number:
+                    require_distinct(batch.schema.names, where=file.url)
+                if batch.num_rows:
+                    found = merged_schema(found or batch.schema, batch.schema)
+                    if is_settled(found):
+                        return found
+                of_none = of_none or batch.schema
+        return found or of_none
 
     @property
     def num_rows(self) -> int | None:
@@ -88,10 +96,10 @@ class FileSource(Source):
         return f"read {names}"
 
     def identity(self) -> Any:
-        """Names, sizes and times of change, and the types that were given."""
+        """Names, sizes and times of change, and the options that were given."""
         files = [(file.url, file.size_bytes, file.changed) for file in self.files]
-        types = {name: str(kind) for name, kind in self.asked.types.items()}
-        return (files, types) if types else files
+        options = self.asked.options.identity()
+        return (files, options) if options else files
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """Columns left out are not decoded, where the format allows."""
@@ -116,7 +124,7 @@ class FileSource(Source):
         schema = self.schema
         if schema is None or not self._is_scanned():
             return None
-        return self.format.scan([str(local_path(file.url)) for file in self.files], schema=schema)
+        return self._scan(schema)
 
     def single(self, index: int) -> PlanNode | None:
         """One file."""
@@ -127,13 +135,41 @@ class FileSource(Source):
         one.files, one._schema, one._num_rows = [self.files[index]], schema, None
         return one
 
+    def _scan(self, schema: pa.Schema) -> pl.LazyFrame | None:
+        """One scan of all files; files of hive partitions are scanned one by one, and get their values."""
+        stored = pa.schema([field for field in schema if field.name not in self._partitions.names])
+        if len(stored) == len(schema):
+            return self.format.scan([str(local_path(file.url)) for file in self.files], schema=schema)
+        frames = []
+        for file in self.files:
+            frame = self.format.scan([str(local_path(file.url))], schema=stored) if len(stored) else None
+            if frame is None:
+                return None
+            frames.append(with_constants(frame, schema, self._constants(file)))
+        return load_polars().concat(frames, how="vertical")  # type: ignore[no-any-return]
+
+    def _constants(self, file: FileInfo) -> dict[str, Any]:
+        return {field.name: partition_value(file, field) for field in self._partitions}
+
     def _is_scanned(self) -> bool:
         return self.format.is_scanned and all(_is_plain_local(file.url) for file in self.files)
 
     def _read_file(self, file: FileInfo) -> Iterator[pa.RecordBatch]:
+        asked = self.asked
+        if asked.columns is not None:
+            stored = [name for name in asked.columns if name not in self._partitions.names]
+            asked = replace(asked, columns=stored or None)
         with self._opened(file) as content:
-            for batch in self.format.read(content, url=file.url, asked=self.asked):
-                yield self._chosen(kept_batch(batch), file)
+            for batch in self.format.read(content, url=file.url, asked=asked):
+                yield self._chosen(self._with_partition(kept_batch(batch), file), file)
+
+    def _with_partition(self, batch: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
+        """The columns that folders give, after those of the file; a column that the file has itself is its own."""
+        for field in self._partitions:
+            if field.name not in batch.schema.names:
+                value = pa.scalar(partition_value(file, field), field.type)
+                batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
+        return batch
 
     def _opened(self, file: FileInfo) -> AbstractContextManager[BinaryIO]:
         return _opened(file, is_text=self.format.is_text)
@@ -159,8 +195,9 @@ def _is_plain_local(url: str) -> bool:
 def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
     """The content, unpacked where it is compressed; damage becomes an error that names the file."""
     try:
-        with fsspec.open(file.url, "rb", compression="infer") as content:
-            yield content
+        is_zstd = file.url.endswith(".zst")  # which fsspec unpacks only with a package that Arrow makes unnecessary
+        with fsspec.open(file.url, "rb", compression=None if is_zstd else "infer") as content:
+            yield pa.CompressedInputStream(pa.PythonFile(content), "zstd") if is_zstd else content
     except (pa.ArrowInvalid, EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
         remedy = f" {TYPES_REMEDY}" if is_text and "conversion error" in str(error) else ""
         raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}.{remedy}") from error
@@ -178,57 +215,21 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
         raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}. Replace the file.") from error
 
 
-def open_files(url: str, *, types: Mapping[str, pa.DataType] | None = None) -> FileSource:
-    """The file at `url`, or all files of one known format in the folder there."""
-    system, root = file_system(url)
-    if not is_there(system, root, url=url):
-        raise InputError(f"{url!r} does not exist, neither as a data set nor as a file or folder.")
-    paths = [root] if system.isfile(root) else [p for p in sorted(system.find(root)) if _is_visible(p, root)]
-    suffixes = {suffix_of(path) for path in paths}
+def open_files(urls: str | Sequence[str], *, options: TextOptions | None = None) -> FileSource:
+    """The files of one known format that `urls` mean: a file, a folder, a pattern, or several of these in order."""
+    listed = [urls] if isinstance(urls, str) else list(urls)
+    if not listed:
+        raise InputError("open() needs at least one file, got an empty list.")
+    files = list(dict.fromkeys(file for url in listed for file in list_files(url)))
+    suffixes = {suffix_of(file.url) for file in files}
     if len(suffixes) != 1 or not all(suffix in FORMATS for suffix in suffixes):
         found = ", ".join(sorted(f".{suffix}" if suffix else "files without suffix" for suffix in suffixes))
         raise InputError(
-            f"{url!r} holds {found or 'no files'}; expected one or more files of one of these formats: "
-            f"{', '.join(f'.{name}' for name in FORMATS.names())}."
+            f"{', '.join(map(repr, listed[:3]))} holds {found or 'no files'}; expected one or more files of one of "
+            f"these formats: {', '.join(f'.{name}' for name in FORMATS.names())}."
         )
     (suffix,) = suffixes
     found_format = format_of(suffix)
-    if types and not found_format.is_text:
-        raise InputError(f"types= is for text files, such as .csv; .{suffix} files know their types.")
-    return FileSource([_info(system, path) for path in paths], format=found_format, asked=Asked(types=types or {}))
-
-
-def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system that `url` is on, and the path there; an error that says what is missing for it."""
-    scheme = url.partition("://")[0]
-    try:
-        system, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        extra = {"s3a": "s3", "gs": "gcs", "https": "http"}.get(scheme, scheme)
-        known = f" (pip install 'trek[{extra}]')" if extra in ("s3", "gcs", "http") else ""
-        raise InputError(f"{url!r} needs a package that is not installed{known}: {error}.") from error
-    except ValueError as error:
-        known = ", ".join(sorted({"file", "memory", "http", "https", "s3", "gs", "az", "hf"}))
-        raise InputError(f"{url!r}: {error}. Known schemes are {known} and others of fsspec.") from error
-    return system, str(path)
-
-
-def _is_visible(path: str, root: str) -> bool:
-    relative = posixpath.relpath(path, root)
-    return not any(part.startswith((".", "_")) for part in relative.split("/"))
-
-
-def _info(system: Any, path: str) -> FileInfo:
-    found = system.info(path)
-    changed = next((str(found[key]) for key in ("mtime", "LastModified", "last_modified", "ETag") if key in found), "")
-    return FileInfo(system.unstrip_protocol(path), int(found["size"] or 0), changed)
-
-
-def is_there(system: Any, path: str, *, url: str) -> bool:
-    """Whether `path` of `url`'s file system exists: the first thing that is asked of it."""
-    try:
-        return bool(system.exists(path))
-    except Exception as error:  # every store has errors of its own kind
-        raise DataUnavailable(
-            f"{url!r} cannot be opened: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
-        ) from error
+    options = options or TextOptions()
+    options.require_for(found_format, suffix)
+    return FileSource(files, format=found_format, asked=Asked(options=options))

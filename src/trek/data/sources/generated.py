@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from trek.data.plans.conforming import HELD_ROWS, settled
 from trek.data.plans.plan import Context, Source, Stream
-from trek.data.plans.steps import batch_of_rows, call, conform, to_batch
+from trek.data.plans.steps import batch_of_rows, call, to_batch
 from trek.errors import InputError
 from trek.fingerprints import source_name
 
 _ROWS_AT_ONCE = 1024
+_STREAM_HELD_ROWS = 1 << 14  # rows of a stream must come soon, even if a column of them is not known yet
 
 
 class GeneratedSource(Source):
@@ -52,7 +54,7 @@ class StreamSource(Source):
     is_here_alone = True
 
     def __init__(self, batches: Iterable[Any], *, rows: bool) -> None:
-        self._batches = as_batches(batches, rows=rows, where="stream")
+        self._batches = as_batches(batches, rows=rows, where="stream", num_held_rows=_STREAM_HELD_ROWS)
         self._pending: deque[pa.RecordBatch] = deque()
         self._peeked: list[pa.RecordBatch] | None = None
         self._was_read = False
@@ -104,13 +106,11 @@ class StreamSource(Source):
             yield batch
 
 
-def as_batches(made: Any, *, rows: bool, where: str) -> Iterator[pa.RecordBatch]:
+def as_batches(made: Any, *, rows: bool, where: str, num_held_rows: int = HELD_ROWS) -> Iterator[pa.RecordBatch]:
     """What a user's code yields, as record batches of the same columns."""
-    schema = None
-    for item in _in_runs(_iterate(made)) if rows else _iterate(made):
-        batch = batch_of_rows(item, where=where) if rows else to_batch(item, where=where)
-        schema = schema or batch.schema
-        yield conform(batch, schema, where=where)
+    items = _in_runs(_iterate(made)) if rows else _iterate(made)
+    batches = (batch_of_rows(item, where=where) if rows else to_batch(item, where=where) for item in items)
+    return settled(((batch, "") for batch in batches), title=where, num_held_rows=num_held_rows)
 
 
 def _iterate(made: Any) -> Iterator[Any]:

@@ -27,6 +27,7 @@ from filelock import FileLock
 from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import open_mapped
+from trek.data.plans.lowering import schema_of
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.sources.memory import BATCH_ROWS
 from trek.errors import DataUnavailable, InputError
@@ -274,8 +275,8 @@ def _write_shards(
     for done in folder.glob("*.done"):
         done.unlink()
     schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
-    schema = _same_schema(schemas) if schemas else node.schema
-    if schema is None:
+    schema = _same_schema(schemas) if schemas else schema_of(node)
+    if not schema.names:
         raise InputError(f"{node.describe()} has no rows, so its columns are unknown. Persist a table with rows.")
     shards = []
     for report in reports:

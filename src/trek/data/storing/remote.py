@@ -14,8 +14,9 @@ from pathlib import Path
 
 from trek.data.execution.base import Executor
 from trek.data.plans.plan import PlanNode
-from trek.data.sources.files import FileInfo, FileSource, file_system, is_there
+from trek.data.sources.files import FileSource
 from trek.data.sources.formats import format_of
+from trek.data.sources.listing import FileInfo, file_system, is_there
 from trek.data.storing.persist import MANIFEST, Manifest, Storage, persist, require_storage
 from trek.errors import DataUnavailable, StorageError
 

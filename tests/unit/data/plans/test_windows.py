@@ -109,7 +109,7 @@ def test_windows_run_within_a_partition() -> None:
 
 
 def test_times_that_go_back_are_refused() -> None:
-    with pytest.raises(InputError, match="must not be missing or decrease"):
+    with pytest.raises(InputError, match="must not decrease"):
         Table.of({"x": [1, 3, 2]}).window(2, by="x").rows().to_arrow()
 
 
@@ -165,3 +165,40 @@ def test_windows_by_date_span_whole_days() -> None:
     ]
     with pytest.raises(InputError, match="a timedelta of whole days"):
         table.window(timedelta(hours=36), by="day")
+
+
+@many
+@given(
+    times=st.lists(st.integers(-20, 60), min_size=1, max_size=30).map(sorted),
+    size=st.integers(1, 40),
+    step=st.integers(1, 12),
+    sizes=st.lists(st.integers(0, 7), max_size=8),
+)
+def test_reduced_windows_come_in_order_once_each(times: list[int], size: int, step: int, sizes: list[int]) -> None:
+    """Windows that closed together came in the order of a hash table; an empty batch was an IndexError."""
+    batches = [{"x": np.empty(0, np.int64)}, *stream_of(np.array(times), [max(1, size) for size in sizes])]
+    got = Table.stream(batches).window(size, step=step, by="x").reduce({"n": ("*", "count")})
+    found = [(row["window"], row["n"]) for batch in got for row in batch.to_pylist()]
+    begins = range((times[0] - size) // step * step, times[-1] + 1, step)
+    counts = [(begin, sum(begin <= t < begin + size for t in times)) for begin in begins]
+    assert found == [pair for pair in counts if pair[1]]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint64, np.int32, np.float16, np.float32])
+def test_windows_may_begin_before_what_narrow_numbers_hold(kind: Any) -> None:
+    """A window of unsigned times that begins below zero was an error of Arrow."""
+    got = Table.of({"t": np.array([1, 2, 100], kind)}).window(7, step=3, by="t").reduce({"t": "count"})
+    assert got.to_numpy()["window"].tolist() == [-3, 0, 96, 99]
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), None])
+def test_times_that_are_no_times_are_refused(time: Any) -> None:
+    """A NaN was put into a window."""
+    with pytest.raises(InputError, match="must not be missing, NaN or infinite"):
+        Table.of({"t": [1.0, time, 3.0]}).window(1, by="t").rows().to_arrow()
+
+
+def test_a_fraction_of_integers_is_refused() -> None:
+    """It was an error of Arrow when the first window closed."""
+    with pytest.raises(InputError, match=r"a whole number of at least 1, got 1\.5"):
+        Table.of({"t": [1, 2, 3]}).window(1.5, by="t")

@@ -9,12 +9,15 @@ file that is damaged.
 
 from __future__ import annotations
 
+import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
+
+from trek.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,15 +29,66 @@ class Asked:
 
     columns: Sequence[str] | None = None
     """These columns alone, unless None; a format that must read all of them may give all of them."""
+    options: TextOptions = field(default_factory=lambda: TextOptions())
+    """How to read a text format."""
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Types of columns of text formats, where the first block would suggest another."""
+        return self.options.types
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How text files are written, where they are not as their format is by default."""
+
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """Types of columns of text formats, where the first block would suggest another."""
+    header: bool | Sequence[str] = True
+    """Whether the first line names the columns; or the names, for files without such a line."""
+    delimiter: str | None = None
+    quote: str | bool = True
+    """The character around values that hold delimiters; False where there is none."""
+    encoding: str = "utf-8"
+
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults, by name."""
+        default = TextOptions()
+        return {
+            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
+        }
+
+    def identity(self) -> dict[str, str]:
+        """What distinguishes these options from others."""
+        return {name: str(dict(value) if isinstance(value, Mapping) else value) for name, value in self.given().items()}
+
+    def require_for(self, found: FileFormat, suffix: str) -> None:
+        """Refuse options that files of this format do not have, and values that no file has."""
+        for name in self.given():
+            if name not in found.options:
+                known = (
+                    f"it takes {', '.join(sorted(found.options))}" if found.options else "such files know their types"
+                )
+                raise InputError(f"{name}= is for text files, such as .csv; .{suffix} files do not take it: {known}.")
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise InputError(f"delimiter must be one character, got {self.delimiter!r}.")
+        if isinstance(self.quote, str) and len(self.quote) != 1:
+            raise InputError(f"quote must be one character, or False for none, got {self.quote!r}.")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError as error:
+            raise InputError(
+                f"encoding {self.encoding!r} is not known. Use one such as 'utf-8' or 'latin-1'."
+            ) from error
 
 
 class FileFormat(ABC):
     """One format of files, chosen by their suffix."""
 
     is_text = False
-    """Whether columns have no types but those that their values look like, so that `Asked.types` may be given."""
+    """Whether columns have no types but those that their values look like, so that types may be given."""
+
+    options: frozenset[str] = frozenset()
+    """The names of the `TextOptions` that it reads by."""
 
     is_scanned = False
     """Whether Polars may read such files too, so that `scan` is defined."""

@@ -19,6 +19,7 @@ class JsonLinesFormat(FileFormat):
     """Columns and types are those of the first block, unless they are given."""
 
     is_text = True
+    options = frozenset({"types"})
 
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """Block after block."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -35,6 +35,13 @@ def typed(frame: pl.LazyFrame, schema: pa.Schema) -> pl.LazyFrame:
     return frame.select(
         [c if found[n] == wanted[n] else c.cast(wanted[n]) for n, c in zip(schema.names, columns, strict=True)]
     )
+
+
+def with_constants(frame: pl.LazyFrame, schema: pa.Schema, values: Mapping[str, Any]) -> pl.LazyFrame:
+    """The columns of `schema`; those of `values` have the same value in all rows."""
+    kinds = empty_frame(schema).schema
+    constants = [load_polars().lit(v, dtype=kinds[n]).alias(n) for n, v in values.items() if n in schema.names]
+    return frame.with_columns(constants).select(schema.names)
 
 
 def _has_columns(found: pa.Schema, schema: pa.Schema) -> bool:

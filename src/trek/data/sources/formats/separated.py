@@ -1,13 +1,14 @@
-"""Text files of values between separators, with a header line."""
+"""Text files of values between separators, with a header line unless they have none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import BinaryIO, ClassVar, Literal
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import pyarrow as pa
 
-from trek.data.sources.formats.base import Asked, FileFormat
+from trek.data.sources.formats.base import Asked, FileFormat, TextOptions
 
 _BLOCK_BYTES = 1 << 19  # Arrow reads 32 of them ahead
 
@@ -16,17 +17,96 @@ class CsvFormat(FileFormat):
     """Comma-separated values; a value with commas is quoted."""
 
     is_text = True
+    options = frozenset({"types", "header", "delimiter", "quote", "encoding"})
     _delimiter: ClassVar[str] = ","
     _quote: ClassVar[str | Literal[False]] = '"'
 
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """Block after block; types are those of the first, unless they are given."""
+        if content.seekable():
+            types = self._better_types(content, asked)
+            content.seek(0)
+        else:
+            head = content.read(_BLOCK_BYTES)
+            types = self._better_types(io.BytesIO(head[: head.rfind(b"\n") + 1] or head), asked)
+            content = io.BufferedReader(_Rejoined(head, content))
+        types = {**types, **asked.types}
+        reader = self._open(content, asked.options, types, columns=list(asked.columns or ()))
+        first = next(iter(reader), None)
+        yield first if first is not None else pa.RecordBatch.from_pylist([], reader.schema)  # a header alone
+        yield from reader
+
+    def _open(self, content: Any, options: TextOptions, types: Mapping[str, pa.DataType], *, columns: list[str]) -> Any:
         from pyarrow import csv
 
-        parse = csv.ParseOptions(delimiter=self._delimiter, quote_char=self._quote)
-        convert = csv.ConvertOptions(column_types=dict(asked.types), include_columns=list(asked.columns or ()))
-        reading = csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
-        yield from csv.open_csv(content, read_options=reading, parse_options=parse, convert_options=convert)
+        quote: Any = self._quote if options.quote is True else options.quote
+        parse = csv.ParseOptions(
+            delimiter=options.delimiter or self._delimiter, quote_char=quote, newlines_in_values=bool(quote)
+        )
+        convert = csv.ConvertOptions(column_types=dict(types), include_columns=columns)
+        reading = csv.ReadOptions(
+            block_size=_BLOCK_BYTES,
+            use_threads=False,
+            encoding=options.encoding,
+            autogenerate_column_names=options.header is False,
+            column_names=None if isinstance(options.header, bool) else list(options.header),
+        )
+        return csv.open_csv(content, read_options=reading, parse_options=parse, convert_options=convert)
+
+    def _better_types(self, content: BinaryIO, asked: Asked) -> dict[str, pa.DataType]:
+        """Types that Arrow does not see in the first block: integers above 2**63, and columns that are empty there."""
+        names = list(asked.columns or ())
+        first = next(iter(self._open(content, asked.options, asked.types, columns=names)), None)
+        found: dict[str, pa.DataType] = {}
+        if first is None:
+            return found
+        for field in first.schema:
+            if field.name in asked.types:
+                continue
+            if pa.types.is_null(field.type) and first.num_rows:
+                found[field.name] = self._first_type(content, asked.options, field.name)
+            elif pa.types.is_float64(field.type) and self._are_large(content, asked.options, field.name):
+                found[field.name] = pa.uint64()
+        return found
+
+    def _are_large(self, content: BinaryIO, options: TextOptions, name: str) -> bool:
+        """Whether the values of a column that looks like floats are integers of 64 bits."""
+        content.seek(0)
+        try:
+            first = next(iter(self._open(content, options, {name: pa.uint64()}, columns=[name])), None)
+        except pa.ArrowInvalid:
+            return False
+        return first is not None and first.num_rows > first.column(0).null_count
+
+    def _first_type(self, content: BinaryIO, options: TextOptions, name: str) -> pa.DataType:
+        """The type that the first values of a column look like, wherever they are in the file."""
+        from pyarrow import csv
+
+        content.seek(0)
+        for batch in self._open(content, options, {name: pa.string()}, columns=[name]):
+            values = batch.column(0).drop_null().filter(pa.compute.not_equal(batch.column(0).drop_null(), ""))
+            if len(values):
+                sample = io.BytesIO()
+                csv.write_csv(pa.table({"x": values}), sample)
+                kind: pa.DataType = csv.read_csv(io.BytesIO(sample.getvalue())).schema.field(0).type
+                return kind if not pa.types.is_null(kind) else pa.string()
+        return pa.null()
+
+
+class _Rejoined(io.RawIOBase):
+    """What was read from a stream, and then the rest of it."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = io.BytesIO(head)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._head.read(len(buffer)) or self._rest.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
 
 
 class TsvFormat(CsvFormat):

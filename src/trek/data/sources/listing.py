@@ -1,0 +1,133 @@
+"""Which files an address means: one file, the files of a folder, those that match a pattern, or a list of these.
+
+Folders called `name=value` on the way to a file (hive partitions) give all of its rows a column. Opens no file; see
+`files` for reading.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import fsspec
+import pyarrow as pa
+
+from trek.errors import DataUnavailable, InputError
+
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+_MAGIC = "*?["
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file as it was found."""
+
+    url: str
+    size_bytes: int
+    changed: str
+    """The time of the last change, as the file system gives it."""
+    partition: tuple[tuple[str, str | None], ...] = ()
+    """Names and values of the folders called `name=value` that it is in."""
+
+
+def list_files(url: str) -> list[FileInfo]:
+    """The files that `url` means, by name; those and folders that begin with `.` or `_` are left out of folders."""
+    system, root = file_system(url)
+    if is_there(system, root, url=url):
+        found = [root] if system.isfile(root) else _inside(system, root)
+        return [_info(system, path, root=root) for path in found]
+    if not is_pattern(root):
+        raise InputError(f"{url!r} does not exist, neither as a data set nor as a file or folder.")
+    base = _base(root)
+    matched = sorted(system.glob(root))
+    files = [file for path in matched for file in ([path] if system.isfile(path) else _inside(system, path))]
+    if not files:
+        raise InputError(f"no file matches {url!r}. Check the pattern and the folder {base!r}.")
+    return [_info(system, path, root=base) for path in dict.fromkeys(files) if _is_visible(path, base)]
+
+
+def is_pattern(address: str) -> bool:
+    """Whether an address names files by a pattern."""
+    return any(sign in address for sign in _MAGIC)
+
+
+def partition_schema(files: Sequence[FileInfo]) -> pa.Schema:
+    """The columns that folders give: whole numbers where all values are, else texts."""
+    values: dict[str, list[str | None]] = {}
+    for file in files:
+        for name, value in file.partition:
+            values.setdefault(name, []).append(value)
+    return pa.schema([(name, pa.int64() if _are_integers(found) else pa.string()) for name, found in values.items()])
+
+
+def partition_value(file: FileInfo, field: pa.Field) -> Any:
+    """The value that all rows of `file` have in a column of `partition_schema`."""
+    value = dict(file.partition).get(field.name)
+    return int(value) if value is not None and pa.types.is_integer(field.type) else value
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The fsspec file system that `url` is on, and the path there; an error that says what is missing for it."""
+    scheme = url.partition("://")[0]
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        extra = {"s3a": "s3", "gs": "gcs", "https": "http"}.get(scheme, scheme)
+        known = f" (pip install 'trek[{extra}]')" if extra in ("s3", "gcs", "http") else ""
+        raise InputError(f"{url!r} needs a package that is not installed{known}: {error}.") from error
+    except ValueError as error:
+        known = ", ".join(sorted({"file", "memory", "http", "https", "s3", "gs", "az", "hf"}))
+        raise InputError(f"{url!r}: {error}. Known schemes are {known} and others of fsspec.") from error
+    return system, str(path)
+
+
+def is_there(system: Any, path: str, *, url: str) -> bool:
+    """Whether `path` of `url`'s file system exists: the first thing that is asked of it."""
+    try:
+        return bool(system.exists(path))
+    except Exception as error:  # every store has errors of its own kind
+        raise DataUnavailable(
+            f"{url!r} cannot be opened: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
+        ) from error
+
+
+def _inside(system: Any, root: str) -> list[str]:
+    return [path for path in sorted(system.find(root)) if _is_visible(path, root)]
+
+
+def _base(pattern: str) -> str:
+    """The folder that a pattern begins with."""
+    parts = pattern.split("/")
+    first = next(index for index, part in enumerate(parts) if is_pattern(part))
+    return "/".join(parts[:first]) or "/"
+
+
+def _is_visible(path: str, root: str) -> bool:
+    relative = posixpath.relpath(path, root)
+    return not any(part.startswith((".", "_")) for part in relative.split("/"))
+
+
+def _info(system: Any, path: str, *, root: str) -> FileInfo:
+    found = system.info(path)
+    changed = next((str(found[key]) for key in ("mtime", "LastModified", "last_modified", "ETag") if key in found), "")
+    return FileInfo(system.unstrip_protocol(path), int(found["size"] or 0), changed, _partition(path, root))
+
+
+def _partition(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
+    folders = posixpath.relpath(path, root).split("/")[:-1]
+    pairs = [folder.partition("=") for folder in folders if "=" in folder]
+    return tuple((unquote(name), None if value == _MISSING else unquote(value)) for name, _, value in pairs)
+
+
+def _are_integers(values: Sequence[str | None]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(_is_integer(value) for value in known)
+
+
+def _is_integer(value: str) -> bool:
+    """Whether a whole number is written as it would be printed: 007 is a text."""
+    digits = value.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and str(int(value)) == value and -(2**63) <= int(value) < 2**63
