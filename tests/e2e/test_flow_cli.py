@@ -287,3 +287,78 @@ def test_a_log_is_followed_until_its_step_has_ended(tmp_path: Path, home: Path) 
     assert (follow.wait(timeout=60), run.wait(timeout=60)) == (0, 0)
     refused = subprocess.run([*trek, "logs", "long", "a", "-f", "--json"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
+
+
+EDITED = """
+import contextlib, functools, random
+import trek
+import package.numbers
+
+@functools.singledispatch
+def grow(x):
+    return x
+@grow.register
+def _(x: int):
+    return x + VALUE
+
+class Model:
+    @functools.cached_property
+    def weight(self):
+        return VALUE
+
+@contextlib.contextmanager
+def scaled(x):
+    yield x * VALUE
+
+def dispatched():
+    return grow(1)
+def cached():
+    return Model().weight
+def managed():
+    with scaled(2) as x:
+        return x
+def numbered():
+    return package.numbers.K
+def drawn(generator):
+    return generator.random()
+def steady():
+    return 1
+
+flow = trek.Flow("edited")
+for function in (dispatched, cached, managed, numbered, steady):
+    flow.step(function)
+flow.step(drawn, random.Random(VALUE))
+flow.command("program", ["./go.sh", "--config=c.txt"], outputs=["out"])
+flow.command("module", ["python", "-m", "package.main"], outputs=["out"])
+"""
+
+
+def test_after_an_edit_exactly_the_steps_run_that_depend_on_it(tmp_path: Path) -> None:
+    """Steps behind library decorators, dotted imports, library objects and commands were served stale results."""
+
+    def write(value: int) -> None:
+        files = {
+            "flow.py": EDITED.replace("VALUE", str(value)),
+            "package/__init__.py": "",
+            "package/numbers.py": f"K = {value}\n# {'x' * value}\n",
+            "package/main.py": f"import os\nopen(os.environ['TREK_OUTPUT_DIR'] + '/out', 'w').write('{value}')\n",
+            "go.sh": f"#!/bin/sh\necho {value} > $TREK_OUTPUT_DIR/out\n",
+            "c.txt": "same",
+        }
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        (tmp_path / "go.sh").chmod(0o755)
+
+    def states() -> dict[str, str]:
+        done = _trek(tmp_path, "run", "flow.py", "--json")
+        assert done.returncode == 0, done.stderr
+        return {step["name"]: step["state"] for step in json.loads(done.stdout)["steps"]}
+
+    write(2)
+    assert set(states().values()) == {"done"}
+    assert set(states().values()) == {"cached"}
+    write(3)
+    assert {name for name, state in states().items() if state == "cached"} == {"steady"}
+    (tmp_path / "c.txt").write_text("other")
+    assert {name for name, state in states().items() if state == "done"} == {"program"}
