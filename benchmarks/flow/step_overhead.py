@@ -2,8 +2,8 @@
 
     python benchmarks/flow/step_overhead.py [--steps 10000] [--chain] [--peers PYTHON]
 
-Prints one JSON object. Peers run if they are installed in this Python, or in the one given by --peers. Trek starts
-worker processes once and stores every result by content; Metaflow starts a process for each step and stores results;
+Prints one JSON object. Peers run if they are installed in this Python, or in the one given by --peers. Trek forks a
+process for each step and stores every result by content; Metaflow starts a process for each step and stores results;
 Prefect's default runner calls functions in threads and stores nothing.
 """
 
