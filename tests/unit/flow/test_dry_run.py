@@ -28,7 +28,7 @@ def _pretend(flow: trek.Flow, home: Path, results: dict[str, Any]) -> None:
     """Record results as a run would have."""
     store = FlowStore(flow.name, home=home)
     stored: dict[Any, Any] = {}
-    keys = Keymaker(complete_params(flow, {}), stored)
+    keys = Keymaker(complete_params(flow, {}), stored, home=home)
     for step in flow.steps:
         if step.name in results and not isinstance(step.work, MapWork):
             components = keys.components(step)
