@@ -41,7 +41,8 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return tensors[content]
     if mark == "$sparse":
         indices, values, shape, is_coalesced = content
-        return torch.sparse_coo_tensor(tensors[indices], tensors[values], shape, is_coalesced=is_coalesced)
+        parts = tensors[indices], tensors[values]
+        return torch.sparse_coo_tensor(*parts, shape, is_coalesced=is_coalesced, check_invariants=True)
     if mark == "$array":
         return tensors[content].numpy()
     if mark == "$tuple":

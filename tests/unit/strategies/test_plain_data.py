@@ -82,3 +82,13 @@ class _Evil:
 def test_what_only_a_pickle_could_hold_is_not_sent(value: Any) -> None:
     with pytest.raises(InputError, match="cannot be saved or sent to other ranks without pickle"):
         to_bytes(value)
+
+
+@pytest.mark.parametrize("is_coalesced", [True, False])
+def test_sparse_tensors_come_back_unchanged(is_coalesced: bool) -> None:
+    sparse = torch.sparse_coo_tensor(torch.tensor([[4, 1, 4]]), torch.rand(3, 2), (6, 2), check_invariants=True)
+    sparse = sparse.coalesce() if is_coalesced else sparse
+    (found,) = from_bytes(to_bytes([sparse]))
+    assert found.is_coalesced() == is_coalesced
+    assert torch.equal(found._indices(), sparse._indices())
+    assert torch.equal(found._values(), sparse._values())

@@ -13,11 +13,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import Sampler, TensorDataset
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterableDataset, Sampler, TensorDataset
 
 import trek
 from trek.errors import CheckpointError, InputError
-from trek.testing.trials import PointsTrial
+from trek.testing.trials import PointsTrial, make_points
 from trek.train.result import Result
 
 HPARAMS = {"global_batch_size": 8, "rows": 45, "dropout": 0.3, "momentum": 0.9}
@@ -321,3 +322,58 @@ def test_random_numbers_that_the_loop_draws_before_it_reads_are_drawn_again() ->
         folder = Path(os.environ["TREK_HOME"]) / "runs" / f"part-{stop_after}" / "checkpoints"
         saved = next(path for path in folder.iterdir() if f"{stop_after:010}" in path.name)
         assert trek.run(train, 0, workers=1, resume=saved) == whole
+
+
+class Sparse(PointsTrial):
+    """Rows of an embedding with sparse gradients."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Embedding(50, 2, sparse=True)
+
+    def build_training_data_loader(self) -> Any:
+        rows = torch.randint(0, 50, (48,), generator=torch.Generator().manual_seed(0))
+        return trek.DataLoader((rows, rows % 2), self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self) -> Any:
+        return trek.DataLoader((torch.arange(50), torch.arange(50) % 2), 25)
+
+
+def test_a_group_of_sparse_gradients_is_saved_and_finished() -> None:
+    """Saving it half way used to fail."""
+    options: dict[str, Any] = {"hparams": {"global_batch_size": 8}, "accumulate": 4, "show_progress": False}
+    whole = trek.fit(Sparse, max_length=trek.epochs(2), **options)
+    part = trek.fit(Sparse, max_length=trek.batches(3), **options)
+    assert part.checkpoint is not None
+    assert_same_weights(trek.fit(Sparse, max_length=trek.epochs(2), resume=part.checkpoint, **options), whole)
+
+
+class WorkerShuffled(IterableDataset[Any]):
+    """Each worker process shuffles with a generator that it keeps from epoch to epoch."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __iter__(self) -> Iterator[Any]:
+        points, labels = make_points(40)
+        return ((points[row], labels[row]) for row in self.rng.permutation(40))
+
+
+def test_worker_processes_that_outlive_an_epoch_keep_nothing_from_it() -> None:
+    """A resumed run's new workers used to read other rows."""
+
+    class Kept(PointsTrial):
+        def build_training_data_loader(self) -> Any:
+            return TorchDataLoader(WorkerShuffled(), 10, num_workers=1, persistent_workers=True)
+
+    options: dict[str, Any] = {"hparams": {"global_batch_size": 10}, "show_progress": False}
+    whole = trek.fit(Kept, max_length=trek.epochs(2), **options)
+    part = trek.fit(Kept, max_length=trek.epochs(1), **options)
+    assert_same_weights(trek.fit(Kept, max_length=trek.epochs(2), resume=part.checkpoint, **options), whole)
+
+
+def assert_same_weights(one: Result, other: Result) -> None:
+    assert one.checkpoint is not None
+    assert other.checkpoint is not None
+    expected = other.checkpoint.state_dict()
+    for name, weights in one.checkpoint.state_dict().items():
+        assert torch.equal(weights, expected[name]), name

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from torch.utils.data import DataLoader as TorchDataLoader
+
 from trek.data.loaders.base import Batch, Loader, Place, count_samples, do_nothing
 from trek.data.loaders.reader_state import ReaderState
 from trek.errors import InputError
@@ -26,6 +28,9 @@ class StreamLoader(Loader):
     ) -> None:
         """`batch_records` are the records of a global batch; by default, every rank takes a batch of the stream."""
         self._source = batches
+        if isinstance(batches, TorchDataLoader) and batches.persistent_workers:
+            # Worker processes that outlive an epoch hold states of it, which a resumed run could not give them.
+            vars(batches)["persistent_workers"] = False
         self._world = world
         self._is_sharded = is_sharded
         self._step = 1 if is_sharded else world.size
