@@ -96,13 +96,14 @@ def fit(callback: Any, **settings: Any) -> Result:
 
 
 VALIDATION = [("validation_start",), ("validation_epoch_start",), ("validation_epoch_end",), ("validation_end",)]
+SAVED = [("checkpoint_save_start",)]
 WRITTEN = [("checkpoint_write_end",), ("checkpoint_upload_end",)]
 
 
 def test_hooks_come_in_the_documented_order() -> None:
     recorder = Recorder()
     fit(recorder, metric="validation_loss", smaller_is_better=True, keep_best=0)
-    assert recorder.calls == [
+    assert [call for call in recorder.calls if call not in WRITTEN] == [
         ("trial_startup", 0, False),
         ("training_start",),
         ("epoch_start", 0),
@@ -115,10 +116,12 @@ def test_hooks_come_in_the_documented_order() -> None:
         ("epoch_end", 1),
         *VALIDATION,
         ("checkpoint_save_start",),
-        *WRITTEN,  # of the first, before the second is written
-        *WRITTEN,
         ("trial_shutdown",),
     ]
+    # Writing ends when it ends, but before the next is written, and before the run has ended.
+    about = [call for call in recorder.calls if "checkpoint" in call[0]]
+    assert about in ([*SAVED, *WRITTEN, *SAVED, *WRITTEN], [*SAVED, *SAVED, *WRITTEN, *WRITTEN])
+    assert recorder.calls[-1] == ("trial_shutdown",)
     assert all(isinstance(path, Path) for path in recorder.paths)
 
 
