@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from trek.errors import InputError
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
@@ -18,7 +19,7 @@ from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.folders import check_places, leaders_folders
 from trek.train.jobs.hang_report import note_error
 from trek.train.loggers.base import Logger
-from trek.train.loggers.choice import open_loggers
+from trek.train.loggers.choice import open_loggers, split_loggers
 from trek.train.loop.agenda import Agenda
 from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
@@ -48,7 +49,7 @@ class RunParts:
         checkpoint_dir: Path | str | None = None,
         resume: CheckpointFolder | Path | str | None = None,
         folder: Path | str | None = None,
-        loggers: Sequence[Logger] = (),
+        loggers: Sequence[Logger | str] = (),
         stop: StopRequest | None = None,
         trial: Mapping[str, Any] | None = None,
         owner: str | None = None,
@@ -58,16 +59,19 @@ class RunParts:
         self._on_signals: AbstractContextManager[Any] = _NO_CONTEXT
         """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""
         self._closing = ExitStack()
+        if world is not None and not isinstance(world, World):
+            raise InputError(f"world must be a trek.World, got {world!r}.")
         if world is None:
             world = World.from_env()
             host = find_host(world, stop=self.stop)
             self._on_signals = StopOnSignals(self.stop) if host is None else _NO_CONTEXT
         chosen = TrainSettings.of(settings, **named)
+        names, objects = split_loggers(loggers)
         check_places(checkpoint_dir=checkpoint_dir, resume=resume)
         if host is not None:
             chosen, folder = host.apply_to(chosen), host.folder
             checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
-            loggers = [*loggers, *host.loggers]
+            objects += host.loggers
         self.strategy = open_strategy(chosen.strategy or default_strategy(world.size), world, **chosen.strategy_options)
         self.strategy.setup()
         if host is None:
@@ -75,7 +79,7 @@ class RunParts:
         self.folder = Path(folder or Path.cwd())
         chosen = chosen.with_default_paths(self.folder)
         if world.is_leader:
-            loggers = [*open_loggers(chosen.loggers, folder=self.folder), *loggers]
+            objects = [*open_loggers([*chosen.loggers, *names], folder=self.folder), *objects]
         self.world = world
         self.settings = chosen
         seed_everything(chosen.seed)
@@ -90,7 +94,7 @@ class RunParts:
         )
         self.agreement = StopAgreement(self.strategy, self.stop)
         self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
-        self.journal = Journal(self.strategy, loggers=loggers, on_nan=chosen.on_nan)
+        self.journal = Journal(self.strategy, loggers=objects, on_nan=chosen.on_nan)
         keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
         self.archive = Archive(
             checkpoint_dir,

@@ -145,6 +145,8 @@ class TrainSettings(BaseModel):
     @classmethod
     def of(cls, base: TrainSettings | None = None, /, **named: Any) -> Self:
         """`base`, or the defaults, with the fields `named` changed; raises ConfigError for the first invalid field."""
+        if base is not None and not isinstance(base, TrainSettings):
+            raise ConfigError(f"settings must be a trek.TrainSettings, got {base!r}.")
         unknown = sorted(set(named) - set(cls.model_fields))
         if unknown:
             raise ConfigError(f"unknown setting {unknown[0]!r}.{_suggestion(unknown[0])}")

@@ -93,6 +93,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"compile": "inductr"}, r"unknown backend 'inductr'"),
     ({"on_nan": "panic"}, r"on_nan must be 'warn' or 'stop', got 'panic'"),
     ({"workers": 0}, r"workers must be a whole number of at least 1, got 0"),
+    ({"workers": 10**30}, r"workers must be at most 65536, got 1000"),
     ({"resume": 7}, r"resume must be"),
     ({"resume": "nowhere/at-all"}, r"nowhere/at-all"),
     ({"checkpoint_dir": 7}, r"checkpoint_dir must be"),
@@ -104,6 +105,23 @@ def test_a_wrong_argument_is_one_sentence_before_any_batch(given_: dict[str, Any
     with pytest.raises(TrekError, match=words):
         fit(**given_)
     assert Counts.trained == 0
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({"world": 3}, "world must be a trek.World, got 3"),
+        ({"settings": {"seed": 1}}, "settings must be a trek.TrainSettings, got"),
+        ({"loggers": None}, "loggers must be a list, got None"),
+        ({"loggers": ["cvs"]}, "logger 'cvs' does not exist"),
+        ({"checkpoint_dir": 3}, "checkpoint_dir must be a folder or a URL, got 3"),
+        ({"resume": 3}, "resume must be a checkpoint, its path, or 'latest', got 3"),
+        ({"clip_nrom": 1}, "unknown setting 'clip_nrom'. Did you mean 'clip_norm'"),
+    ],
+)
+def test_a_wrong_argument_of_a_traveler_is_one_sentence(given_: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        trek.Traveler(**given_)
 
 
 def test_a_profile_may_be_written_to_a_text_path(tmp_path: Path) -> None:
