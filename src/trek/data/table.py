@@ -8,7 +8,6 @@ not write to them in place. The work itself is in `steps`, `exchanges`, `persist
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,15 +19,17 @@ from trek.data.column_types import common_schema, empty_table
 from trek.data.execution import current_executor
 from trek.data.plans import steps
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
-from trek.data.plans.conforming import HELD_ROWS, alike, is_settled, merged_schema
+from trek.data.plans.compute import Compute
+from trek.data.plans.conforming import alike
 from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, reads_stream
 from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
 from trek.data.plans.keyed import CombineArrays, Reduce
 from trek.data.plans.keys import require_keys
 from trek.data.plans.lowering import compute_whole, evaluate
-from trek.data.plans.plan import Context, PlanNode, Source, count_rows, explain, sources
+from trek.data.plans.plan import Context, PlanNode, Source, count_rows, explain
 from trek.data.plans.relations import Aggregation, Distinct, Join, KeyedGather, Sort, Union
+from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import MemorySource, table_from
 from trek.errors import InputError
 from trek.fingerprints import source_name
@@ -111,7 +112,7 @@ class Table:
         `context` has index, parallelism, name and worker_id; `context.inputs[name]` holds a side input's columns.
         """
         require_callable(function, "compute")
-        return Table(steps.Compute(self._node, function, side_nodes={k: v._node for k, v in side_inputs.items()}))
+        return Table(Compute(self._node, function, side_nodes={k: v._node for k, v in side_inputs.items()}))
 
     def select(self, *names: str) -> Table:
         """These columns, in this order."""
@@ -144,7 +145,7 @@ class Table:
 
     def add_input(self, name: str, other: Table) -> Table:
         """Give the function of a `compute` one more side input, as `context.inputs[name]`."""
-        if not isinstance(self._node, steps.Compute):
+        if not isinstance(self._node, Compute):
             raise InputError(f"add_input() must follow compute(), but follows: {self._node.describe()}.")
         return Table(self._node.with_side_input(name, other._node))
 
@@ -279,11 +280,7 @@ class Table:
     def schema(self) -> pa.Schema:
         """Names and types of the columns; after a function they are found by running it on the first batch."""
         if self._schema is None:
-            if self._node.schema is None and self._node.derives_schema:
-                for node in self._node.inputs:
-                    Table(node).schema  # noqa: B018 - what is found stays known to the node
-            self._schema = self._node.schema or self._first_schema()
-            self._node.learn_schema(self._schema)
+            self._schema = schema_of(self._node)
         return self._schema
 
     @property
@@ -460,23 +457,6 @@ class Table:
             epoch=epoch,
             prefetch=prefetch,
         )
-
-    def _first_schema(self) -> pa.Schema:
-        with ExitStack() as peeks:
-            for source in sources(self._node):
-                peeks.enter_context(source.peeking())
-            schema = self._peeked_schema()
-        return schema or self._node.schema_without_rows() or pa.schema([])
-
-    def _peeked_schema(self) -> pa.Schema | None:
-        """The columns of the first batch; of later ones too where a type is not known from it."""
-        schema, rows = None, 0
-        for batch in self:
-            schema = merged_schema(schema or batch.schema, batch.schema)
-            rows += batch.num_rows
-            if is_settled(schema) or (rows > HELD_ROWS and reads_stream(self._node)):
-                break
-        return schema
 
     def _require_keys(self, by: str | Sequence[str]) -> list[str]:
         keys = [by] if isinstance(by, str) else list(by)

@@ -18,8 +18,9 @@ from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import load_polars
 from trek.data.plans.conforming import alike
 from trek.data.plans.exchanges import Exchange, joined
-from trek.data.plans.lowering import Lowering, run_query, schema_of
+from trek.data.plans.lowering import Lowering, run_query
 from trek.data.plans.plan import PlanNode, Stream
+from trek.data.plans.schemas import schema_of
 from trek.data.plans.steps import arrays_of, batch_of_rows, call, rows_of, to_batch
 from trek.data.sources.memory import BATCH_ROWS, even_bounds
 from trek.errors import InputError

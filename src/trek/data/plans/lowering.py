@@ -22,6 +22,7 @@ from trek.data.execution.polars_engine import is_usable, polars_errors, set_budg
 from trek.data.plans.conforming import conform
 from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.polars_types import Carrier, batches_to_polars, empty_frame, to_arrow
+from trek.data.plans.schemas import schema_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -134,13 +135,6 @@ class LoweredPiece:
 def pass_on(index: int, batches: Stream) -> Stream:
     """The rows as they are: a task that only has them computed and kept."""
     return batches
-
-
-def schema_of(node: PlanNode) -> pa.Schema:
-    """The columns of a node, computed from its first rows where they are not known otherwise."""
-    from trek.data.table import Table
-
-    return Table(node).schema
 
 
 @dataclass(frozen=True)

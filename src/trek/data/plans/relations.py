@@ -26,8 +26,9 @@ from trek.data.execution.polars_engine import load_polars
 from trek.data.plans.aggregates import Aggregate, aggregate_frame, aggregate_schema
 from trek.data.plans.exchanges import Exchange, spread_evenly
 from trek.data.plans.joins import How, joined_names, joined_schema
-from trek.data.plans.lowering import Lowering, run, schema_of
+from trek.data.plans.lowering import Lowering, run
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
+from trek.data.plans.schemas import schema_of
 
 if TYPE_CHECKING:
     import polars as pl

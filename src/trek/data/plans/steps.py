@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,8 +18,9 @@ from trek.data.execution.parts import Readable
 from trek.data.plans.computing import Once, column_as, computed_types, translate
 from trek.data.plans.conforming import settled
 from trek.data.plans.expressions import Expression
-from trek.data.plans.lowering import lowered_pieces, schema_of
+from trek.data.plans.lowering import lowered_pieces
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
+from trek.data.plans.schemas import schema_of
 from trek.errors import InputError, TrainingError, TrekError
 from trek.fingerprints import source_name
 
@@ -340,77 +341,6 @@ class RequireFinite(PartitionStep):
             )
 
 
-class Compute(PartitionStep):
-    """A function over a whole partition: `f(batches, context)`, which yields batches (dicts of arrays)."""
-
-    def __init__(self, node: PlanNode, function: Callable[..., Any], *, side_nodes: Mapping[str, PlanNode]) -> None:
-        super().__init__(node)
-        self.function = function
-        self.side_nodes = dict(side_nodes)
-        self.inputs = (node, *self.side_nodes.values())
-
-    def describe(self) -> str:
-        """One line for `explain`."""
-        beside = f" with {', '.join(self.side_nodes)}" if self.side_nodes else ""
-        return f"compute {source_name(self.function)}{beside}"
-
-    def identity(self) -> Any:
-        """The function and the names of its side inputs, in the order of the inputs."""
-        return (self.function, list(self.side_nodes))
-
-    def with_side_input(self, name: str, node: PlanNode) -> Compute:
-        """The same with one more side input."""
-        return Compute(self.inputs[0], self.function, side_nodes={**self.side_nodes, name: node})
-
-    def side_inputs(self, executor: Any) -> Mapping[str, Any]:
-        """Every side input as a dict of arrays, computed once."""
-        return {name: _columns_of(node, executor) for name, node in self.side_nodes.items()}
-
-    def detached(self) -> PartitionStep:
-        """Without the plans of the side inputs either."""
-        step = super().detached()
-        assert isinstance(step, Compute)
-        step.side_nodes = {}
-        return step
-
-    def apply(self, batches: Stream, context: Context) -> Stream:
-        """What the function yields, or returns, for the partition."""
-        where = f"{self.describe()}, partition {context.index}"
-        results = self._run((arrays_of(batch) for batch in batches), context, where)
-        if results is None:
-            return iter(())
-        listed = [results] if isinstance(results, dict) else _guarded(results, where)
-        place = f"partition {context.index}"
-        return settled(((to_batch(result, where=where), place) for result in listed), title=self.describe())
-
-    def _run(self, inputs: Iterator[Any], context: Context, where: str) -> Any:
-        if not _takes_collector(self.function):
-            return call(self.function, inputs, context, where=where)
-        collector = Collector()
-        call(self.function, inputs, collector, context, where=where)
-        return collector.collected
-
-
-class Collector:
-    """Collects batches of a function of `compute` that does not yield them; held until the partition is done."""
-
-    def __init__(self) -> None:
-        self.collected: list[Any] = []
-
-    def collect(self, batch: Any) -> None:
-        """Add a batch, a dict of arrays."""
-        self.collected.append(batch)
-
-
-def _takes_collector(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # written in C
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in kinds and p.default is p.empty for p in parameters) == 3
-
-
 def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
     """Call a user's function; its failure says where, and keeps the user's traceback only."""
     try:
@@ -418,7 +348,7 @@ def call(function: Callable[..., Any], *arguments: Any, where: str) -> Any:
     except TrekError:
         raise
     except Exception as error:
-        raise _failure(error, where) from error
+        raise failure(error, where) from error
 
 
 def schema_of_no_rows(node: PlanNode, run: Callable[[pa.RecordBatch], Any]) -> pa.Schema | None:
@@ -498,9 +428,10 @@ def _names_in(source: str | Expression) -> list[str]:
     return [source] if isinstance(source, str) else sorted(source.columns)
 
 
-def _failure(error: Exception, where: str) -> TrainingError:
+def failure(error: Exception, where: str) -> TrainingError:
+    """The error of a user's function, which says where it happened and keeps the user's traceback only."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__]
+    theirs = [frame for frame in frames if Path(frame.filename).parent != Path(__file__).parent]
     text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(theirs)])
     text += "".join(traceback.format_exception_only(error))
     return TrainingError(f"{where}: {type(error).__name__}: {error}", traceback_text=text)
@@ -508,23 +439,3 @@ def _failure(error: Exception, where: str) -> TrainingError:
 
 def _listed(function: Callable[[dict[str, Any]], Any], row: dict[str, Any]) -> list[Any]:
     return list(function(row))
-
-
-def _guarded(results: Any, where: str) -> Iterator[Any]:
-    iterator = iter(results)
-    while True:
-        try:
-            result = next(iterator)
-        except StopIteration:
-            return
-        except TrekError:
-            raise
-        except Exception as error:
-            raise _failure(error, where) from error
-        yield result
-
-
-def _columns_of(node: PlanNode, executor: Any) -> dict[str, np.ndarray]:
-    batches = [batch for piece in node.pieces(executor) for batch in piece.batches()]
-    table = pa.Table.from_batches(batches) if batches else pa.table({})
-    return {name: tensors.to_numpy(table.column(name)) for name in table.column_names}

@@ -27,8 +27,8 @@ from filelock import FileLock
 from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import open_mapped
-from trek.data.plans.lowering import schema_of
 from trek.data.plans.plan import PlanNode, Source, Stream
+from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import BATCH_ROWS
 from trek.errors import DataUnavailable, InputError
 from trek.fingerprints import Fingerprint, digest_place

@@ -128,7 +128,8 @@ def test_hooks_come_in_the_documented_order() -> None:
 def test_after_a_resume_loading_comes_first_and_the_epoch_is_not_started_again() -> None:
     first, second = Recorder(), Recorder()
     fit(first, hparams={"stop_at": 3})
-    assert first.calls[-6:] == [("checkpoint_save_start",), *WRITTEN, *WRITTEN, ("trial_shutdown",)]
+    assert [call for call in first.calls if call in WRITTEN] == [*WRITTEN, *WRITTEN]
+    assert [call for call in first.calls if call not in WRITTEN][-2:] == [*SAVED, ("trial_shutdown",)]
     fit(second, resume="latest")
     assert second.calls[:3] == [("checkpoint_load_start",), ("trial_startup", 3, True), ("training_start",)]
     assert second.calls[3:5] == [("workload_end",), ("epoch_end", 1)]
