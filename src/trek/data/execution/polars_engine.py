@@ -53,17 +53,13 @@ def set_budget(memory_limit_bytes: int, spill_dir: Path | None) -> None:
     if spill_dir is not None:
         settings["POLARS_OOC_SPILL_DIR"] = str(spill_dir)
     with _lock:
-        before = {name: os.environ.get(name) for name in settings}
-        load_into(settings)
-        for name, value in before.items():  # read by Polars just now; processes that we start must not inherit them
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        before = dict(os.environ)
+        load_polars_settings(settings)
+        _restore(before)  # Polars has read them; processes that we start must not inherit them
 
 
-def load_into(settings: dict[str, str]) -> None:
-    """Have Polars read these environment variables now."""
+def load_polars_settings(settings: dict[str, str]) -> None:
+    """Have Polars read these environment variables now, by the only public way there is."""
     import polars
 
     polars.Config.load(json.dumps({"environment": settings, "direct": {}}))
@@ -96,8 +92,15 @@ def _import_with_threads(num_threads: int) -> None:
 
         polars.thread_pool_size()  # reads the variable
     finally:
-        for name in os.environ.keys() - before.keys():  # ours, and what importing Polars sets for its allocator
-            del os.environ[name]
+        _restore(before)  # without ours, and without what importing Polars sets for its allocator
+
+
+def _restore(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    for name, value in before.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def _share_of_cores() -> int:
