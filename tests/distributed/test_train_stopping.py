@@ -28,7 +28,7 @@ class Slow(PointsTrial):
     def train_batch(self, batch, model, batch_idx):
         if batch_idx == 4:
             Path(os.environ["READY"]).touch()
-        if batch_idx >= 4:
+        if batch_idx >= int(os.environ.get("SLOW_FROM", 4)):
             time.sleep(float(os.environ["BATCH_S"]))
         return super().train_batch(batch, model, batch_idx)
 
@@ -178,7 +178,7 @@ def test_a_signal_after_the_last_batch_still_ends_the_program() -> None:
 
 def test_ranks_with_slow_batches_notice_a_signal_after_a_batch_or_two(tmp_path: Path) -> None:
     """They asked each other every 16th batch, and the starter killed them before."""
-    job = Job(tmp_path, WORKERS=2, BATCH_S=1.1)
+    job = Job(tmp_path, WORKERS=2, BATCH_S=1.1, SLOW_FROM=0)
     job.process.send_signal(signal.SIGTERM)
     code, out, err = job.end()
     assert code == 0, err
