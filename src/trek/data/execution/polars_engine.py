@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +53,7 @@ def set_budget(memory_limit_bytes: int, spill_dir: Path | None) -> None:
     if spill_dir is not None:
         settings["POLARS_OOC_SPILL_DIR"] = str(spill_dir)
     with _lock:
-        before = dict(os.environ)
+        before = {name: os.environ.get(name) for name in settings}
         load_polars_settings(settings)
         _restore(before)  # Polars has read them; processes that we start must not inherit them
 
@@ -92,14 +92,15 @@ def _import_with_threads(num_threads: int) -> None:
 
         polars.thread_pool_size()  # reads the variable
     finally:
-        _restore(before)  # without ours, and without what importing Polars sets for its allocator
+        # Without ours, and without what importing Polars sets for its allocator.
+        _restore({name: before.get(name) for name in {*before, *os.environ}})
 
 
-def _restore(before: dict[str, str]) -> None:
-    for name in os.environ.keys() - before.keys():
-        del os.environ[name]
+def _restore(before: Mapping[str, str | None]) -> None:
     for name, value in before.items():
-        if os.environ.get(name) != value:
+        if value is None:
+            os.environ.pop(name, None)
+        elif os.environ.get(name) != value:
             os.environ[name] = value
 
 
