@@ -210,6 +210,8 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
         raise InputError(f"{file.url}: {error.args[0]}, which the files before it have.") from error
     except FileNotFoundError as error:
         raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
+    except OSError as error:
+        raise DataUnavailable(f"{file.url} cannot be read: {' '.join(str(error).split()).rstrip('.')}.") from error
 
 
 def open_files(urls: str | Sequence[str], *, options: TextOptions | None = None) -> FileSource:
