@@ -209,3 +209,11 @@ def test_a_result_without_rows_is_a_result(table: Table, columns: list[str], tmp
     if columns:
         assert table.persist(tmp_path / "stored").columns == columns
         assert table.filter(col(columns[0]) > 1).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["*", "^a.*$"])
+def test_names_that_are_patterns_are_refused_where_they_would_be_taken_as_such(name: str) -> None:
+    table = Table.of({name: [2, 1], "ab": [3, 4]})
+    assert table.to_arrow()[name].to_pylist() == [2, 1]
+    with pytest.raises(InputError, match="it is a pattern of names"):
+        table.sort(name).to_arrow()

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from trek.errors import InputError, OutsideError
+from trek.errors import DataUnavailable, InputError, OutsideError
 from trek.world import World
 
 _MIN_BUDGET_MB = 128  # below this, Polars holds more than it can spill, and may look for something to spill for ever
+_DAMAGED = "File out of specification"
 _THREADS = "POLARS_MAX_THREADS"
 _lock = threading.Lock()
 _num_threads: int | None = None
@@ -67,12 +68,18 @@ def load_polars_settings(settings: dict[str, str]) -> None:
 
 @contextmanager
 def polars_errors(where: str) -> Iterator[None]:
-    """Errors of Polars as ours: what it refuses to compute is the caller's mistake, a panic is not."""
+    """Errors of Polars as ours: what it refuses is the caller's mistake, a damaged file or a panic is not."""
     pl = load_polars()
     try:
         yield
     except pl.exceptions.PolarsError as error:
+        if _DAMAGED in str(error):
+            raise DataUnavailable(
+                f"{where}: a file is damaged: {first_line(error)}. Write or fetch it again."
+            ) from error
         raise InputError(f"cannot compute {where}: {first_line(error)}.") from error
+    except OSError as error:
+        raise DataUnavailable(f"{where}: a file cannot be read: {first_line(error)}.") from error
     except InputError as error:  # of a function that Polars called, which adds its plan to the text
         raise InputError(str(error).partition("\n\nThis error occurred")[0]) from error
     except pl.exceptions.PanicException as error:

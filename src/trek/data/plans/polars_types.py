@@ -44,10 +44,9 @@ class Carrier:
 
 def to_polars(table: pa.Table, carrier: Carrier) -> pl.DataFrame:
     """The rows of an Arrow table; numbers, texts and tensors over the same memory."""
+    _require_plain(table.column_names)
     columns = [_sent(column, carrier) for column in table.columns]
-    names = [f"{number}" for number in range(len(columns))]  # Polars refuses no name, but a frame needs some
-    frame = load_polars().from_arrow(pa.table(dict(zip(names, columns, strict=True))), rechunk=False)
-    frame.columns = table.column_names
+    frame = load_polars().from_arrow(pa.table(dict(zip(table.column_names, columns, strict=True))), rechunk=False)
     return _with_enums(frame, table)
 
 
@@ -83,6 +82,13 @@ def is_known(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return is_known(kind.value_type)
     return all(is_known(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _require_plain(names: Sequence[str]) -> None:
+    """Refuse names that are patterns to Polars, which would compute something else."""
+    for name in names:
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise InputError(f"a column cannot be called {name!r}: it is a pattern of names. Give it another name.")
 
 
 def _sent(column: pa.ChunkedArray, carrier: Carrier) -> pa.ChunkedArray | pa.Array:

@@ -212,7 +212,8 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
     except FileNotFoundError as error:
         raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
     except (OSError, zipfile.BadZipFile) as error:  # Arrow reports damaged pages as OSError
-        raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}. Replace the file.") from error
+        what = " ".join(str(error).split()).rstrip(".")
+        raise DataUnavailable(f"{file.url} cannot be read: {what}. Replace the file.") from error
 
 
 def open_files(urls: str | Sequence[str], *, options: TextOptions | None = None) -> FileSource:

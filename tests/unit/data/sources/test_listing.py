@@ -143,3 +143,16 @@ def test_a_json_column_that_is_null_at_first_has_the_type_of_its_first_value(tmp
     """Every later value was refused as of another type."""
     path = write(tmp_path / "a.jsonl", '{"a": null, "b": 1}\n' * 100_000 + '{"a": 3, "b": 1}\n')
     assert trek.data.open(path).to_arrow()["a"].to_pylist()[-1] == 3
+
+
+def test_a_damaged_file_is_named_as_such_whoever_reads_it(tmp_path: Path) -> None:
+    """Polars' error was taken for a mistake in the plan, and Arrow's came as it was."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [str(n) for n in range(200_000)]}), path, row_group_size=20_000)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 30_000] = b"\xff" * 30_000
+    path.write_bytes(content)
+    for read in (lambda t: t.sort("x").to_arrow(), lambda t: t.to_arrow(), list):
+        with pytest.raises(DataUnavailable, match=r"damaged|cannot be read"):
+            read(trek.data.open(path))
