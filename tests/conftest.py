@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -28,6 +29,12 @@ hypothesis.settings.register_profile("trek", deadline=None, suppress_health_chec
 hypothesis.settings.load_profile("trek")
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded and collected now stays to the end: the garbage collector need not look through it any more."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
