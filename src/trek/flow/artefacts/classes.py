@@ -11,9 +11,11 @@ import functools
 import importlib
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from trek.errors import InputError
+from trek.fingerprints.naming import module_label
 
 _given: dict[str, type] = {}
 
@@ -47,12 +49,15 @@ def find_class(spelling: str) -> type:
 
 def _imported(spelling: str) -> Any:
     module, _, name = spelling.partition(":")
-    if module not in sys.modules:
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            return None
     try:
-        return functools.reduce(getattr, name.split("."), sys.modules[module])
-    except AttributeError:
+        return functools.reduce(getattr, name.split("."), _module(module))
+    except (ImportError, AttributeError):
         return None
+
+
+def _module(name: str) -> ModuleType:
+    """The module called `name`; the program itself if that is its file, which must not be run a second time."""
+    program = sys.modules.get("__main__")
+    if name not in sys.modules and program is not None and module_label(vars(program)) == name:
+        return program
+    return importlib.import_module(name)
