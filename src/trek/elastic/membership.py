@@ -22,6 +22,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from trek.elastic.checks import require_count, require_seconds
 from trek.errors import InputError
 
 Progress: TypeAlias = tuple[int, int]
@@ -130,11 +131,12 @@ class MembershipSettings:
     """How often the job may go on from a checkpoint because nobody survived."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_workers <= self.max_workers:
-            raise InputError(
-                f"expected 1 <= minimum <= maximum for the number of workers, got {self.min_workers} to "
-                f"{self.max_workers}."
-            )
+        for name in ("min_workers", "max_workers"):
+            require_count(getattr(self, name), name)
+        require_count(self.max_restarts, "max_restarts", least=0)
+        require_seconds(self.heartbeat_s, "heartbeat_s")
+        if self.min_workers > self.max_workers:
+            raise InputError(f"min_workers must be at most max_workers, got {self.min_workers} and {self.max_workers}.")
 
     @property
     def max_losses(self) -> int:

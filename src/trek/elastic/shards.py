@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from trek.elastic.checks import require_count, require_seconds
 from trek.errors import InputError
 
 OnFailure = Literal["stop", "set_aside"]
@@ -60,9 +61,9 @@ class ShardPlan:
 
     def __post_init__(self) -> None:
         for name in ("num_records", "shard_records", "num_epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+            require_count(getattr(self, name), name)
+        require_count(self.max_failures, "max_failures", least=0)
+        require_seconds(self.lease_s, "lease_s")
         if self.on_failure not in ("stop", "set_aside"):
             raise InputError(f"on_failure must be 'stop' or 'set_aside', got {self.on_failure!r}.")
 

@@ -195,10 +195,19 @@ def test_a_snapshot_holds_everything() -> None:
     )
 
 
-@pytest.mark.parametrize(("least", "most"), [(0, 1), (3, 2)])
-def test_an_impossible_range_is_refused(least: int, most: int) -> None:
-    with pytest.raises(InputError, match="1 <= minimum <= maximum"):
-        MembershipSettings(least, most)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_workers": 3, "max_workers": 2}, "min_workers must be at most max_workers, got 3 and 2"),
+        ({"min_workers": 0}, "min_workers must be a whole number of at least 1, got 0"),
+        ({"max_workers": "3"}, "max_workers must be a whole number of at least 1, got '3'"),
+        ({"max_restarts": -1}, "max_restarts must be a whole number of at least 0, got -1"),
+        ({"heartbeat_s": 0}, "heartbeat_s must be a number of seconds greater than 0, got 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MembershipSettings(**{"min_workers": 1, "max_workers": 3, **settings})
 
 
 def test_random_histories_train_every_step_once() -> None:

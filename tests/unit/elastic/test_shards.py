@@ -81,10 +81,16 @@ def test_a_shard_is_set_aside_only_where_the_plan_says_so_and_is_counted() -> No
 
 
 @pytest.mark.parametrize("field", ["num_records", "shard_records", "num_epochs"])
-@pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "4", True])
 def test_a_plan_of_nothing_is_refused(field: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{field} must be a whole number of at least 1"):
         ShardPlan(**{"num_records": 1, "shard_records": 1, field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0, -1, "soon", float("nan")])
+def test_a_lease_without_a_time_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="lease_s must be a number of seconds greater than 0"):
+        ShardPlan(4, 2, lease_s=value)  # type: ignore[arg-type]
 
 
 def _claim(queue: ShardQueue, *, member: str = "w", now_s: float = 0) -> Lease:
