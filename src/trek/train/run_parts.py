@@ -55,6 +55,8 @@ class RunParts:
         owner: str | None = None,
         **named: Any,
     ) -> None:
+        if stop is not None and not isinstance(stop, StopRequest):
+            raise InputError(f"stop must be a StopRequest, got {stop!r}. Leave it out to stop on signals.")
         self.stop = stop or StopRequest()
         self._on_signals: AbstractContextManager[Any] = _NO_CONTEXT
         """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""

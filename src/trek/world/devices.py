@@ -33,7 +33,7 @@ def choose_device(name: str, *, local_rank: int) -> torch.device:
         if not torch.backends.mps.is_available():
             raise InputError("device 'mps' is not available on this machine. Use 'auto' or 'cpu'.")
         return torch.device("mps")
-    raise InputError(f"device {name!r} is not valid. Set TREK_DEVICE to {_KNOWN}.")
+    raise InputError(f"device {name!r} is not valid. Use {_KNOWN}.")
 
 
 def _num_gpus(name: str) -> int:

@@ -146,6 +146,13 @@ def test_every_tensor_of_a_batch_is_moved_to_the_device() -> None:
     assert x.device.type == batch["user"]["a"].device.type == "cpu"  # type: ignore[index]
     assert trek.to_device(pack_sequence([x, x]), meta).data.device == meta
     assert trek.to_device(batch, torch.device("cpu")) is batch
+    assert trek.to_device(batch, "cpu") is batch
+
+
+def test_a_device_that_does_not_exist_is_named() -> None:
+    """A name in place of a torch.device ended in an AttributeError."""
+    with pytest.raises(InputError, match="device 'gpu' is not valid"):
+        trek.to_device([torch.ones(1)], "gpu")
 
 
 def test_parameters_are_reset_by_a_public_name() -> None:

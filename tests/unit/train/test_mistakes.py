@@ -111,6 +111,7 @@ def test_a_wrong_argument_is_one_sentence_before_any_batch(given_: dict[str, Any
     ("given_", "words"),
     [
         ({"world": 3}, "world must be a trek.World, got 3"),
+        ({"stop": 3}, "stop must be a StopRequest, got 3"),
         ({"settings": {"seed": 1}}, "settings must be a trek.TrainSettings, got"),
         ({"loggers": None}, "loggers must be a list, got None"),
         ({"loggers": ["cvs"]}, "logger 'cvs' does not exist"),

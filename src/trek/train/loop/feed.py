@@ -21,6 +21,7 @@ from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.train.loop.portions import Portion, Taken, portions, with_global_sizes
 from trek.train.loop.position import Position
+from trek.world.devices import choose_device
 from trek.world.seeds import random_state, restore_random_state
 
 
@@ -257,9 +258,11 @@ def _copied_to_device(weighted: Iterator[Portion], device: torch.device) -> Iter
         yield portion
 
 
-def to_device(data: Any, device: torch.device) -> Any:
-    """`data` with every tensor in it on `device`."""
-    if device.type == "cpu":
+def to_device(data: Any, device: torch.device | str) -> Any:
+    """`data` with every tensor in it on `device`, which may be given by name."""
+    if isinstance(device, str):
+        device = choose_device(device, local_rank=0)
+    if device.type == "cpu" and not torch.accelerator.is_available():  # there is no other place to come from
         return data
     if type(data) in (list, tuple) and all(type(one) is torch.Tensor for one in data):  # the usual batch
         return type(data)(one.to(device, non_blocking=True) for one in data)

@@ -25,7 +25,7 @@ class Scalars:
         return {name: number for name, number in numbers.items() if number is not None}
 
     def number(self, name: str, value: Any) -> float | None:
-        """`value` as a number; None if it holds several. Raises `InputError` if it is no number at all."""
+        """`value` as a number; None if it holds several. Raises `InputError` if it is not a number."""
         if isinstance(value, list | tuple | Mapping | set) or math.prod(getattr(value, "shape", ())) != 1:
             self.leave_out(name, value)
             return None
@@ -54,7 +54,7 @@ class Scalars:
 
 def _not_text(value: Any) -> Any:
     if isinstance(value, str | bytes):
-        raise TypeError("text may look like a number, but is none")
+        raise TypeError("text is not a number, even if it looks like one")
     return value
 
 
