@@ -77,7 +77,7 @@ def polars_errors(where: str) -> Iterator[None]:
             raise DataUnavailable(
                 f"{where}: a file is damaged: {first_line(error)}. Write or fetch it again."
             ) from error
-        raise InputError(f"cannot compute {where}: {first_line(error)}.") from error
+        raise InputError(f"cannot compute `{where}`: {first_line(error)}.") from error
     except OSError as error:
         raise DataUnavailable(f"{where}: a file cannot be read: {first_line(error)}.") from error
     except InputError as error:  # of a function that Polars called, which adds its plan to the text

@@ -66,7 +66,18 @@ class FileSource(Source):
         """The columns of the first file that has rows; of the first that names any, where none has."""
         if self._schema is None:
             self._schema = self._found_schema()
+            if self._schema is not None and self.asked.columns is None:
+                self._require_typed(self._schema.names)
         return self._schema
+
+    def _require_typed(self, names: Sequence[str]) -> None:
+        """Refuse types for columns that no file has: they would have no effect."""
+        for name in self.asked.types:
+            if name not in names:
+                raise InputError(
+                    f"types= names the column {name!r}, which {self.files[0].url} does not have. "
+                    f"There are: {', '.join(names)}."
+                )
 
     def _found_schema(self) -> pa.Schema | None:
         """Types that the first rows leave open are taken from the first rows that have them."""

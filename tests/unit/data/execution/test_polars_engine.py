@@ -64,7 +64,10 @@ def test_a_budget_leaves_the_environment_as_it_was() -> None:
 
 
 def test_errors_of_polars_are_ours() -> None:
-    with pytest.raises(InputError, match=r"cannot compute x: .*failed in column 'a'"), polars_errors("x"):
+    with (
+        pytest.raises(InputError, match=r"cannot compute `x`: .*failed in column 'a'"),
+        polars_errors("x"),
+    ):
         pl.DataFrame({"a": ["b"]}).select(pl.col("a").cast(pl.Int8))
     with pytest.raises(OutsideError, match="Polars failed to compute x: broken"), polars_errors("x"):
         raise pl.exceptions.PanicException("broken")

@@ -156,3 +156,17 @@ def test_a_damaged_file_is_named_as_such_whoever_reads_it(tmp_path: Path) -> Non
     for read in (lambda t: t.sort("x").to_arrow(), lambda t: t.to_arrow(), list):
         with pytest.raises(DataUnavailable, match=r"damaged|cannot be read"):
             read(trek.data.open(path))
+
+
+def test_types_of_a_column_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    """A misspelt name had no effect, and nobody was told."""
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"types= names the column 'c', which .*a\.csv does not have. There are: a, b"):
+        trek.data.open(tmp_path / "a.csv", types={"c": "int32"}).to_arrow()
+
+
+def test_a_header_that_is_a_text_is_refused(tmp_path: Path) -> None:
+    """Each of its letters became the name of a column."""
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="header must be True, False or a list of column names, got 'no'"):
+        trek.data.open(tmp_path / "a.csv", header="no")

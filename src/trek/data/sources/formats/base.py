@@ -69,6 +69,8 @@ class TextOptions:
                     f"it takes {', '.join(sorted(found.options))}" if found.options else "such files know their types"
                 )
                 raise InputError(f"{name}= is for text files, such as .csv; .{suffix} files do not take it: {known}.")
+        if isinstance(self.header, str):
+            raise InputError(f"header must be True, False or a list of column names, got {self.header!r}.")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise InputError(f"delimiter must be one character, got {self.delimiter!r}.")
         if isinstance(self.quote, str) and len(self.quote) != 1:
