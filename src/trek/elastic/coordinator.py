@@ -84,7 +84,10 @@ class Coordinator:
     def _do(self, connection: MemberConnection, do: str, arguments: dict[str, Any]) -> Any:
         if do in _OF_MEMBERS:
             return self._change(do, connection.member, **arguments)
-        return getattr(self, f"_do_{do}")(connection, **arguments)
+        handler = getattr(self, f"_do_{do}", None)
+        if handler is None:
+            raise InputError(f"the coordinator has no request {do!r}. Use the same version of Trek in every process.")
+        return handler(connection, **arguments)
 
     def _do_join(self, connection: MemberConnection, *, name: str, host: str) -> None:
         before = self._connections.get(name)
@@ -131,7 +134,7 @@ class Coordinator:
         self, connection: MemberConnection, *, queue: str, done: int | None = None, step: int = 0
     ) -> dict[str, Any]:
         """Commit the lease `done`, and lease the next shard: one round trip for each shard."""
-        shards, now_s = self._queues[queue], self._clock.monotonic_s()
+        shards, now_s = self._queue(queue), self._clock.monotonic_s()
         is_accepted = done is None or self._shard_call(queue, "commit", done, step=step)
         lease: Lease | None = self._shard_call(queue, "claim", connection.member, now_s=now_s)
         answer: dict[str, Any] = {"is_accepted": is_accepted, "is_done": shards.is_done}
@@ -151,12 +154,18 @@ class Coordinator:
             raise
 
     def _do_count_shards(self, connection: MemberConnection, *, queue: str) -> dict[str, Any]:
-        shards = self._queues[queue]
+        shards = self._queue(queue)
         return {**asdict(shards.counts), "is_done": shards.is_done}
 
     def _shard_call(self, queue: str, method: str, *arguments: Any, **named: Any) -> Any:
+        shards = self._queue(queue)
         self._journal.add(["shards", queue, method, arguments, named])
-        return getattr(self._queues[queue], method)(*arguments, **named)
+        return getattr(shards, method)(*arguments, **named)
+
+    def _queue(self, name: str) -> ShardQueue:
+        if name not in self._queues:
+            raise InputError(f"shards {name!r} are not open. Open them with open_shards first.")
+        return self._queues[name]
 
     # -- membership ----------------------------------------------------------------------------------------------
 

@@ -103,6 +103,8 @@ def test_shards_survive_a_crash_with_their_leases(serve: Serve) -> None:
         assert (first[1:], answer["is_accepted"], answer["lease"][1:]) == ([0, 0, 4], True, [0, 4, 8])
         served.restart()
         assert a.call("count_shards", queue="train")["num_records_committed"] == 4
+        assert a.call("commit_shard", queue="train", number=answer["lease"][0], step=2)
+        assert not a.call("commit_shard", queue="train", number=99, step=2)
 
 
 def test_the_shards_of_a_dead_worker_are_offered_again(serve: Serve) -> None:
@@ -132,6 +134,26 @@ def test_another_plan_under_the_same_name_is_refused(serve: Serve) -> None:
         control.call("open_shards", queue="train", plan={"num_records": 4, "shard_records": 4})
         with pytest.raises(TrekError, match="were asked for"):
             control.call("open_shards", queue="train", plan={"num_records": 5, "shard_records": 4})
+
+
+@pytest.mark.parametrize(
+    ("do", "message"),
+    [
+        ("next_shard", "shards 'none' are not open. Open them with open_shards first"),
+        ("commit_shard", "shards 'none' are not open"),
+        ("count_shards", "shards 'none' are not open"),
+        ("dance", "the coordinator has no request 'dance'"),
+    ],
+)
+def test_a_wrong_request_is_an_error_and_its_sender_stays_a_member(serve: Serve, do: str, message: str) -> None:
+    """It ended the sender's connection, and with it the member."""
+    served = serve(MembershipSettings(1, 1))
+    more = {"number": 1, "step": 1} if do == "commit_shard" else {}
+    with _member(served, "a") as a:
+        a.ready()
+        with pytest.raises(TrekError, match=message):
+            a.call(do, queue="none", **more)
+        assert list(a.call("status")["members"]) == ["a"]
 
 
 def test_a_stranger_learns_nothing(serve: Serve) -> None:
