@@ -55,17 +55,24 @@ class Coordinator:
         self._membership = Membership(settings)
         self._queues: dict[str, ShardQueue] = {}
         self._failure: str | None = None
+        self._is_stopping = False
         self._put_out: list[str] = []
         self._connections: dict[str, MemberConnection] = {}
         self._restore()
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer whoever knows the secret. It never returns: a coordinator ends with its process."""
+        """Answer whoever knows the secret. Returns when the job is to stop and its members are gone."""
         loop = asyncio.get_running_loop()
-        async with await loop.create_server(self._new_connection, sock=listener):
-            while True:
-                self._look()
-                await asyncio.sleep(_LOOK_S)
+        server = await loop.create_server(self._new_connection, sock=listener)
+        while not (self._is_stopping and not self._connections):
+            self._look()
+            await asyncio.sleep(_LOOK_S)
+        server.close()
+
+    def stop(self) -> None:
+        """Tell all members that the job is to stop; how they do that is up to them."""
+        self._is_stopping = True
+        self._tell(list(self._connections), {"push": "stop"})
 
     def _new_connection(self) -> MemberConnection:
         return MemberConnection(self._secret, on_message=self._answer, on_lost=self._lost)

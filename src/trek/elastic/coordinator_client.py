@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trek.elastic.membership import NOTHING, Progress, Seat
@@ -35,8 +35,10 @@ class Formation:
     """A generation, as one of its members sees it."""
 
     world: World
-    source: int | None
-    """The rank whose state the others take; None = the last checkpoint, or the beginning."""
+    has_source: bool
+    """Whether the others take the state of rank 0; else all start from the last checkpoint, or the beginning."""
+    is_open: bool
+    """Whether all members come from an open place; see `membership`."""
 
 
 class CoordinatorClient:
@@ -170,12 +172,18 @@ class MemberClient(CoordinatorClient):
         host: str,
         heartbeat_s: float = 20.0,
         on_abandon: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
+        base: World | None = None,
     ) -> None:
         super().__init__(address, secret=secret, clock=clock)
         self.name = name
         self._host = host
         self._heartbeat_s = heartbeat_s
-        self._on_abandon = on_abandon
+        self.on_abandon = on_abandon
+        """Called from another thread when somebody of the generation is lost."""
+        self.on_stop = on_stop
+        """Called from another thread when the whole job is to stop."""
+        self._base = base or World()
         self.progress: Progress = NOTHING
         """How far this worker is; the heartbeat tells the coordinator."""
         self._generation = 0
@@ -203,10 +211,10 @@ class MemberClient(CoordinatorClient):
         """Say that this worker can train, and wait until it belongs to a generation."""
         return self._formation_after("ready")
 
-    def arrive(self, progress: Progress) -> Formation:
+    def arrive(self, progress: Progress, *, is_open: bool = True) -> Formation:
         """Leave the present generation with a state of this progress, and wait for the next one."""
         self.progress = progress
-        return self._formation_after("arrive", generation=self._generation, progress=progress)
+        return self._formation_after("arrive", generation=self._generation, progress=progress, is_open=is_open)
 
     def leave(self, reason: str) -> None:
         """Ask to be left out from the next step boundary on."""
@@ -247,8 +255,8 @@ class MemberClient(CoordinatorClient):
         assert formed is not None
         seats = [Seat(**seat) for seat in formed["seats"]]
         own = next(seat for seat in seats if seat.member == self.name)
-        source = next((seat.rank for seat in seats if seat.member == formed["source"]), None)
-        world = World(
+        world = replace(
+            self._base,
             rank=own.rank,
             size=len(seats),
             local_rank=own.local_rank,
@@ -258,7 +266,7 @@ class MemberClient(CoordinatorClient):
             secret=self._secret,
             generation=formed["generation"],
         )
-        return Formation(world, source)
+        return Formation(world, has_source=formed["source"] is not None, is_open=formed["is_open"])
 
     def _introduction(self) -> list[dict[str, Any]]:
         join = {"id": 0, "do": "join", "with": {"name": self.name, "host": self._host}}
@@ -266,7 +274,9 @@ class MemberClient(CoordinatorClient):
 
     def _told(self, message: dict[str, Any]) -> None:
         word = message["push"]
-        if word == "dismiss":
+        if word == "stop":
+            self.on_stop()
+        elif word == "dismiss":
             self._dismissal = message["reason"]
             self._abandon()
         elif word == "form" and message["generation"] > self._generation:
@@ -280,7 +290,7 @@ class MemberClient(CoordinatorClient):
 
     def _abandon(self) -> None:
         self.is_abandoned = True
-        self._on_abandon()
+        self.on_abandon()
 
     def _beat(self) -> None:
         while not self._is_closed:

@@ -7,8 +7,11 @@ arrived, the next generation is formed from them and from those who are ready to
 
 Contracts:
 
-- The furthest arrived state wins: `Form.source` names a member whose progress nobody exceeds, and gives its state to
-  those who are behind. Members that joined have no progress of their own until they have received it.
+- The furthest arrived state wins: `Form.source` names a member whose progress nobody exceeds. It has rank 0 and gives
+  its state to those who are behind. Members that joined have no progress of their own until they have received it.
+- Members arrive at an *open* place, where a process that joins can fall in with them, or in the middle of something
+  that they do together. Unless all of them are at an open place, the next generation has no joiners, and may be smaller
+  than the minimum: its members go on to the next open place.
 - A process that was put out, or that speaks of a generation that is over, is refused and ends. Names are never reused.
 - Nobody is forgotten: a member leaves the membership by finishing, by leaving, or by being lost, with a reason.
 - Without any survivor, the next generation has no source and goes on from the last checkpoint. That is a restart.
@@ -55,6 +58,8 @@ class Member:
     ready_at: int = 0
     """Orders those who are ready by when they became so."""
     is_leaving: bool = False
+    is_open: bool = True
+    """Whether it arrived at an open place."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class Form:
     seats: tuple[Seat, ...]
     source: str | None
     """Whose state the others take; None = the last checkpoint."""
+    is_open: bool = True
+    """Whether all members are at an open place."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,9 @@ class Membership:
             return self._formed_again()
         return self._consider(now_s)
 
-    def arrive(self, name: str, *, generation: int, progress: Progress, now_s: float) -> list[Action]:
+    def arrive(
+        self, name: str, *, generation: int, progress: Progress, now_s: float, is_open: bool = True
+    ) -> list[Action]:
         """A member of a generation has left its collectives, with a state of this progress."""
         if refusal := self._refusal(name):
             return [refusal]
@@ -220,7 +229,7 @@ class Membership:
         if generation != self.generation or member.state not in (MemberState.TRAINING, MemberState.ARRIVED):
             return self._refuse(name, f"generation {generation} is over", now_s=now_s)
         self._note_progress(progress)
-        self._update(name, state=MemberState.ARRIVED, progress=progress)
+        self._update(name, state=MemberState.ARRIVED, progress=progress, is_open=is_open)
         return self._consider(now_s) if self._is_meeting else self._meet(now_s)
 
     def beat(self, name: str, *, progress: Progress = NOTHING, now_s: float) -> list[Action]:
@@ -313,7 +322,7 @@ class Membership:
         made._furthest = (made._furthest[0], made._furthest[1])
         if formed := snapshot["formed"]:
             seats = tuple(Seat(**seat) for seat in formed["seats"])
-            made._formed = Form(formed["generation"], seats, formed["source"])
+            made._formed = Form(formed["generation"], seats, formed["source"], formed["is_open"])
         return made
 
     # -- decisions -----------------------------------------------------------------------------------------------
@@ -327,7 +336,7 @@ class Membership:
         if any(member.state is MemberState.TRAINING for member in self.members.values()):
             return []  # they will arrive, or be lost
         chosen = self._choose()
-        if len(chosen) < self.settings.min_workers or self._is_settling(chosen, now_s):
+        if self._is_open() and (len(chosen) < self.settings.min_workers or self._is_settling(chosen, now_s)):
             return []
         return self._form(chosen, now_s)
 
@@ -344,13 +353,14 @@ class Membership:
         )
 
     def _choose(self) -> list[Member]:
-        """Who makes up the next generation, in the order of ranks: those who stay, then those who join.
+        """Who makes up the next generation, those who stay before those who join.
 
         A member that leaves stays once more where too few would be left, or if it is the only one with the furthest
         state: it would take steps along that others have seen the results of.
         """
         arrived = sorted(self._in_state(MemberState.ARRIVED), key=lambda member: member.rank)
-        joining = sorted(self._in_state(MemberState.READY), key=lambda member: member.ready_at)
+        ready = self._in_state(MemberState.READY) if self._is_open() else ()
+        joining = sorted(ready, key=lambda member: member.ready_at)
         staying = [member for member in arrived if not member.is_leaving][: self.target]
         furthest = max((member.progress for member in arrived), default=NOTHING)
         if arrived and not any(member.progress == furthest for member in staying):
@@ -360,6 +370,9 @@ class Membership:
         others = [member for member in arrived if member not in staying]
         staying = sorted([*staying, *others[: max(num_short, 0)]], key=lambda member: member.rank)
         return [*staying, *joining[: max(self.target - len(staying), 0)]]
+
+    def _is_open(self) -> bool:
+        return all(member.is_open for member in self._in_state(MemberState.ARRIVED))
 
     def _is_settling(self, chosen: list[Member], now_s: float) -> bool:
         """Whether to wait a little for workers that are starting: only before the first generation."""
@@ -377,6 +390,8 @@ class Membership:
             if self.num_restarts > self.settings.max_restarts:
                 return self._fail(f"no worker survived, for the {self.num_restarts}th time", now_s)
         source = max(survivors, key=lambda member: (member.progress, -member.rank), default=None)
+        chosen = sorted(chosen, key=lambda member: member is not source)
+        is_open = self._is_open()
         staying = {member.name for member in chosen}
         spare = [m.name for m in self._in_state(MemberState.ARRIVED) if m.name not in staying]
         self.generation += 1
@@ -387,7 +402,7 @@ class Membership:
             if self.members[seat.member].state is MemberState.READY:
                 self._note(now_s, seat.member, f"joins as rank {seat.rank}")
             self._update(seat.member, state=MemberState.TRAINING, rank=seat.rank)
-        self._formed = Form(self.generation, tuple(seats), source.name if source else None)
+        self._formed = Form(self.generation, tuple(seats), source.name if source else None, is_open)
         return [*dismissed, *self._formed_again()]
 
     def _formed_again(self) -> list[Action]:

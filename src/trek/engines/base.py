@@ -9,8 +9,9 @@ Contracts, for every Engine:
 - Ownership: the Engine owns the processes and whatever they start; `stop` leaves none of them behind.
 - Roles: members are named by role and rank. `worker` is the role that a World counts: its members get RANK and
   WORLD_SIZE, and the gang ends with them. A member of another role gets TREK_ROLE_RANK and TREK_ROLE_SIZE instead, and
-  is stopped when the last worker has ended. Every member gets TREK_ROLE, and for every other role its members'
-  addresses as `host:port,…` in TREK_<ROLE>_ADDRESSES; each of them listens at its own one.
+  is stopped when the last worker has ended, unless its role says otherwise. Every member gets TREK_ROLE and
+  TREK_JOB_SECRET, and for every other role its members' addresses as `host:port,…` in TREK_<ROLE>_ADDRESSES; each of
+  them listens at its own one.
 - Places: members may run on other machines, so a starter never reads their files. A member finds what it was given
   (`GangSpec.files`) in the folder named by TREK_MEMBER_DIR, and writes its results there: `read_file` returns them
   once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the Engine does not
@@ -49,6 +50,8 @@ class Role:
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: float = 1
     gpus: float = 0
+    outlives_workers: bool = False
+    """Whether it runs on when the last worker has ended, until the gang is stopped: workers may be restarted."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class GangSpec:
     num_workers: int
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the starting process; variables of the role and the World come on top."""
+    secret: str = field(default="", repr=False)
+    """What members prove to each other that they belong together; made up if empty. All have it in TREK_JOB_SECRET."""
     unset: Collection[str] = ()
     """Variables of the starting process that members do not inherit."""
     user: OsUser | None = None
@@ -151,6 +156,10 @@ class Gang(ABC):
     @abstractmethod
     def num_workers(self) -> int:
         """How many workers the gang has now."""
+
+    @abstractmethod
+    def addresses(self, role: str) -> list[str]:
+        """Where the members of a role other than the workers' listen, as `host:port`, by rank."""
 
     @property
     @abstractmethod

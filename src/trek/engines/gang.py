@@ -40,6 +40,12 @@ class Starter(Protocol):
     def start_member(self, assigned: AssignedRank) -> Member:
         """Start one member."""
 
+    def addresses(self, role: str) -> list[str]:
+        """Where the members of a role other than the workers' listen."""
+
+    def outlives_workers(self, role: str) -> bool:
+        """Whether members of a role run on when the last worker has ended."""
+
     def resized(self, role: str, count: int) -> None:
         """A role is going to have `count` members."""
 
@@ -85,6 +91,10 @@ class LocalGang(Gang):
     def num_workers(self) -> int:
         """How many workers the gang has now."""
         return len(self._members(WORKER))
+
+    def addresses(self, role: str) -> list[str]:
+        """Where the members of a role other than the workers' listen, as `host:port`, by rank."""
+        return self._starter.addresses(role)
 
     @property
     def placements(self) -> list[Placement]:
@@ -299,7 +309,8 @@ class LocalGang(Gang):
             if exit_.code != 0 and not member.is_unwanted and self._failure is None:
                 self._failure = exit_
             if not any(other.role == WORKER for other in self._unfinished):
-                self._ask_to_stop(list(self._unfinished), grace_s=_ROLE_GRACE_S)
+                ending = [other for other in self._unfinished if not self._starter.outlives_workers(other.role)]
+                self._ask_to_stop(ending, grace_s=_ROLE_GRACE_S)
             self._changed.notify_all()
 
     def _call(self, callback: Callable[[OutputLine], None] | Callable[[Exit], None] | None, news: object) -> None:

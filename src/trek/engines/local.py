@@ -115,6 +115,14 @@ class _NoStarter:
         """Never called: `assign` returns no new member."""
         raise AssertionError(f"{assigned.role} {assigned.rank} is already there")
 
+    def addresses(self, role: str) -> list[str]:
+        """Not known: this process did not start the gang."""
+        raise InputError(f"where the {role} of a gang that was attached to listens is not known. Start a new one.")
+
+    def outlives_workers(self, role: str) -> bool:
+        """No: none of them can be restarted from here."""
+        return False
+
     def resized(self, role: str, count: int) -> None:
         """Nothing to record: this process did not start the gang."""
 

@@ -51,7 +51,7 @@ class LocalStarter:
         self._elsewhere = [host for host in used if not is_this_machine(host)] if self._hosts else []
         self._master_addr = self._reachable(used[0])
         self._master_port = _free_port()
-        self._secret = secrets.token_hex(32)
+        self._secret = spec.secret or secrets.token_hex(32)
         self._job = secrets.token_hex(8)
         self._addresses: dict[str, list[str]] = {}
         for role, count in self._counts.items():
@@ -63,6 +63,14 @@ class LocalStarter:
             raise InputError(f"the gang has no role {role!r}. It has: {', '.join(self._roles)}.")
         hosts = self._hosts or [Host(socket.gethostname(), count)]
         return assign_ranks(hosts, count) if role == WORKER else spread(hosts, count, role=role)
+
+    def addresses(self, role: str) -> list[str]:
+        """Where the members of a role other than the workers' listen."""
+        return list(self._addresses[role])
+
+    def outlives_workers(self, role: str) -> bool:
+        """Whether members of a role run on when the last worker has ended."""
+        return self._roles[role].outlives_workers
 
     def resized(self, role: str, count: int) -> None:
         """A role is going to have `count` members."""
@@ -149,7 +157,8 @@ class LocalStarter:
         env |= {**self._roles[assigned.role].env, **role_environment(assigned, addresses=self._addresses)}
         if assigned.role == WORKER:
             return {**env, **self._world(assigned).environment(), **torchrun_environment(assigned, job=self._job)}
-        return {name: value for name, value in env.items() if name not in WORLD_NAMES}
+        others = {name: value for name, value in env.items() if name not in WORLD_NAMES}
+        return {**others, "TREK_JOB_SECRET": self._secret}
 
     def _visible_gpus(self) -> dict[str, str]:
         gpus = agent.visible_gpus(dict(self._environ))

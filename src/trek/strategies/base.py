@@ -20,10 +20,16 @@ from trek.world import World
 ReduceOp = Literal["sum", "max", "min"]
 
 
+class GroupBroken(Exception):
+    """A peer is gone, and the collective that it was needed for did not complete here; it may have elsewhere."""
+
+
 class Strategy(ABC):
     """Keeps the replicas of a World in sync."""
 
     name: ClassVar[str]
+    is_broken = False
+    """Whether the ranks are to form a new group. Collectives raise GroupBroken then; only `regrouping` does so."""
 
     @classmethod
     def check_workers(cls, num_workers: int) -> None:
@@ -32,6 +38,11 @@ class Strategy(ABC):
 
     def __init__(self, world: World) -> None:
         self.world = world
+
+    def has_lost_peer(self, error: BaseException) -> bool:
+        """Whether `error`, raised during a backward pass, means that the ranks are to form a new group."""
+        del error
+        return False
 
     def setup(self) -> None:  # noqa: B027 - one process has nothing to set up
         """Connect to the other ranks."""

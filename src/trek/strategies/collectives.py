@@ -17,6 +17,7 @@ from torch import nn
 
 from trek.errors import ConfigError
 from trek.strategies.base import ReduceOp, Strategy
+from trek.strategies.connections import Connections
 from trek.strategies.meeting import joined_group
 from trek.strategies.moving_buffers import MovingBuffers
 from trek.strategies.plain_data import from_bytes, to_bytes
@@ -40,6 +41,8 @@ class CollectiveStrategy(Strategy):
             raise ConfigError(f"timeout_s must be greater than 0, got {timeout_s}.")
         self.timeout_s = timeout_s
         self._group = ExitStack()
+        self.connections = Connections()
+        """Those of the group; shutting them ends whatever waits for a peer."""
         self._moving: list[tuple[nn.Module, MovingBuffers]] = []
         self._asked: tuple[torch.cuda.Event, torch.Tensor] | None = None
 
@@ -48,7 +51,9 @@ class CollectiveStrategy(Strategy):
         if not dist.is_initialized():
             if self.world.device.type == "cuda":
                 torch.cuda.set_device(self.world.device)
-            self._group.enter_context(joined_group(self.world, backend=self.backend, timeout_s=self.timeout_s))
+            self._group.enter_context(
+                joined_group(self.world, backend=self.backend, timeout_s=self.timeout_s, connections=self.connections)
+            )
         if dist.get_world_size() != self.world.size:
             raise ConfigError(
                 f"expected a process group of {self.world.size} processes, got one of {dist.get_world_size()}. "

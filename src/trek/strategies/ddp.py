@@ -58,7 +58,11 @@ class DDP(CollectiveStrategy):
         super().setup()
         if self._shares_memory and self.world.is_distributed:
             self._host = open_host_sum(
-                self.world, broadcast=self.broadcast, gather=self.gather, timeout_s=self.timeout_s
+                self.world,
+                broadcast=self.broadcast,
+                gather=self.gather,
+                timeout_s=self.timeout_s,
+                connections=self.connections,
             )
 
     def teardown(self) -> None:
@@ -73,10 +77,14 @@ class DDP(CollectiveStrategy):
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Start every replica from the leader's weights. The model is not wrapped, whichever way gradients travel."""
         model = super().wrap_model(model)
-        self._sparse.update(sparse_parameters(model).values())
+        self.keep(model)
         for tensor in [*model.parameters(), *model.buffers()]:
             dist.broadcast(tensor.detach(), src=0)
         return model
+
+    def keep(self, model: nn.Module) -> None:
+        """Average the gradients of `model`, a replica already."""
+        self._sparse.update(sparse_parameters(model).values())
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
         """This rank's share of the samples times the number of ranks, because gradients are averaged over ranks."""

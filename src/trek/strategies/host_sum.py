@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from trek.strategies.connections import Connections
 from trek.world import World
 
 # A larger message no longer fits into a core's cache, and is summed in several rounds.
@@ -77,7 +78,12 @@ class HostSum:
 
 
 def open_host_sum(
-    world: World, *, broadcast: Callable[[Any], Any], gather: Callable[[Any], list[Any]], timeout_s: float
+    world: World,
+    *,
+    broadcast: Callable[[Any], Any],
+    gather: Callable[[Any], list[Any]],
+    timeout_s: float,
+    connections: Connections,
 ) -> HostSum | None:
     """The endpoint of this rank; None on every rank if they cannot all share memory."""
     if world.local_size != world.size or world.size > _MAX_RANKS or not hasattr(socket, "send_fds"):
@@ -85,11 +91,15 @@ def open_host_sum(
     with tempfile.TemporaryDirectory(prefix="trek-") as folder:
         address = str(Path(folder) / "meet")
         listener = _listen(address, world.size) if world.is_leader else None
-        opened = _open_endpoint(world, listener, broadcast(address), gather=gather)
+        if listener is not None:
+            connections.add(listener)
+        opened = _open_endpoint(world, listener, broadcast(address), gather=gather, connections=connections)
         is_complete = all(gather(opened is not None))
     if opened is None:
         return None
     endpoint = HostSum(world.rank, *opened, timeout_s=timeout_s)
+    for peer in opened[1].values():
+        connections.add(peer)
     if is_complete:
         return endpoint
     endpoint.close()
@@ -100,14 +110,21 @@ _Endpoint = tuple[mmap.mmap, dict[int, socket.socket]]
 
 
 def _open_endpoint(
-    world: World, listener: socket.socket | None, address: str, *, gather: Callable[[Any], list[Any]]
+    world: World,
+    listener: socket.socket | None,
+    address: str,
+    *,
+    gather: Callable[[Any], list[Any]],
+    connections: Connections,
 ) -> _Endpoint | None:
     if not all(gather(Path(address).exists())):  # no shared file system, or a path too long for a socket
         if listener is not None:
             listener.close()
         return None
     try:
-        return _open_as_leader(listener, world.size) if listener is not None else _open_as_follower(world, address)
+        if listener is not None:
+            return _open_as_leader(listener, world.size)
+        return _open_as_follower(world, address, connections)
     except OSError:
         return None
 
@@ -149,8 +166,9 @@ def _distribute(memory: int, peers: dict[int, socket.socket]) -> None:
             end.close()
 
 
-def _open_as_follower(world: World, address: str) -> _Endpoint:
+def _open_as_follower(world: World, address: str, connections: Connections) -> _Endpoint:
     leader = socket.socket(socket.AF_UNIX)
+    connections.add(leader)
     leader.connect(address)
     leader.send(bytes([world.rank]))
     signal, files, _, _ = socket.recv_fds(leader, 1, world.size)

@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from trek.errors import OutsideError
+from trek.strategies.connections import Connections
 from trek.strategies.job_store import JobStore
 from trek.strategies.job_store_server import JobStoreServer
 from trek.world import World
@@ -36,31 +37,40 @@ _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 @contextmanager
-def joined_group(world: World, *, backend: str, timeout_s: float) -> Iterator[None]:
+def joined_group(world: World, *, backend: str, timeout_s: float, connections: Connections) -> Iterator[None]:
     """A block in which this process is a rank of the World's process group."""
     with ExitStack() as stack:
-        store = _open_store(world, timeout_s=timeout_s, stack=stack)
+        store = _open_store(world, timeout_s=timeout_s, stack=stack, connections=connections)
         stack.enter_context(_gloo_interface(world))
-        dist.init_process_group(
-            backend, store=store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=timeout_s)
-        )
-        stack.callback(_leave)
+        with connections.made_by_gloo():
+            _init_group(world, backend=backend, store=store, timeout_s=timeout_s)
+        stack.callback(_leave, is_final=not world.generation)
         if world.secret and backend == "gloo":
             check_peers(world)
         yield
 
 
-def _leave() -> None:
+def _init_group(world: World, *, backend: str, store: Store, timeout_s: float) -> None:
+    # torch names a group by how many there were, which differs between ranks after one of them failed to join.
+    dist.distributed_c10d._world.group_count = 0
+    dist.init_process_group(
+        backend, store=store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=timeout_s)
+    )
+
+
+def _leave(*, is_final: bool) -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
-        time.sleep(_RELEASE_S)
+        if is_final:
+            time.sleep(_RELEASE_S)
 
 
-def _open_store(world: World, *, timeout_s: float, stack: ExitStack) -> Store:
+def _open_store(world: World, *, timeout_s: float, stack: ExitStack, connections: Connections) -> Store:
     host, port, is_one_machine = world.master_addr, world.master_port, world.local_size == world.size
     if world.generation:
         store = JobStore(host, port, secret=world.secret, timeout_s=timeout_s)
         stack.callback(store.close)
+        connections.add(store)
         return PrefixStore(f"{world.generation}/", store)
     if _is_torchruns_own(os.environ):
         return _torchs_store(world, timeout_s=timeout_s)

@@ -10,7 +10,8 @@ from trek.engines import ENGINES
 from trek.errors import ConfigError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.train.folders import check_places, open_run_folder
-from trek.train.jobs.job import own_world, run_job
+from trek.train.jobs.elastic_job import run_anywhere
+from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
 from trek.train.length import Length
@@ -26,7 +27,7 @@ from trek.train.settings import TrainSettings
 from trek.train.trainer import check_trial_class
 from trek.train.trial import Trial
 from trek.train.trial_host import find_host
-from trek.train.workers import check_workers
+from trek.train.workers import read_workers
 from trek.world import World
 
 
@@ -38,7 +39,7 @@ def fit(
     max_length: Length,
     validation_period: Length | None = None,
     checkpoint_period: Length | None = None,
-    workers: int = 1,
+    workers: int | tuple[int, int] = 1,
     strategy: str | None = None,
     engine: str = "local",
     seed: int = 0,
@@ -52,9 +53,10 @@ def fit(
     """Train `trial_class` and return its metrics and checkpoints.
 
     One worker trains in this process. Several are started on `engine` and kept in sync by `strategy` ("ddp" by
-    default). The global batch does not change with the number of workers, and so neither do the results:
-    `hparams["global_batch_size"]` is divided among them. A script started by torchrun, mpirun or srun trains in the
-    processes that the launcher started.
+    default). With `workers=(1, 4)`, processes may be killed and added while the run goes on, and as many as there are
+    train: see docs/elastic.md. The global batch does not change with the number of workers, and so neither do the
+    results: `hparams["global_batch_size"]` is divided among them. A script started by torchrun, mpirun or srun
+    trains in the processes that the launcher started.
 
     `resume` is a checkpoint to resume from, or "latest" for the newest one of the last run with the same `name`.
     `checkpoint_dir` is a folder or URL to use instead of a folder of the run. `loggers` are added to the run's JSONL
@@ -80,9 +82,9 @@ def fit(
         **settings,
     )
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
-    check_workers(workers, strategy=strategy)
+    chosen_workers = read_workers(workers, strategy=strategy)
     ENGINES.check(engine)
-    world = own_world(workers)
+    world = own_world(chosen_workers)
     chosen_name = trial_class.__name__.lower() if name is None else name
     is_resumed = resume == "latest" and checkpoint_dir is None
     folder = open_run_folder(chosen_name, world=world, is_resumed=is_resumed)
@@ -103,7 +105,7 @@ def fit(
             raise Interrupted
         return _result(outcome, goal=job.goal)
     output = JobOutput(loggers=own_loggers, hparams=job.hparams)
-    returned = run_job(job, origin=trial_class, num_workers=workers, engine=engine, output=output)
+    returned = run_anywhere(job, origin=trial_class, workers=chosen_workers, engine=engine, output=output)
     return _result(returned, goal=job.goal)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.engines import ENGINES, open_engine
 from trek.errors import InputError
 from trek.train.folders import check_places, open_run_folder
-from trek.train.jobs.job import own_world, run_job
+from trek.train.jobs.elastic_job import run_anywhere
+from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
 from trek.train.loggers.base import Logger
@@ -19,7 +19,7 @@ from trek.train.loggers.sent import SentLogger
 from trek.train.loop.stopping import Interrupted, StopOnSignals, Stopped, StopRequest
 from trek.train.settings import TrainSettings
 from trek.train.trial_host import find_host
-from trek.train.workers import check_workers
+from trek.train.workers import read_workers
 from trek.world import World
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def run(
     train_fn: Callable[..., Any],
     *args: Any,
-    workers: int | None = None,
+    workers: int | tuple[int, int] | None = None,
     engine: str = "local",
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
@@ -39,7 +39,8 @@ def run(
 ) -> Any:
     """Call `train_fn(traveler, *args)` on `workers` processes and return what the leader's call returned.
 
-    Without `workers`, one process is started for each GPU, or one on the CPU if there is no GPU. `checkpoint_dir`,
+    With `workers=(1, 4)`, processes may be killed and added while the loop goes on: see docs/elastic.md. Without
+    `workers`, one process is started for each GPU, or one on the CPU if there is no GPU. `checkpoint_dir`,
     `resume` and `loggers` are those of `trek.fit`; `settings` are fields of TrainSettings: precision, accumulate, …
     After SIGTERM, the loop ends at the next batch with everything saved, and None is returned; after Ctrl-C,
     `KeyboardInterrupt` is raised. With several processes, the return value must be JSON-serializable or a DataFrame.
@@ -50,10 +51,9 @@ def run(
     chosen = TrainSettings.of(loggers=named, **settings)
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     ENGINES.check(engine)
-    if workers is not None:
-        check_workers(workers, strategy=chosen.strategy)
-    world = own_world(workers)
-    num_workers = workers or (world.size if world else _default_workers())
+    given = None if workers is None else read_workers(workers, strategy=chosen.strategy)
+    world = own_world(given)
+    num_workers = given or (world.size if world else _default_workers())
     if world is None and num_workers == 1:
         world = World.from_env()
     default_name: str = getattr(train_fn, "__name__", "run").strip("<>")
@@ -71,7 +71,7 @@ def run(
     if world is not None:
         return job.call(world)
     output = JobOutput(loggers=own_loggers)
-    return _unpacked(run_job(job, origin=train_fn, num_workers=num_workers, engine=engine, output=output))
+    return _unpacked(run_anywhere(job, origin=train_fn, workers=num_workers, engine=engine, output=output))
 
 
 class _Run:
@@ -117,8 +117,12 @@ class _Run:
             stop=stop,
         )
         returned = None
-        with StopOnSignals(stop), traveler, suppress(Stopped):
-            returned = self._train_fn(traveler, *self._args)
+        with StopOnSignals(stop), traveler:
+            try:
+                returned = self._train_fn(traveler, *self._args)
+            except Stopped as end:
+                if end.reason == "dismissed":  # the others go on without this process
+                    raise
         if stop.reason == "interrupted":
             raise Interrupted
         return returned

@@ -5,34 +5,48 @@ The loop itself is the Traveler's, which is a RunParts.
 
 from __future__ import annotations
 
+import atexit
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from trek.errors import InputError
+from trek.elastic.joining import elastic_world, is_elastic, job_started_s, open_member
+from trek.errors import ConfigError, InputError
+from trek.strategies import Strategy
+from trek.strategies.regrouping import Regrouping
 from trek.strategies.strategy_registry import default_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.elastic_run import ElasticRun
 from trek.train.folders import check_places, leaders_folders
 from trek.train.jobs.hang_report import note_error
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import open_loggers, split_loggers
 from trek.train.loop.agenda import Agenda
+from trek.train.loop.elastic_group import ElasticGroup
 from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
 from trek.train.loop.optimization import Optimization
 from trek.train.loop.precision import open_precision
 from trek.train.loop.stop_agreement import StopAgreement
-from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, StopRequest, stopped
+from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, Stopped, StopRequest, stopped
+from trek.train.loop.worker_group import WorkerGroup
 from trek.train.metrics.goal import Goal
 from trek.train.metrics.journal import Journal
 from trek.train.settings import TrainSettings
 from trek.train.trial_host import TrialHost, find_host
 from trek.world import World
 from trek.world.seeds import seed_everything
+
+if TYPE_CHECKING:
+    import torch
+
+    from trek.data.loaders import Loader
 
 _NO_CONTEXT = nullcontext()
 
@@ -74,29 +88,35 @@ class RunParts:
             chosen, folder = host.apply_to(chosen), host.folder
             checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
             objects += host.loggers
-        self.strategy = open_strategy(chosen.strategy or default_strategy(world.size), world, **chosen.strategy_options)
+        self.group: WorkerGroup = WorkerGroup()
+        self.strategy = self._open_strategy(world, chosen)
         self.strategy.setup()
         if host is None:
             folder, checkpoint_dir = leaders_folders(self.strategy, folder or Path.cwd(), checkpoint_dir)
         self.folder = Path(folder or Path.cwd())
         chosen = chosen.with_default_paths(self.folder)
-        if world.is_leader:
-            objects = [*open_loggers([*chosen.loggers, *names], folder=self.folder), *objects]
-        self.world = world
         self.settings = chosen
         seed_everything(chosen.seed)
         self.precision = open_precision(chosen.precision, world.device)
         self.optimization = Optimization(
             self.strategy,
             self.precision,
+            group=self.group,
             clip_norm=chosen.clip_norm,
             clip_value=chosen.clip_value,
             compiled=chosen.compile,
             ema_decay=chosen.ema_decay,
         )
-        self.agreement = StopAgreement(self.strategy, self.stop)
+        self.agreement = StopAgreement(self.strategy, self.stop, group=self.group)
         self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
-        self.journal = Journal(self.strategy, loggers=objects, on_nan=chosen.on_nan)
+        self.journal = Journal(
+            self.strategy,
+            loggers=objects,
+            open_more=partial(open_loggers, [*chosen.loggers, *names], folder=self.folder),
+            on_nan=chosen.on_nan,
+        )
+        if self.group.is_elastic:
+            self.journal.hold_batches()
         keep = KeepPolicy(best=chosen.keep_best, last=chosen.keep_last, every=chosen.keep_every)
         self.archive = Archive(
             checkpoint_dir,
@@ -112,7 +132,13 @@ class RunParts:
         """Called on every rank when a validation is due; if None, the loop itself decides when to validate."""
         self.saved_at = -1
         """Number of batches trained when the run was last saved."""
-        self._saved_state: tuple[int, int, bool] | None = None
+        self.saved_state: Sequence[int] | None = None
+        """What distinguished the state that was saved last: see the Traveler."""
+        self.resumed_gradients: tuple[list[Any], Mapping[str, Any]] | None = None
+        """The gradients of an unfinished group in the checkpoint that the run resumed from: those of each rank, and
+        those that all have."""
+        self._sources: dict[int, tuple[Loader, Any]] = {}
+        """Where workers come and go: what the loaders of the caller were made from, to make them anew."""
         self._length = chosen.max_length
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
@@ -120,7 +146,69 @@ class RunParts:
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
         self._is_in_epochs = False
+        self._has_failed = False
+        self._is_closed = False
+        self._started_s = job_started_s()
         self._instruments = Instruments(chosen, world=world)
+
+    def _open_strategy(self, world: World, settings: TrainSettings) -> Strategy:
+        """How the processes of this run stay together; `group` is who they are."""
+        if not is_elastic():
+            return open_strategy(settings.strategy or default_strategy(world.size), world, **settings.strategy_options)
+        if settings.strategy not in (None, "ddp"):
+            raise ConfigError(
+                f"strategy {settings.strategy!r} cannot train with workers that come and go. Use 'ddp', or a fixed "
+                "number of workers."
+            )
+        world = elastic_world(world)
+        strategy = Regrouping(world, **settings.strategy_options)
+        self.group = ElasticGroup(open_member(world), strategy, run=ElasticRun(self), stop=self.stop)
+        atexit.register(self._close_at_exit)
+        return strategy
+
+    def _close_at_exit(self) -> None:
+        """A program may end without closing its Traveler; one that failed has not finished its job."""
+        if not self._is_closed:
+            self._has_failed = self._has_failed or getattr(sys, "last_value", None) is not None
+            self.close()
+
+    @property
+    def world(self) -> World:
+        """This process among those that train now."""
+        return self.strategy.world
+
+    def shared_state(self) -> dict[str, Any]:
+        """What is the same on every rank, without the models."""
+        return {
+            "position": self.feed.position.state_dict(),
+            "optimization": self.optimization.state_dict(),
+            "journal": self.journal.state_dict(),
+            "stateful": {name: holder.state_dict() for name, holder in self._stateful.items()},
+        }
+
+    def load_shared(self, models: list[dict[str, torch.Tensor]], shared: Mapping[str, Any]) -> None:
+        """Restore the models and the `shared_state`, but for the position."""
+        self.optimization.load(models, shared["optimization"])
+        self.journal.load_state_dict(shared["journal"])
+        for name, holder in self._stateful.items():
+            if name in shared["stateful"]:
+                holder.load_state_dict(shared["stateful"][name])
+
+    def load_resumed_gradients(self) -> None:
+        """Restore the gradients of the group that the run was saved in."""
+        if self.resumed_gradients is not None:
+            self.optimization.load_gradients(*self.resumed_gradients)
+
+    def leave_validation(self) -> None:
+        """Leave a validation that was interrupted."""
+        self.journal.leave_validation()
+        self.optimization.swap_averages()
+        self.optimization.set_mode(is_training=True)
+
+    def show_workers(self) -> None:
+        """The workers have changed: the leader shows the progress and writes checkpoints."""
+        self._instruments.show_progress_of(self.world)
+        self.archive.follow_leader()
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when this Traveler is closed."""
@@ -128,9 +216,13 @@ class RunParts:
 
     def close(self) -> None:
         """Finish writing, flush the loggers, leave the process group."""
+        self._is_closed = True
         with ExitStack() as stack:
             stack.callback(self._closing.close)
+            stack.callback(self.group.close)
             stack.callback(self.strategy.teardown)
+            if not self._has_failed:
+                stack.callback(self.group.finish)
             stack.callback(self.journal.close)
             stack.callback(self.archive.close)
             stack.callback(self._instruments.close)
@@ -143,6 +235,7 @@ class RunParts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None:
             note_error(tb)
+            self._has_failed = not isinstance(error, Stopped) or error.reason == "dismissed"
         self.close()
         if error is None and self._on_signals is not _NO_CONTEXT and self.stop.reason in SIGNAL_REASONS:
             raise stopped(self.stop.reason)  # it came after the last batch

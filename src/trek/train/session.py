@@ -85,8 +85,7 @@ def train_trial(
         )
         Trainer(trial_class, context).fit()
         traveler.archive.wait()
-        saved = (traveler.archive.path("last"), traveler.archive.path("best"))
-        paths = leaders_folders(traveler.strategy, folder or traveler.folder, *saved)
+        paths = traveler.group.together("result", lambda: _result_folders(traveler, folder))
     own, last, best = (Path(path) if path else None for path in paths)
     return Outcome(
         batches=traveler.position.batches,
@@ -96,3 +95,9 @@ def train_trial(
         best_checkpoint=best,
         epochs=traveler.journal.table.rows,
     )
+
+
+def _result_folders(traveler: Traveler, folder: Path | None) -> list[str | None]:
+    """The leader's: of the run, and of its newest and its best checkpoint."""
+    saved = (traveler.archive.path("last"), traveler.archive.path("best"))
+    return leaders_folders(traveler.strategy, folder or traveler.folder, *saved)

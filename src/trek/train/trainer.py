@@ -37,6 +37,7 @@ class Trainer:
         self.trial = trial_class(context)
         self.model = self._build_model()
         self.loader = self.traveler.bind(self.trial.build_training_data_loader())
+        self._validation_data = self.trial.build_validation_data_loader()
         self.validation_loader = self._open_validation_data()
         self.callbacks = dict(self.trial.build_callbacks() or {})
         self._train_batch = with_declared_arguments(
@@ -58,16 +59,19 @@ class Trainer:
         try:
             self._call("on_training_start")
             if self.traveler.settings.initial_validation and self.traveler.position.batches == 0:
-                self.validate()
+                self.traveler.group.together("initial_validation", self.validate)
             for epoch in self.traveler.epochs():
                 self._train_epoch(epoch)
-        except Stopped:
-            pass
+        except Stopped as stop:
+            if stop.reason == "dismissed":
+                raise
         finally:
             self._call("on_trial_shutdown")
 
     def validate(self) -> dict[str, float]:
         """Run one validation over all ranks and report its metrics."""
+        if self.traveler.world.generation != self._bound_to:  # the workers have changed
+            self.validation_loader = self._open_validation_data()
         self._call("on_validation_start")
         self._call("on_validation_epoch_start")
         metrics = self._evaluate_full() if self._evaluates_full else self._evaluate_batches()
@@ -227,17 +231,16 @@ class Trainer:
 
     def _open_validation_data(self) -> Loader:
         """The validation data of this rank; with `evaluate_full_dataset`, all of it for the leader."""
-        data = self.trial.build_validation_data_loader()
+        self._bound_to = self.traveler.world.generation
         world = World() if self._evaluates_full and self.traveler.world.is_leader else self.traveler.world
-        return open_validation_data(data, world=world, seed=self.traveler.seed)
+        return open_validation_data(self._validation_data, world=world, seed=self.traveler.seed)
 
     def _connect_callbacks(self) -> None:
         for name, callback in self.callbacks.items():
             self.traveler.add_state(f"callback_{name}", callback)
         self.traveler.journal.on_report = self._on_report
         self.traveler.on_validation = self._validate_and_keep_best
-        if self.traveler.world.is_leader:
-            self.traveler.journal.loggers.append(_CheckpointHooks(self))
+        self.traveler.journal.add_logger(_CheckpointHooks(self))
 
     def _on_report(self, metrics: dict[str, float]) -> None:
         self._call("on_training_workload_end", metrics, [])

@@ -18,8 +18,9 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ from torch import nn
 
 from trek.data.loaders import DataLoader, Loader, as_loader
 from trek.errors import ConfigError, InputError
+from trek.strategies.base import GroupBroken
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, check_savable
 from trek.train.length import Length
 from trek.train.loop.agenda import Agenda
@@ -84,7 +86,10 @@ class Traveler(RunParts):
         """
         is_dataset = batch_size is not None or "global_batch_size" in loading
         source = DataLoader(data, batch_size or 1, shuffle, **loading) if is_dataset else data
-        return as_loader(source, world=self.world, seed=self.seed)
+        loader = as_loader(source, world=self.world, seed=self.seed)
+        if self.group.is_elastic:
+            self._sources[id(loader)] = loader, source
+        return loader
 
     def add_state(self, name: str, holder: Any) -> None:
         """Save and restore `holder` (with `state_dict` and `load_state_dict`) with every checkpoint."""
@@ -112,7 +117,7 @@ class Traveler(RunParts):
                     self.feed.open_epoch()
                     yield epoch
                     if self.position.epoch == epoch and not self.agenda.is_over(self.position):
-                        self._end_custom_epoch(batches)
+                        self.group.together("end_epoch", partial(self._end_custom_epoch, batches))
                     self._run_due_actions_at_epoch_end()
         finally:  # also when the loop leaves early
             self._is_in_epochs = False
@@ -126,48 +131,83 @@ class Traveler(RunParts):
         A batch counts as trained once it is yielded, so call `save` after the step that uses it.
         """
         self.restore()
-        loader = self.bind(data)
-        if self.agenda.is_over(self.position):
-            return
         if self.settings.capture and not self.has_captured_step:
             raise ConfigError(
                 "capture works for Trials only, and this is an explicit loop. Remove it, or use trek.fit."
             )
+        self.group.catch_up()
+        is_ended = False
+        while not is_ended:
+            try:
+                is_ended = yield from self._train_batches(self.bind(data))
+            except GroupBroken:  # in the middle of a batch, which is trained again
+                self.group.regroup(is_open=True)
+
+    def _train_batches(self, loader: Loader) -> Generator[Any, None, bool]:
+        """Batches until the epoch or the run ends, and its end; False if the workers changed before."""
+        if self.agenda.is_over(self.position):
+            return True
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
-        if reason := self.agreement.ask(self.position.batches):  # requested between two epochs
+        if reason := self._ask():  # requested between two epochs
             self._stop(reason)
-        position, optimization, stop, until = self.position, self.optimization, self.stop, self.agenda.length.batches
+        position, optimization, stop, group = self.position, self.optimization, self.stop, self.group
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
-        label, total = self.agenda.epoch_label(position), self.agenda.epoch_total(position)
-        with self._on_signals, self._instruments.bar(label, total, start=position.epoch_batch) as bar:
+        generation, until = self.world.generation, self.agenda.length.batches
+        with self._on_signals, self._instruments.bar(*self._bar_label(), start=position.epoch_batch) as bar:
             for portion in self.feed.training(loader):
                 optimization.begin(portion)
+                group.is_in_batch = True
                 with self._batch_context(portion):
                     yield portion.data
+                group.is_in_batch = False
+                if group.is_interrupted:
+                    raise GroupBroken
                 bar.update()
                 beat()
                 tell_written()
                 optimization.end_batch(position.batches)
+                if not position.group_batches:
+                    group.complete()
+                if self.strategy.is_broken:
+                    raise GroupBroken
                 if position.batches >= next_check or stop.is_set:
                     self._check()
                     next_check = self._next_check()
+                    if self.world.generation != generation:
+                        return False
                 if position.batches == until:
                     break
         if until is None or position.batches < until or position.epoch_batch == loader.num_batches:
             self._end_epoch()
+        return True
 
     def bind(self, data: Any) -> Loader:
         """The Loader of `data` for this World; the run's lengths and periods are counted in its batches."""
-        loader = as_loader(data, world=self.world, seed=self.seed)
+        loader = self._as_loader(data)
         self.agenda = Agenda.of(self.settings, loader, length=self._length)
         return loader
 
+    def _as_loader(self, data: Any) -> Loader:
+        """Where workers come and go, a loader that was bound to an earlier World is bound anew."""
+        known = self._sources.get(id(data))
+        return as_loader(data if known is None else known[1], world=self.world, seed=self.seed)
+
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
-        """One pass over validation data, with the models in evaluation mode and without gradients."""
-        yield from self.validation_batches(data)
-        self.end_validation(how=how)
+        """One pass over validation data, with the models in evaluation mode and without gradients.
+
+        Where workers come and go, a pass that is interrupted begins again: count by `log`, which knows.
+        """
+        if self.group.is_elastic:
+            self.restore()
+        part = self.group.part("validate")
+        while not (part.is_done or self.group.is_interrupted):
+            try:
+                yield from self.validation_batches(data)
+                part.end(self.end_validation(how=how))
+            except GroupBroken:
+                self.group.regroup(is_open=False)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A context for the forward pass and the loss."""
@@ -210,47 +250,51 @@ class Traveler(RunParts):
 
     def save(self) -> str | None:
         """Save everything, on all ranks together; returns once the state is copied, and writes in the background."""
+        return self.group.together("save", self._save)
+
+    def _save(self) -> str | None:
         self.optimization.sync_buffers()
-        models = self.optimization.model_states()
-        shared = {
-            "position": self.position.state_dict(),
-            "optimization": self.optimization.state_dict(),
-            "journal": self.journal.state_dict(),
-            "stateful": {name: holder.state_dict() for name, holder in self._stateful.items()},
-        }
+        models, shared = self.optimization.model_states(), self.shared_state()
         own = {
             "feed": self.feed.rank_state(),
             "journal": self.journal.rank_state(),
             "gradients": self.optimization.gradients(),
         }
-        self.saved_at, self._saved_state = self.position.batches, self._state_to_save()
         state = RunState(models=models, shared=shared, ranks=self.strategy.gather(own))
+        self.saved_at, self.saved_state = self.position.batches, self._state_to_save()
         metrics = self.journal.metrics_at(self.position)
         return self.archive.save(state, batches=self.position.batches, metrics=metrics, score=self.goal.score(metrics))
 
     def restore(self, resume: CheckpointFolder | Path | str | None = None) -> CheckpointFolder | None:
-        """Resume from a checkpoint, by default the constructor's `resume`; call it after everything is added."""
-        checkpoint = self.archive.find(resume or self._resume)
-        self._resume = None
+        """Resume from a checkpoint, by default the constructor's `resume`; call it after everything is added.
+
+        This is where a process of a job whose workers come and go becomes one of them.
+        """
+        chosen, self._resume = resume or self._resume, None
+        return self.group.join(partial(self._restore, chosen))
+
+    def _restore(self, resume: CheckpointFolder | Path | str | None, is_again: bool) -> CheckpointFolder | None:
+        """Where the whole job begins again, it goes on from what it has saved itself."""
+        own = self.archive.find("latest", since_s=self._started_s) if is_again and self.archive.is_open else None
+        checkpoint = own or self.archive.find(resume)
         if checkpoint is None:
             return None
         state = checkpoint.read()
-        self.optimization.load(state.models, state.shared["optimization"])
-        self.journal.load_state_dict(state.shared["journal"])
-        for name, holder in self._stateful.items():
-            if name in state.shared["stateful"]:
-                holder.load_state_dict(state.shared["stateful"][name])
+        self.load_shared(state.models, state.shared)
         self._restore_rank(state)
         return checkpoint
 
     def barrier(self) -> None:
         """Wait for every rank."""
-        self.strategy.barrier()
+        self.group.together("barrier", self.strategy.barrier)
 
     # -- for the Trainer, and for loops with special needs
 
     def report(self) -> dict[str, float]:
         """Reduce and report the training metrics since the last report; called on all ranks together."""
+        return self.group.together("report", self._report)
+
+    def _report(self) -> dict[str, float]:
         wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
         progress = self.agenda.progress(self.position)
@@ -260,12 +304,14 @@ class Traveler(RunParts):
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
         """The batches of `validate`, without the reduction at its end."""
-        loader = as_loader(data, world=self.world, seed=self.seed)
+        loader = self._as_loader(data)
         self.begin_validation()
         with self._on_signals, self._instruments.bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
                 with self._batch_context(portion):
                     yield portion.data
+                if self.strategy.is_broken:
+                    raise GroupBroken
                 bar.update()
                 self._instruments.beat()
                 self.archive.tell()
@@ -291,6 +337,21 @@ class Traveler(RunParts):
 
     # -- internals
 
+    def _ask(self) -> Reason:
+        """Why to stop, if any rank was asked to; `agreement` says whether workers are to join or leave."""
+
+        def ask() -> tuple[Reason, bool]:
+            return self.agreement.ask(self.position.batches), self.agreement.is_meeting_due
+
+        reason, self.agreement.is_meeting_due = self.group.together("ask", ask)
+        return reason
+
+    def _bar_label(self) -> tuple[str, int | None]:
+        """What the progress bar of this epoch shows, and its number of batches."""
+        label = self.agenda.epoch_label(self.position)
+        workers = f" · {self.world.size} worker{'s' * (self.world.size > 1)}" if self.group.is_elastic else ""
+        return label + workers, self.agenda.epoch_total(self.position)
+
     def _check(self) -> None:
         """Between two batches: report, validate, save, and stop if any rank was asked to, in that order.
 
@@ -302,15 +363,18 @@ class Traveler(RunParts):
         if agenda.reports.is_due(position):
             self.report()
         agrees = not self.world.is_distributed or position.batches >= self.agreement.next_batch
-        reason = self.agreement.ask(position.batches) if agrees else ""
+        reason = self._ask() if agrees else ""
         if reason in FINAL_REASONS:
             self._stop(reason)
         if position.epoch_batch != agenda.epoch_batches and not agenda.is_over(position):
             has_validated = self._run_due_actions()
             if has_validated:
-                reason = self.agreement.ask(position.batches)
+                reason = self._ask()
         if reason:
             self._stop(reason)
+        if self.agreement.is_meeting_due and not position.group_batches:
+            self.agreement.is_meeting_due = False
+            self.group.meet()
 
     def _run_due_actions(self) -> bool:
         """Validate and save, if due; returns whether a validation was due."""
@@ -318,7 +382,7 @@ class Traveler(RunParts):
         if has_validated:
             assert self.on_validation is not None
             self.report()
-            self.on_validation()
+            self.group.together("validation", self.on_validation)
         if self.agenda.checkpoints.is_due(self.position) and self.saved_at != self.position.batches:
             self.save()
         return has_validated
@@ -331,7 +395,7 @@ class Traveler(RunParts):
         if self.archive.is_open:
             if self.saved_at != self.position.batches:
                 self.save()
-            self.archive.wait()
+            self._wait_until_written()
         if self.stop.reason in SIGNAL_REASONS and self._instruments.shows_progress:
             saved = 'saved; continue with resume="latest"' if self.archive.is_open else "not saved: no checkpoint_dir"
             print_above_bars(f"trek: stopped after batch {self.position.batches}, {saved}.")
@@ -340,17 +404,20 @@ class Traveler(RunParts):
     def _next_check(self) -> float:
         """The number of batches after which something other than training may be due next."""
         due = [self.agenda.next_batch(self.position)]
-        if self.world.is_distributed:
+        if self.world.is_distributed or self.group.is_elastic:
             due.append(self.agreement.next_batch)
         return min(*due, self._instruments.next_batch(self.position.batches))
 
     def _end_epoch(self) -> None:
+        self.group.together("end_epoch", self._count_epoch)
+        if not self._is_in_epochs:
+            self._run_due_actions_at_epoch_end()
+
+    def _count_epoch(self) -> None:
         self.report()
         self.position.end_epoch()
         self.optimization.end_epoch(self.position.epoch)
         self.journal.end_epoch(self.position.epoch - 1)
-        if not self._is_in_epochs:
-            self._run_due_actions_at_epoch_end()
 
     def _end_custom_epoch(self, batches_before: int) -> None:
         """Count an epoch whose body left `train` early or did not call it."""
@@ -373,14 +440,26 @@ class Traveler(RunParts):
         """End a run: a last report, validation and checkpoint, unless just made."""
         self.report()
         if self.on_validation is not None:
-            self.on_validation()
-        if self.archive.is_open and self._saved_state != self._state_to_save():
+            self.group.together("validation", self.on_validation)
+        if self.archive.is_open and self.saved_state != self._state_to_save():
             self.save()
+        self._wait_until_written()
+
+    def _wait_until_written(self) -> None:
+        """Where the leader may be lost while it writes, all workers wait, and another one saves again."""
+        if self.group.is_elastic and self.archive.is_open:
+            self.group.together("written", self._save_until_written)
         self.archive.wait()
 
-    def _state_to_save(self) -> tuple[int, int, bool]:
+    def _save_until_written(self) -> None:
+        if self.strategy.any(self.world.is_leader and not self.archive.has_saved(self.position.batches)):
+            self._save()
+        self.archive.wait()
+        self.strategy.barrier()
+
+    def _state_to_save(self) -> list[int]:
         """Differs if more than training has happened since a save: the end of an epoch, or a validation."""
-        return self.position.batches, self.position.epoch, bool(self.journal.metrics_at(self.position))
+        return [self.position.batches, self.position.epoch, int(bool(self.journal.metrics_at(self.position)))]
 
     def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
@@ -397,4 +476,5 @@ class Traveler(RunParts):
             self.journal.load_rank_states([state.ranks[rank]["journal"]])
         elif self.world.is_leader:
             self.journal.load_rank_states([one["journal"] for one in state.ranks])
-        self.optimization.load_gradients([one["gradients"] for one in state.ranks], state.shared["optimization"])
+        self.resumed_gradients = [one["gradients"] for one in state.ranks], state.shared["optimization"]
+        self.load_resumed_gradients()

@@ -20,6 +20,7 @@ from trek.train.loop.feed import to_device
 from trek.train.loop.optimization import StepUnit
 from trek.train.lr_scheduler import LRScheduler
 from trek.train.metrics.reducers import FunctionReducer, NamedReducer, Reducer
+from trek.world import World
 
 if TYPE_CHECKING:
     from trek.train.traveler import Traveler
@@ -74,7 +75,7 @@ class TrialContext:
     def get_global_batch_size(self) -> int:
         """Number of records in one batch over all processes: the hyperparameter `global_batch_size`."""
         size = self.get_hparam("global_batch_size")
-        slots = self.traveler.world.size
+        slots = self.traveler.world.batch_shares
         if isinstance(size, bool) or not isinstance(size, int) or size < slots:
             raise ConfigError(
                 f"global_batch_size must be a whole number of at least one record per process, got {size!r} for "
@@ -87,7 +88,7 @@ class TrialContext:
 
         A DataLoader with this batch size still reads the whole global batch, divided as evenly as possible.
         """
-        return PerSlotBatchSize(self.get_global_batch_size(), num_workers=self.traveler.world.size)
+        return PerSlotBatchSize(self.get_global_batch_size(), num_workers=self.traveler.world.batch_shares)
 
     def get_trial_seed(self) -> int:
         """The seed of all random number generators."""
@@ -203,7 +204,11 @@ class DistributedContext:
     """The Trial's rank and the size of its World."""
 
     def __init__(self, traveler: Traveler) -> None:
-        self._world = traveler.world
+        self._traveler = traveler
+
+    @property
+    def _world(self) -> World:
+        return self._traveler.world
 
     def get_rank(self) -> int:
         """0 to size - 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from trek.errors import ConfigError
@@ -9,6 +10,34 @@ from trek.strategies.strategy_registry import STRATEGIES
 
 _MAX_WORKERS = 65_536
 """More than that is a mistake, and would fill the memory before the first process starts."""
+
+
+@dataclass(frozen=True)
+class WorkerRange:
+    """How few and how many processes a run may have while it goes on."""
+
+    min: int
+    max: int
+
+    def __contains__(self, count: int) -> bool:
+        return self.min <= count <= self.max
+
+
+def read_workers(workers: Any, *, strategy: str | None) -> int | WorkerRange:
+    """`workers` as a user gives them: a number, or the least and the most of a run whose processes come and go."""
+    if not isinstance(workers, tuple | list):
+        return check_workers(workers, strategy=strategy)
+    if len(workers) != 2:
+        raise ConfigError(f"workers must be a number or (least, most), got {workers!r}.")
+    least, most = (check_workers(count, strategy=None) for count in workers)
+    if least > most:
+        raise ConfigError(f"workers must be (least, most), got {workers!r}. Write ({most}, {least}).")
+    if strategy not in (None, "ddp"):
+        raise ConfigError(
+            f"strategy {strategy!r} cannot train with workers that come and go. Use 'ddp', or a fixed number of "
+            "workers."
+        )
+    return WorkerRange(least, most)
 
 
 def check_workers(workers: Any, *, strategy: str | None) -> int:

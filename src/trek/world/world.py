@@ -32,6 +32,8 @@ class World:
     generation: int = 0
     """Counts the Worlds of a job whose processes come and go; 0 = its processes stay the same. From 1 on, ranks meet at
     the job's coordinator instead of at rank 0."""
+    max_size: int = 0
+    """How large the World of such a job may become; 0 = it stays as it is."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -59,13 +61,23 @@ class World:
 
     @property
     def is_leader(self) -> bool:
-        """The one process that prints, reports and writes shared files."""
-        return self.rank == 0
+        """The one process that prints, reports and writes shared files; none before the first generation."""
+        return self.rank == 0 and not self.is_preparing
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether processes come and go here, and this one does not belong to a generation yet."""
+        return self.max_size > 0 and self.generation == 0
 
     @property
     def is_distributed(self) -> bool:
         """More than one process."""
         return self.size > 1
+
+    @property
+    def batch_shares(self) -> int:
+        """How many processes a batch size per process refers to: the global batch stays when processes come and go."""
+        return self.max_size or self.size
 
     @property
     def num_nodes(self) -> int:

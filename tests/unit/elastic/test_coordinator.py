@@ -28,7 +28,7 @@ def test_workers_form_a_generation_and_survivors_the_next_one(serve: Serve) -> N
         by_rank = [member for _, member in sorted(zip(worlds, members, strict=True), key=lambda pair: pair[0].rank)]
         by_rank[0].close()
         again = _formed(pool, [lambda: by_rank[1].arrive((4, 0)), lambda: by_rank[2].arrive((5, 0))])
-        assert [(f.world.generation, f.world.rank, f.source) for f in again] == [(2, 0, 1), (2, 1, 1)]
+        assert [(f.world.generation, f.world.rank, f.has_source) for f in again] == [(2, 1, True), (2, 0, True)]
 
 
 def test_a_death_breaks_off_what_the_others_wait_for(serve: Serve) -> None:
@@ -48,7 +48,7 @@ def test_a_joiner_is_announced_and_enters_at_the_boundary(serve: Serve) -> None:
         joining = pool.submit(b.ready)
         _wait_until(lambda: a.wants_regroup)
         again = a.arrive((2, 0))
-        assert (again.world.rank, again.world.local_size, again.source) == (0, 2, 0)
+        assert (again.world.rank, again.world.local_size, again.has_source) == (0, 2, True)
         assert joining.result(20).world.rank == 1
 
 

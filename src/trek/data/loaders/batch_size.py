@@ -34,11 +34,11 @@ def global_size(batch_size: int, global_batch_size: int | None, world: World) ->
     if global_batch_size is None:
         global_batch_size = getattr(batch_size, "global_batch_size", None)
     if global_batch_size is None:
-        return batch_size * world.size
-    if global_batch_size < world.size:
+        return batch_size * world.batch_shares
+    if global_batch_size < world.batch_shares:
         raise InputError(
-            f"a global batch of {global_batch_size} cannot be shared by {world.size} processes: each needs at least "
-            "one sample. Raise the global batch size, or use fewer processes."
+            f"a global batch of {global_batch_size} cannot be shared by {world.batch_shares} processes: each needs at "
+            "least one sample. Raise the global batch size, or use fewer processes."
         )
     return global_batch_size
 

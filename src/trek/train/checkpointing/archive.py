@@ -6,6 +6,7 @@ A run without a checkpoint folder has an Archive too, which raises an error when
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,34 +36,48 @@ class Archive:
         self._strategy = strategy
         self._owner = owner
         self._storage = open_storage(place) if place is not None else None
+        self._make_writer = partial(
+            CheckpointWriter,
+            policy=policy,
+            trial=trial,
+            owner=owner,
+            on_written=journal.log_checkpoint,
+            on_deleted=journal.log_checkpoint_deleted,
+        )
         self._writer: CheckpointWriter | None = None
-        if self._storage is not None and strategy.world.is_leader:
-            self._writer = CheckpointWriter(
-                self._storage,
-                policy=policy,
-                trial=trial,
-                owner=owner,
-                on_written=journal.log_checkpoint,
-                on_deleted=journal.log_checkpoint_deleted,
-            )
+        self._open_writer()
 
     @property
     def is_open(self) -> bool:
         """Whether checkpoints can be saved."""
         return self._storage is not None
 
+    def _open_writer(self) -> None:
+        """The leader's, also of a rank that has become the leader."""
+        if self._writer is None and self._storage is not None and self._strategy.world.is_leader:
+            self._writer = self._make_writer(self._storage)
+
+    def follow_leader(self) -> None:
+        """The leader may be another rank now; one that is not any more finishes what it writes."""
+        if self._writer is not None and not self._strategy.world.is_leader:
+            self._writer.close()
+            self._writer = None
+
     def save(self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None) -> str | None:
         """Copy the state and write it in the background; returns the checkpoint's uuid on the leader."""
         if self._storage is None:
             raise InputError("cannot save: no checkpoint_dir is set. Pass checkpoint_dir to the Traveler.")
-        if self._writer is None:
+        if not self._strategy.world.is_leader:
             return None
+        self._open_writer()
+        assert self._writer is not None
         return self._writer.save(state, batches=batches, metrics=metrics, score=score)
 
-    def find(self, resume: CheckpointFolder | Path | str | None) -> CheckpointFolder | None:
+    def find(self, resume: CheckpointFolder | Path | str | None, *, since_s: float = 0.0) -> CheckpointFolder | None:
         """The checkpoint that `resume` names; for "latest", the newest complete one of this run, or None.
 
-        The leader finds it and broadcasts the name, so that all ranks resume from the same checkpoint.
+        The leader finds it and broadcasts the name, so that all ranks resume from the same checkpoint. Of those in the
+        folder, only the ones that were saved after `since_s` count.
         """
         if resume is None or isinstance(resume, CheckpointFolder):
             return resume
@@ -71,6 +86,8 @@ class Archive:
         if self._storage is None:
             raise InputError("resume='latest' needs a checkpoint_dir to search. Pass checkpoint_dir to the Traveler.")
         found = find_latest(self._storage, owner=self._owner) if self._strategy.world.is_leader else None
+        if found is not None and float(found.manifest["time_s"]) < since_s:
+            found = None
         name = self._strategy.broadcast(found.path.name if found else None)
         return found or (CheckpointFolder(self._storage.fetch(name)) if name else None)
 
@@ -78,6 +95,11 @@ class Archive:
         """Tell of a checkpoint whose writing has ended, or raise its error; returns at once if there is none."""
         if self._writer is not None and self._writer.is_done:
             self._writer.wait()
+
+    def has_saved(self, batches: int) -> bool:
+        """Whether there is a checkpoint of the run after `batches`; on the leader, and after writing has ended."""
+        self._open_writer()
+        return self._writer is not None and self._writer.has_saved(batches)
 
     def wait(self) -> None:
         """Wait until everything saved has been written."""
@@ -91,6 +113,7 @@ class Archive:
 
     def path(self, which: Literal["last", "best"]) -> Path | None:
         """The path of the newest or the best checkpoint, on the leader; None if there is none, or it was removed."""
+        self._open_writer()
         name = getattr(self._writer, which) if self._writer else None
         if name is None or self._storage is None:
             return None

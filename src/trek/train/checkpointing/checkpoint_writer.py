@@ -85,6 +85,11 @@ class CheckpointWriter:
             self._on_written(row)
             self._delete_expired()
 
+    def has_saved(self, batches: int) -> bool:
+        """Whether a checkpoint of the run after `batches` is written."""
+        self.wait()
+        return any(one.batches == batches for one in self._kept)
+
     def close(self) -> None:
         """Finish writing, and end the background thread."""
         try:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
+from trek.elastic.joining import is_elastic
 from trek.engines import open_engine
 from trek.engines.base import Exit, Gang, GangSpec
 from trek.engines.failure import find_unreached, to_error
@@ -22,11 +23,12 @@ from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.rank_outcome import RankOutcome, find_cause, read_outcomes
 from trek.train.loop.progress import can_show_bars
 from trek.train.loop.stopping import Interrupted, StopOnSignals, StopRequest, stopped
+from trek.train.workers import WorkerRange
 from trek.world import World
 
 PAYLOAD = "job.pkl"
 # Whoever is in a hurry kills this process, and its members die with it: only members that hang wait this long.
-_STOP_GRACE_S = 300.0
+STOP_GRACE_S = 300.0
 _REMINDER_S = 10.0
 TRAINING_IMPORTS = (
     "torch",
@@ -53,7 +55,7 @@ def run_job(
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
         num_workers=num_workers,
-        files={PAYLOAD: _payload(function, origin=origin)},
+        files={PAYLOAD: payload(function, origin=origin)},
         imports=TRAINING_IMPORTS,
     )
     stop, output = StopRequest(), output or JobOutput()
@@ -67,7 +69,7 @@ def run_job(
     outcomes = read_outcomes(gang)
     if failed is not None:
         ended = gang.wait(timeout_s=0) or [failed]
-        raise _error(_first_to_leave(ended, failed, outcomes), outcomes, waiting, num_workers=num_workers)
+        raise error_of(_first_to_leave(ended, failed, outcomes), outcomes, waiting, num_workers=num_workers)
     leader = next((outcome for outcome in outcomes if outcome.rank == 0), None)
     if leader is None and stop.is_set:  # asked to end before training began
         raise stopped(stop.reason)
@@ -78,12 +80,18 @@ def run_job(
     return leader.returned
 
 
-def own_world(num_workers: int | None) -> World | None:
+def own_world(num_workers: int | WorkerRange | None) -> World | None:
     """The World this process was started in, by torchrun, mpirun, srun or Trek; None where workers are to be started.
 
     With `num_workers`, a world of another size is refused: nobody finds out later that half of them are missing.
     """
     world = World.from_env()
+    if is_elastic():
+        return world
+    if isinstance(num_workers, WorkerRange):
+        if not world.is_distributed:
+            return None
+        num_workers = world.size if world.size in num_workers else num_workers.max
     if world.is_distributed and num_workers not in (None, 1, world.size):
         raise ConfigError(
             f"{num_workers} workers were asked for, but this process is one of {world.size} that were started "
@@ -92,7 +100,8 @@ def own_world(num_workers: int | None) -> World | None:
     return world if world.is_distributed or num_workers == 1 else None
 
 
-def _payload(function: Callable[[World], Any], *, origin: Any) -> bytes:
+def payload(function: Callable[[World], Any], *, origin: Any) -> bytes:
+    """The function and what it needs to be loaded in another process."""
     import cloudpickle
 
     with pickled_by_value(origin):
@@ -124,10 +133,17 @@ def _first_to_leave(ended: Sequence[Exit], failed: Exit, outcomes: Sequence[Rank
 
 def _stop(gang: Gang) -> None:
     """Let the members finish their batch and save, however long that takes within reason."""
+    with reminded():
+        gang.stop(grace_s=STOP_GRACE_S)
+
+
+@contextmanager
+def reminded() -> Iterator[None]:
+    """Within the block, tell after a while what is waited for."""
     reminder = threading.Timer(_REMINDER_S, _remind)
     reminder.start()
     try:
-        gang.stop(grace_s=_STOP_GRACE_S)
+        yield
     finally:
         reminder.cancel()
         reminder.join()
@@ -138,9 +154,10 @@ def _remind() -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _error(
+def error_of(
     failed: Exit, outcomes: Sequence[RankOutcome], waiting: Mapping[int, str], *, num_workers: int
 ) -> BaseException:
+    """What to raise for the failure of a member: its own error, and where the others were."""
     places = {**waiting, **{outcome.rank: outcome.where for outcome in outcomes if outcome.where}}
     said = find_cause(outcomes) if any(outcome.rank == failed.rank for outcome in outcomes) else None
     source = said.rank if said else failed.rank

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from trek.elastic.membership import Change
 from trek.engines import OutputLine
+from trek.engines.base import WORKER
 from trek.train.jobs.messages import read_message
 from trek.train.loggers.base import Logger
 from trek.train.loggers.sent import call_loggers
@@ -29,13 +31,18 @@ class JobOutput:
 
     def on_line(self, line: OutputLine) -> None:
         """Print a line of the leader as it is, that of other ranks with their rank before it."""
-        message = read_message(line.text) if line.rank == 0 and line.stream == "stderr" else None
+        message = read_message(line.text) if line.role == WORKER and line.stream == "stderr" else None
         if message is not None:
             self._messages.put(message)
             return
         stream = sys.stdout if line.stream == "stdout" else sys.stderr
         print_above_bars(line.text if line.rank == 0 else f"[rank {line.rank}] {line.text}", file=stream)
         stream.flush()
+
+    def on_change(self, change: Change) -> None:
+        """Say who has joined or left an elastic job, and why."""
+        worker = f"worker {change.member.partition('-')[0]}" if change.member else "the job"
+        print_above_bars(f"trek: {worker} {change.text}", file=sys.stderr)
 
     def handle_messages(self) -> None:
         """Draw bars and call loggers, as the messages since the last call say."""

@@ -8,6 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from trek.elastic.joining import is_elastic
 from trek.engines.member_folder import MemberFolder
 from trek.train.jobs.hang_report import WAITING, HangWatch
 from trek.train.jobs.job import PAYLOAD
@@ -25,7 +26,7 @@ def main(folder: MemberFolder) -> int:
     HangWatch(rank=world.rank, folder=folder)
     try:
         returned = _load(folder)(world)
-        RankOutcome(world.rank, "done", returned=returned if world.is_leader else None).write(folder)
+        RankOutcome(world.rank, "done", returned=returned if world.is_leader or is_elastic() else None).write(folder)
     except Stopped:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code raised ends this process

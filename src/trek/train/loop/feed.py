@@ -9,7 +9,7 @@ import time
 from collections import UserDict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -113,6 +113,15 @@ class Feed:
         self._own_records = own.get("own_records", 0) if own else 0
         self._own_group_records = own.get("own_group_records", 0) if own else 0
 
+    def mark(self) -> Mark:
+        """Where reading stands."""
+        return Mark(replace(self.position), self._own_records, self._own_group_records)
+
+    def rewind(self, mark: Mark) -> None:
+        """Count as read what was read at `mark`; call `load` before anything else is read."""
+        self.position.load_state_dict(mark.position.state_dict())
+        self._own_records, self._own_group_records = mark.own_records, mark.own_group_records
+
     def _weighted(self, loader: Loader) -> Iterator[Portion]:
         position = self.position
         self._begin(loader)
@@ -208,6 +217,15 @@ class Feed:
         if self._device.type == "cpu" or loader.is_on_device:
             return weighted
         return prefetched(weighted, self._device) if loader.is_pure else _copied_to_device(weighted, self._device)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where reading stood at some time."""
+
+    position: Position
+    own_records: int
+    own_group_records: int
 
 
 @dataclass

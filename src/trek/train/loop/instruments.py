@@ -23,12 +23,17 @@ class Instruments:
 
     def __init__(self, settings: TrainSettings, *, world: World) -> None:
         self.shows_progress = settings.show_progress and world.is_leader
+        self._settings = settings
         self._determinism = Determinism() if settings.deterministic else None
         self._profiler = Profiler(settings.profile) if settings.profile is not None and world.is_leader else None
         is_watched = settings.hang_s is not None and world.is_distributed
         self._hang_watch = HangWatch(rank=world.rank, hang_s=settings.hang_s) if is_watched else None
         self.beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else do_nothing
         """Call it after every batch."""
+
+    def show_progress_of(self, world: World) -> None:
+        """This process has another rank now: the leader shows the progress."""
+        self.shows_progress = self._settings.show_progress and world.is_leader
 
     def advance(self, batches: int) -> None:
         """Start or end the trace, if due after `batches`."""

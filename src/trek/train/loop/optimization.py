@@ -17,12 +17,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from trek.errors import CheckpointError, InputError
 from trek.strategies import Strategy
+from trek.strategies.base import GroupBroken
 from trek.train.loop.compiling import check_backend, compile_model
 from trek.train.loop.ema import EMA
 from trek.train.loop.optimizer_settings import apply_changed_settings, plain_settings
 from trek.train.loop.pace import Pace
 from trek.train.loop.portions import Portion
 from trek.train.loop.precision import Precision
+from trek.train.loop.worker_group import WorkerGroup
 
 StepUnit = Literal["step", "batch", "epoch", "manual"]
 ClipGrads = Callable[[Sequence[nn.Parameter]], Any]
@@ -52,6 +54,7 @@ class Optimization:
         strategy: Strategy,
         precision: Precision,
         *,
+        group: WorkerGroup | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         compiled: bool | str = False,
@@ -65,6 +68,7 @@ class Optimization:
         """Zero gradients in place, because recorded steps that accumulate need them at the same address."""
         self._num_steps: dict[int, int] = {}
         self._strategy = strategy
+        self._group = group or WorkerGroup()
         self._precision = precision
         self._clip_norm = clip_norm
         self._clip_value = clip_value
@@ -144,7 +148,12 @@ class Optimization:
             raise InputError(f"the loss must be a scalar tensor, got {got}. Take its mean over the batch.")
         if self._weight != 1.0:
             loss = loss * self._weight
-        self._precision.scale(loss).backward()  # type: ignore[no-untyped-call]
+        try:
+            self._precision.scale(loss).backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            if not self._strategy.has_lost_peer(error):
+                raise
+            self._group.interrupt()
 
     def step(
         self,
@@ -161,17 +170,25 @@ class Optimization:
         """
         if clip_norm is not None or clip_value is not None:
             _check_amounts(clip_norm=clip_norm, clip_value=clip_value)
-        if not self._ends_group:
+        if not self._ends_group or self._group.is_interrupted:
             return False
         optimizer = optimizer or self._only_optimizer()
-        self.apply_gradients(
-            optimizer,
-            clip_norm=clip_norm,
-            clip_value=clip_value,
-            clip_grads=clip_grads,
-            clears_gradients=clears_gradients,
-        )
+        if self._group.has_done("step"):
+            optimizer.zero_grad(set_to_none=not self.keeps_gradients)
+            return True
+        try:
+            self.apply_gradients(
+                optimizer,
+                clip_norm=clip_norm,
+                clip_value=clip_value,
+                clip_grads=clip_grads,
+                clears_gradients=clears_gradients,
+            )
+        except GroupBroken:
+            self._group.interrupt()
+            return False
         self.count_step(optimizer)
+        self._group.note_done("step")
         return True
 
     def apply_gradients(
@@ -216,6 +233,11 @@ class Optimization:
     def part(self) -> tuple[bool, float]:
         """The role of this batch in its step: whether it is the last of its group, and the weight of its loss."""
         return self._ends_group, self._weight
+
+    def drop_gradients(self) -> None:
+        """Forget what was accumulated, of all models."""
+        for model in self.models:
+            model.zero_grad(set_to_none=not self.keeps_gradients)
 
     def learning_rates(self) -> tuple[float, ...]:
         """The learning rate of every group of every optimizer."""

@@ -26,7 +26,7 @@ class Pace:
         self._num_steps = 0
         self._sync_s = 0.0
         self._started = 0.0
-        self.is_measuring = world.is_distributed
+        self.is_measuring = world.is_distributed and not world.max_size
 
     def add_sync(self, seconds: float) -> None:
         """Count a step whose gradients took `seconds` to sync."""

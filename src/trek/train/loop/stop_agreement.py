@@ -7,12 +7,13 @@ Each question costs a small message, so fast batches share one. Slow batches do 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
 from trek.strategies import Strategy
 from trek.train.loop.stopping import Reason, StopRequest
+from trek.train.loop.worker_group import WorkerGroup
 
 _EVERY_S = 2.0
 _MAX_BATCHES = 16
@@ -22,20 +23,32 @@ class StopAgreement:
     """One rank's side. All ranks call `ask` after the batches that `next_batch` names, and wherever else all do."""
 
     def __init__(
-        self, strategy: Strategy, stop: StopRequest, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        strategy: Strategy,
+        stop: StopRequest,
+        *,
+        group: WorkerGroup | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._strategy = strategy
         self._stop = stop
+        self._group = group or WorkerGroup()
         self._clock = clock
         self._asked_at: tuple[int, float] | None = None
         self._interval = 1
         self.next_batch = 0
         """The number of batches after which to ask next; the same on every rank."""
+        self.is_meeting_due = False
+        """Whether the workers are to meet at the next step boundary; the same on every rank."""
 
     def ask(self, batches: int) -> Reason:
         """Why the run should stop after `batches`, the same on every rank; empty if no rank was asked to."""
-        own = torch.tensor([float(self._stop.is_set), self._seconds_per_batch(batches)], dtype=torch.float64)
-        is_set, batch_s = self._strategy.reduce(own, "max").tolist()
+        is_leaving = self._stop.reason == "signal" and self._group.leave()
+        flags = [self._stop.is_set and not is_leaving, self._group.wants_meeting, not is_leaving]
+        own = torch.tensor([self._seconds_per_batch(batches), *flags], dtype=torch.float64)
+        batch_s, is_set, is_meeting_due, is_any_staying = self._strategy.reduce(own, "max").tolist()
+        is_set = is_set or not is_any_staying
+        self.is_meeting_due = bool(is_meeting_due)
         if batch_s > 0:
             self._interval = batches_between(batch_s)
         self._asked_at = batches, self._clock()
@@ -45,6 +58,19 @@ class StopAgreement:
         reason: Reason = next(reason for reason in self._strategy.gather(self._stop.reason) if reason)
         self._stop.request(reason)
         return reason
+
+    def state_dict(self) -> dict[str, int]:
+        """What must be the same on every rank."""
+        return {
+            "interval": self._interval,
+            "next_batch": self.next_batch,
+            "is_meeting_due": int(self.is_meeting_due),
+        }
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Restore `state_dict`."""
+        self._interval, self.next_batch = state["interval"], state["next_batch"]
+        self.is_meeting_due = bool(state["is_meeting_due"])
 
     def _seconds_per_batch(self, batches: int) -> float:
         """Measured since the last question; 0 if no batch was trained since."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
-Reason = Literal["", "user", "signal", "interrupted", "preempted", "killed", "searcher", "early_stopping"]
+Reason = Literal["", "user", "signal", "interrupted", "preempted", "killed", "searcher", "early_stopping", "dismissed"]
 
 FINAL_REASONS: tuple[Reason, ...] = ("user", "early_stopping")
 """The code of the run decided to end it: it ends as at its full length, with a validation and a checkpoint."""

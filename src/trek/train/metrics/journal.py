@@ -24,8 +24,18 @@ from trek.train.metrics.scalars import Scalars
 class Journal:
     """The record of one run, on one rank."""
 
-    def __init__(self, strategy: Strategy, *, loggers: Sequence[Logger] = (), on_nan: OnNaN = "warn") -> None:
-        self.loggers = list(loggers) if strategy.world.is_leader else []
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        loggers: Sequence[Logger] = (),
+        open_more: Callable[[], Sequence[Logger]] = list,
+        on_nan: OnNaN = "warn",
+    ) -> None:
+        """`open_more` makes loggers when this rank becomes the leader, which uses them before the others."""
+        self._loggers = list(loggers)
+        self._open_more: Callable[[], Sequence[Logger]] | None = open_more
+        self._opening: tuple[str, Mapping[str, Any]] = ("run", {})
         self.table = EpochTable()
         self.on_report: Callable[[dict[str, float]], None] = lambda metrics: None
         """Called on every rank with each report of training metrics."""
@@ -34,6 +44,8 @@ class Journal:
         self._validated: tuple[int, dict[str, float]] = (-1, {})
         self._has_started = False
         self._strategy = strategy
+        self._pending: list[tuple[Mapping[str, Any], int]] | None = None
+        """Metrics of batches that may have to be trained again; None if that never happens."""
         self.scalars = Scalars(is_telling=strategy.world.is_leader)
         """Which metrics are reported."""
         self._training = MetricSums(self.scalars)
@@ -46,15 +58,70 @@ class Journal:
         self._since = time.perf_counter()
         self._validation_since = 0.0
 
+    @property
+    def loggers(self) -> list[Logger]:
+        """The leader's; other ranks use none."""
+        if not self._strategy.world.is_leader:
+            return []
+        if self._open_more is not None:
+            opened, self._open_more = self._open_more(), None
+            self._loggers = [*opened, *self._loggers]
+        return self._loggers
+
+    def add_logger(self, logger: Logger) -> None:
+        """Use one more logger."""
+        self._loggers.append(logger)
+
     def begin(self, *, name: str, hparams: Mapping[str, Any]) -> None:
-        """Open the loggers. Without this call, they are opened at the first report."""
+        """Open the loggers. Without this call, and by a rank that becomes the leader, they are opened when needed."""
+        self._opening = (name, hparams)
+        self._start_loggers()
+
+    def _start_loggers(self) -> None:
+        if self._has_started or not self._strategy.world.is_leader:
+            return
         self._has_started = True
+        name, hparams = self._opening
         for logger in self.loggers:
             logger.start(name=name, hparams=hparams)
 
+    @property
+    def is_validating(self) -> bool:
+        """Whether metrics logged now belong to a validation."""
+        return self._sums is self._validation
+
+    @property
+    def reported_records(self) -> int:
+        """Records whose metrics are in a report."""
+        return self._reported_records
+
     def log(self, metrics: Mapping[str, Any], *, num_samples: int) -> None:
         """Add the metrics of one batch to the current phase: training or validation."""
-        self._sums.add(metrics, num_samples=num_samples)
+        if self._pending is not None and not self.is_validating:
+            self._pending.append((metrics, num_samples))
+        else:
+            self._sums.add(metrics, num_samples=num_samples)
+
+    def hold_batches(self) -> None:
+        """From now on, metrics of training batches count once `keep_batches` is called."""
+        self._pending = []
+
+    def keep_batches(self) -> None:
+        """The batches since the last call are trained."""
+        for metrics, num_samples in self._pending or ():
+            self._training.add(metrics, num_samples=num_samples)
+        self.drop_batches()
+
+    def drop_batches(self) -> None:
+        """The batches since the last `keep_batches` are trained again."""
+        if self._pending:
+            self._pending.clear()
+
+    def leave_validation(self) -> None:
+        """Leave a validation without a result."""
+        self._validation.clear()
+        self._sums = self._training
+        self._since = time.perf_counter()
 
     def discard_batch(self) -> AbstractContextManager[None]:
         """Around a batch that must not count: restores the state of metric objects and reducers afterwards."""
@@ -140,11 +207,13 @@ class Journal:
 
     def log_progress(self, fraction: float) -> None:
         """Log the share of the run that is done."""
+        self._start_loggers()
         for logger in self.loggers:
             logger.log_progress(fraction)
 
     def log_checkpoint(self, row: CheckpointRow) -> None:
         """Log a checkpoint that has been written."""
+        self._start_loggers()
         for logger in self.loggers:
             logger.log_checkpoint(row)
 
@@ -154,8 +223,9 @@ class Journal:
             logger.log_checkpoint_deleted(uuid)
 
     def close(self) -> None:
-        """Close the loggers."""
-        for logger in self.loggers:
+        """Close the loggers, of a rank that is or was the leader."""
+        is_used = self._has_started or self._strategy.world.is_leader
+        for logger in self._loggers if is_used else ():
             logger.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,8 +268,7 @@ class Journal:
     def _log_row(self, group: str, position: Position, metrics: Mapping[str, float], *, duration_s: float) -> None:
         if not self.loggers:
             return
-        if not self._has_started:
-            self.begin(name="run", hparams={})
+        self._start_loggers()
         row = MetricRow(
             group=group,
             batches=position.batches,

@@ -1,0 +1,162 @@
+"""ElasticGang: the processes of a job whose workers come and go, started and replaced by whoever started the job.
+
+Beside the workers runs the job's coordinator, which decides who belongs to the job and how many are missing. Here those
+are started, the ones that hang are killed, and a coordinator that dies is started again with what it had written down.
+A worker that is killed is replaced; one that fails by itself, with an error of its program, ends the job.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trek.elastic.coordinator_client import CoordinatorClient
+from trek.elastic.coordinator_process import FOLDER, SETTINGS
+from trek.elastic.joining import STARTED
+from trek.elastic.membership import Change, MembershipSettings
+from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
+from trek.engines.base import WORKER, Role
+from trek.errors import OutsideError
+from trek.world.clock import SystemClock
+
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How an elastic job ended: the Exit of the worker whose own error ended it, or a reason in words, or neither."""
+
+    failed: Exit | None = None
+    reason: str = ""
+
+
+class ElasticGang:
+    """One job. `poll` does what is due, so call it a few times a second."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        spec: GangSpec,
+        settings: MembershipSettings,
+        *,
+        on_line: Callable[[OutputLine], None] | None = None,
+        on_change: Callable[[Change], None] = lambda change: None,
+    ) -> None:
+        self._settings = settings
+        self._on_change = on_change
+        self._num_changes = 0
+        self._ended: dict[int, Exit] = {}
+        self._failed: Exit | None = None
+        self._put_out: set[str] = set()
+        self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
+        folder = Path(self._own_folder) if self._own_folder else spec.output_dir
+        secret = spec.secret or secrets.token_hex(32)
+        whole = replace(
+            spec,
+            secret=secret,
+            env={**spec.env, SETTINGS: json.dumps(asdict(settings)), STARTED: str(time.time())},
+            roles={**spec.roles, COORDINATOR: _coordinator(folder)},
+        )
+        self.gang: Gang = engine.start(whole, on_line=on_line, on_exit=self._note_exit)
+        host, _, port = self.gang.addresses(COORDINATOR)[0].rpartition(":")
+        self._client = CoordinatorClient((host, int(port)), secret=secret, clock=SystemClock())
+        self._client.start()
+
+    @property
+    def num_alive(self) -> int:
+        """How many workers have a process."""
+        return len(self.gang.pids)
+
+    def poll(self) -> JobEnd | None:
+        """Start and kill what is to be, and tell of changes; how the job ended, once all its workers have."""
+        if self._failed is not None:
+            return JobEnd(failed=self._failed)
+        status = self._status()
+        if status is None:
+            return None
+        for change in status["changes"]:
+            self._num_changes += 1
+            self._on_change(Change(**change))
+        if status["failure"]:
+            return JobEnd(failed=next(reversed(self._ended.values()), None), reason=status["failure"])
+        alive = self.gang.pids
+        if status["is_over"]:
+            return None if alive else JobEnd()
+        self._kill_put_out(status["put_out"])
+        self._start_missing(status, alive)
+        return None
+
+    def scale(self, num_workers: int) -> int:
+        """Change how many workers there are, at the next step boundary; the number that was chosen in the range."""
+        return int(self._client.call("scale", num_workers=num_workers))
+
+    def stop(self, *, grace_s: float) -> None:
+        """Let all workers save and end; kill those that have not after `grace_s`."""
+        self.gang.stop(grace_s=grace_s)
+
+    def close(self) -> None:
+        """End what is left, and forget it."""
+        self._client.close()
+        self.gang.stop(grace_s=2.0)
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+
+    # -- internals
+
+    def _note_exit(self, exit_: Exit) -> None:
+        """On the gang's thread. Signals come from outside, and a lost host too; other codes are the program's own."""
+        if exit_.role != WORKER:
+            return
+        self._ended[exit_.rank] = exit_
+        if exit_.code > 0 and not exit_.is_unreached and self._failed is None:
+            self._failed = exit_
+
+    def _status(self) -> dict[str, Any] | None:
+        """None while the coordinator cannot be reached; one that has died is started again."""
+        roles = {place.role for place in self.gang.placements}
+        if COORDINATOR not in roles and roles:
+            self.gang.restart(0, role=COORDINATOR)
+        try:
+            answer: dict[str, Any] = self._client.call("status", num_changes=self._num_changes)
+            return answer
+        except OutsideError:
+            return None
+
+    def _kill_put_out(self, names: list[str]) -> None:
+        """A worker that hangs does not end by itself; its place is taken when somebody is missing."""
+        for name in names:
+            if name not in self._put_out:
+                self._put_out.add(name)
+                rank = _rank_of(name)
+                if rank in self.gang.pids:
+                    self.gang.restart(rank)
+
+    def _start_missing(self, status: dict[str, Any], alive: dict[int, int]) -> None:
+        known = {_rank_of(name) for name in status["members"]}
+        num_starting = len([rank for rank in alive if rank not in known])
+        for _ in range(status["num_missing"] - num_starting):
+            free = next((rank for rank in sorted(self._ended) if rank not in self.gang.pids), None)
+            if free is not None:
+                del self._ended[free]
+                self.gang.restart(free)
+            elif self.gang.num_workers < self._settings.max_workers:
+                self.gang.resize(self.gang.num_workers + 1)
+
+
+def _coordinator(folder: Path | None) -> Role:
+    env = {FOLDER: str(folder)} if folder is not None else {}
+    command = [sys.executable, "-m", "trek.elastic.coordinator_process"]
+    return Role(command, 1, env=env, outlives_workers=True)
+
+
+def _rank_of(name: str) -> int:
+    """Of the process in its gang; see `joining`."""
+    return int(name.partition("-")[0])

@@ -1,0 +1,52 @@
+"""How a process finds out that it is a worker of an elastic job, and connects to the job's coordinator."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trek.elastic.coordinator_client import MemberClient
+from trek.elastic.coordinator_process import ADDRESSES, SETTINGS
+from trek.errors import InputError
+from trek.world import World
+from trek.world.clock import SystemClock
+
+STARTED = "TREK_JOB_STARTED_S"
+_ROLE = "TREK_ROLE"
+
+
+def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is a worker of a job whose workers come and go."""
+    return bool(environ.get(ADDRESSES)) and environ.get(_ROLE) == "worker"
+
+
+def job_started_s(environ: Mapping[str, str] = os.environ) -> float:
+    """When the job of this process was started, on the clock of the machine that started it; 0 if that is unknown."""
+    return float(environ.get(STARTED, "0"))
+
+
+def elastic_world(world: World, environ: Mapping[str, str] = os.environ) -> World:
+    """The World of a worker of an elastic job until it belongs to a generation, made from that of its gang."""
+    settings = json.loads(environ[SETTINGS])
+    return replace(world, max_size=settings["max_workers"], device_name=str(world.device))
+
+
+def open_member(world: World, environ: Mapping[str, str] = os.environ) -> MemberClient:
+    """The connection of this process to its coordinator; nothing is sent before it is started."""
+    address = environ[ADDRESSES].split(",")[0]
+    host, _, port = address.rpartition(":")
+    if not world.secret:
+        raise InputError("TREK_JOB_SECRET is not set, and an elastic job needs one. Start it with trek.")
+    return MemberClient(
+        (host, int(port)),
+        secret=world.secret,
+        clock=SystemClock(),
+        name=f"{environ.get('TREK_RANK', world.rank)}-{secrets.token_hex(4)}",
+        host=socket.gethostname(),
+        heartbeat_s=json.loads(environ[SETTINGS])["heartbeat_s"],
+        base=world,
+    )

@@ -1,0 +1,177 @@
+"""Data parallel replicas whose World changes while they train: each generation of workers has a group of its own.
+
+All parts of a run hold this one strategy. Inside is `ddp` for the present generation, or `solo` for a generation of one
+worker, and before the first. A collective that fails because a peer is gone raises `GroupBroken`; the group stays
+broken until `enter` is called with the World of the next generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trek.errors import OutsideError
+from trek.strategies.base import GroupBroken, ReduceOp, Strategy
+from trek.strategies.ddp import DDP
+from trek.strategies.solo import Solo
+from trek.world import World
+
+_LOST = (ConnectionError, TimeoutError, EOFError, dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
+
+
+class Regrouping(Strategy):
+    """`ddp` among whoever belongs to the present generation."""
+
+    name = "ddp"
+
+    def __init__(self, world: World, **options: Any) -> None:
+        super().__init__(world)
+        self._options = options
+        self._models: list[nn.Module] = []
+        self._inner: Strategy = Solo(world)
+        self._buffer_syncs: dict[int, Callable[[], None] | None] = {}
+        self.is_broken = False
+        self.failure: BaseException | None = None
+        """What the last collective of a broken group raised."""
+        self.is_abandoned: Callable[[], bool] = lambda: False
+        """Whether somebody of the World that is entered is known to be lost already."""
+
+    # -- generations
+
+    def enter(self, world: World) -> None:
+        """Form the group of `world`, whose ranks all call this; GroupBroken if one of them does not come."""
+        self.leave()
+        self.world, self.is_broken, self.failure = world, False, None
+        self._inner = DDP(world, **self._options) if world.is_distributed else Solo(world)
+        if self.is_abandoned():  # told before there was anything to abandon
+            self.abandon()
+        with self._guarded():
+            self._inner.setup()
+        for model in self._models:
+            self._keep(model)
+
+    def leave(self) -> None:
+        """Leave the present group, broken or not."""
+        inner, self._inner = self._inner, Solo(self.world)
+        with suppress(RuntimeError, OSError):  # of a broken group
+            inner.teardown()
+
+    def abandon(self) -> None:
+        """From any thread: a peer is lost, so nothing of this group can complete."""
+        self.is_broken = True
+        if isinstance(self._inner, DDP):
+            self._inner.connections.abandon()
+
+    def teardown(self) -> None:
+        """Leave for good."""
+        self.leave()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Around a collective."""
+        if self.is_broken:
+            raise GroupBroken(str(self.failure or "a worker was lost"))
+        try:
+            yield
+        except (*_LOST, RuntimeError, OutsideError) as error:
+            self.is_broken, self.failure = True, error
+            raise GroupBroken(str(error)) from error
+
+    def has_lost_peer(self, error: BaseException) -> bool:
+        """A backward pass sends gradients, and runs the user's code: only what is certainly of the group counts."""
+        is_lost = isinstance(error, _LOST) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+        if is_lost:
+            self.is_broken, self.failure = True, error
+        return is_lost
+
+    # -- models
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Place the model; it gets the weights of the others when the first group is formed."""
+        placed = super().wrap_model(model)
+        self._models.append(placed)
+        self._keep(placed)
+        return placed
+
+    def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
+        """What the present group does after every batch."""
+        if not list(model.buffers()):
+            return None
+        return lambda: self._sync_moving(model)
+
+    def _keep(self, model: nn.Module) -> None:
+        if isinstance(self._inner, DDP):
+            self._inner.keep(model)
+        self._buffer_syncs[id(model)] = self._inner.buffer_sync(model)
+
+    def _sync_moving(self, model: nn.Module) -> None:
+        sync = self._buffer_syncs.get(id(model))
+        if sync is not None:
+            with self._guarded():
+                sync()
+
+    def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
+        """On this rank."""
+        self._inner.load_model_state(model, state)
+
+    # -- gradients
+
+    def loss_weight(self, num_samples: int, global_samples: int) -> float:
+        """That of the present group."""
+        return self._inner.loss_weight(num_samples, global_samples)
+
+    def hold_gradients(self, model: nn.Module, *, held: bool) -> None:
+        """Whether to defer syncing."""
+        self._inner.hold_gradients(model, held=held)
+
+    def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Average over the present group, or raise GroupBroken with gradients that are no use."""
+        with self._guarded():
+            self._inner.sync_gradients(parameters)
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        """Copy the leader's buffers."""
+        with self._guarded():
+            self._inner.sync_buffers(model)
+
+    def load_gradients(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        held: Sequence[Mapping[int, torch.Tensor]],
+        averaged: Mapping[int, torch.Tensor],
+    ) -> None:
+        """Those of a checkpoint."""
+        self._inner.load_gradients(parameters, held=held, averaged=averaged)
+
+    # -- collectives
+
+    def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
+        """Over the present group."""
+        with self._guarded():
+            return self._inner.reduce(tensor, op)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Of the present group."""
+        with self._guarded():
+            return self._inner.gather(value)
+
+    def broadcast(self, value: Any) -> Any:
+        """The present leader's."""
+        with self._guarded():
+            return self._inner.broadcast(value)
+
+    def any(self, flag: bool) -> bool:
+        """Over the present group."""
+        with self._guarded():
+            return self._inner.any(flag)
+
+    def barrier(self) -> None:
+        """Wait for every rank of the present group."""
+        with self._guarded():
+            self._inner.barrier()

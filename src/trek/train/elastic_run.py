@@ -1,0 +1,112 @@
+"""ElasticRun: what the workers of an elastic group share of a run, and how one of them takes it over from another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trek.train.loop.feed import Mark
+from trek.world.seeds import seed_everything
+
+if TYPE_CHECKING:
+    from trek.train.run_parts import RunParts
+
+
+class ElasticRun:
+    """One worker's run, as its ElasticGroup sees it."""
+
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
+        self._step: Mark | None = None
+        """Where the last step was completed."""
+        self._read: Mark | None = None
+        """How far this worker had read when its group ended."""
+        self._feed_states: tuple[Mapping[str, Any] | None, Sequence[Mapping[str, Any]]] | None = None
+        """The state of this worker's feed when its group ended, None for one that joins, and those of all workers."""
+
+    @property
+    def num_batches(self) -> int:
+        """Batches read so far."""
+        return self._parts.feed.position.batches
+
+    @property
+    def num_complete(self) -> int:
+        """Batches in the state: those up to the last step."""
+        return self._step.position.batches if self._step is not None else 0
+
+    def mark(self) -> None:
+        """What is read so far is in the state, if it ends a step."""
+        if self._parts.feed.position.group_batches == 0:
+            self._step = self._parts.feed.mark()
+            self._parts.resumed_gradients = None
+            self._parts.journal.keep_batches()
+
+    def rewind(self) -> None:
+        """Go back to the last step: what was read after it is read again."""
+        parts = self._parts
+        if parts.journal.is_validating:
+            parts.leave_validation()
+        if self._step is None:
+            return
+        self._read = parts.feed.mark()
+        parts.feed.rewind(self._step)
+        parts.optimization.drop_gradients()
+        own = parts.feed.rank_state()
+        self._feed_states = own, [own] * parts.world.size
+
+    def state(self) -> dict[str, Any]:
+        """Everything that all workers have in common, as plain data."""
+        parts = self._parts
+        return {
+            "models": parts.optimization.model_states(),
+            "shared": parts.shared_state(),
+            "agreement": parts.agreement.state_dict(),
+            "saved": [parts.saved_at, parts.saved_state],
+            "gradients": parts.resumed_gradients,
+            "feeds": self._feed_states[1] if self._feed_states is not None else [parts.feed.rank_state()],
+        }
+
+    def take_start(self, state: Mapping[str, Any]) -> None:
+        """Begin the run with what another worker has built."""
+        self._parts.load_shared(state["models"], state["shared"])
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Take over another worker's `state`."""
+        parts, reported = self._parts, self._parts.journal.reported_records
+        parts.load_shared(state["models"], state["shared"])
+        parts.agreement.load_state_dict(state["agreement"])
+        parts.saved_at, parts.saved_state = state["saved"]
+        parts.resumed_gradients = state["gradients"]
+        if parts.journal.reported_records > reported:
+            parts.journal.load_rank_states([])  # the report has what this worker had collected
+        position = state["shared"]["position"]
+        if self._read is None:  # it joins
+            seed_everything(parts.settings.seed + parts.world.generation, rank=parts.world.rank)
+            self._feed_states = None, state["feeds"]
+        elif position["batches"] >= self._read.position.batches:  # the others have completed what was interrupted here
+            parts.feed.rewind(self._read)
+            parts.journal.keep_batches()
+            self._feed_states = parts.feed.rank_state(), state["feeds"]
+        parts.feed.position.load_state_dict(position)
+
+    def unreported(self) -> dict[str, Any]:
+        """What this worker alone has, and would be lost with it: metrics that are not reported yet."""
+        return self._parts.journal.rank_state()
+
+    def take_unreported(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Replace what this worker has by that of several."""
+        for named in self._parts.journal.reducers:
+            named.reducer.reset()
+        self._parts.journal.load_rank_states(states)
+
+    def on_regrouped(self) -> None:
+        """The group has other members now: read on with them, from the last step."""
+        parts = self._parts
+        parts.journal.drop_batches()
+        parts.show_workers()
+        if self._feed_states is not None:
+            own, all_ = self._feed_states
+            parts.feed.load(parts.feed.position.state_dict(), own, ranks=all_)
+        parts.load_resumed_gradients()
+        self._feed_states = self._read = None
+        self._step = parts.feed.mark()

@@ -1,0 +1,312 @@
+"""ElasticGroup: workers that come and go. Forms a group with whoever is there, and gives everybody the furthest state.
+
+Everything that workers do together is either in the state or not: a step is applied by all survivors or by none. When
+a worker is lost, the others leave the broken group, meet at the coordinator, form a smaller one in the same processes,
+take the state of the one that came furthest where they are behind, and do again what was interrupted. A worker that
+joins comes in at the start of a batch, with the state of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from trek.elastic.coordinator_client import Dismissed, Formation, MemberClient
+from trek.elastic.membership import NOTHING, Progress
+from trek.strategies.base import GroupBroken
+from trek.strategies.regrouping import Regrouping
+from trek.train.loop.shared_log import Key, SharedLog
+from trek.train.loop.stopping import Stopped, StopRequest
+from trek.train.loop.worker_group import Part, WorkerGroup
+
+T = TypeVar("T")
+
+_MAX_ATTEMPTS = 5
+"""So often a group of the same size may break at the same place before the error is taken for one of the program."""
+
+
+class Run(Protocol):
+    """What an elastic group needs of the run it belongs to."""
+
+    @property
+    def num_batches(self) -> int:
+        """Batches read so far."""
+
+    @property
+    def num_complete(self) -> int:
+        """Batches in the state: those up to the last step."""
+
+    def mark(self) -> None:
+        """What is read so far is in the state, if it ends a step."""
+
+    def rewind(self) -> None:
+        """Go back to the last step: what was read after it is read again."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything that all workers have in common, as plain data."""
+
+    def take_start(self, state: Mapping[str, Any]) -> None:
+        """Begin the run with what another worker has built."""
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Take over another worker's `state`."""
+
+    def unreported(self) -> dict[str, Any]:
+        """What this worker alone has, and would be lost with it: metrics that are not reported yet."""
+
+    def take_unreported(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Replace what this worker has by that of several."""
+
+    def on_regrouped(self) -> None:
+        """The group has other members now."""
+
+
+class LoggedPart(Part):
+    """A part that is in the log once it is done: by this worker, or by the one whose log it took over."""
+
+    def __init__(self, log: SharedLog, key: Key) -> None:
+        self._log = log
+        self._key = key
+
+    @property
+    def is_done(self) -> bool:  # type: ignore[override]
+        """Whether the state has it."""
+        return self._key in self._log
+
+    @property
+    def result(self) -> Any:
+        """What it gave."""
+        return self._log[self._key]
+
+    def end(self, result: Any) -> None:
+        """The state has it from now on."""
+        self._log.add(self._key, result)
+
+
+class ElasticGroup(WorkerGroup):
+    """One worker's side."""
+
+    is_elastic = True
+
+    def __init__(self, member: MemberClient, strategy: Regrouping, *, run: Run, stop: StopRequest) -> None:
+        self._member = member
+        self._stop = stop
+        self._is_stopping = False
+        """Whether the whole job is to stop."""
+        self._strategy = strategy
+        self._run = run
+        self._log = SharedLog()
+        self._start: Callable[[bool], Any] | None = None
+        self._has_state = False
+        """Whether this worker has the state of the job, which it gets when it joins."""
+        self._is_catching_up = False
+        self._has_asked_to_leave = False
+        self._depth = 0
+        self._pending: Key = ("", 0, 0)
+        self._attempts: list[tuple[Progress, int]] = []
+
+    @property
+    def wants_meeting(self) -> bool:  # type: ignore[override]
+        """Whether somebody is to join or to leave at the next step boundary."""
+        return self._member.wants_regroup
+
+    @property
+    def progress(self) -> Progress:
+        """How far the state of this worker is."""
+        return (self._run.num_complete, len(self._log)) if self._has_state else NOTHING
+
+    # -- what is done together
+
+    def together(self, name: str, action: Callable[[], T]) -> T:
+        """Do `action` with all members; again if the group broke, unless others had completed it.
+
+        Inside of another action it is a part of that. Inside of a batch the whole batch is done again instead.
+        """
+        if self._depth:
+            return action()
+        part = self.part(name)
+        while not part.is_done:
+            try:
+                part.end(self._inside(action))
+                if not self.is_in_batch:
+                    self._run.mark()
+            except GroupBroken:
+                self.regroup(is_open=False)
+                part = self.part(name) if self.is_interrupted else part
+        result: T = part.result
+        return result
+
+    def part(self, name: str) -> Part:
+        """Done already, if the others did it long ago, or if it will be done again with the batch it belongs to."""
+        if self._is_catching_up or self.is_interrupted:
+            skipped = Part()
+            skipped.end(None)
+            return skipped
+        return LoggedPart(self._log, self._log.next_key(name, self._run.num_batches))
+
+    def _inside(self, action: Callable[[], T]) -> T:
+        self._check_in()
+        self._depth += 1
+        try:
+            return action()
+        finally:
+            self._depth -= 1
+
+    def interrupt(self) -> None:
+        """The batch is done again when the loop comes back from the caller's code."""
+        self.is_interrupted = True
+
+    def has_done(self, name: str) -> bool:
+        """Whether this part of the current batch is in the state already."""
+        self._pending = self._log.next_key(name, self._run.num_batches)
+        return self._pending in self._log
+
+    def note_done(self, name: str) -> None:
+        """The part that `has_done` asked about has changed the state."""
+        self._log.add(self._pending, None)
+
+    def complete(self) -> None:
+        """Nothing before this batch is ever done again."""
+        self._log.clear()
+        self._run.mark()
+        self._member.progress = self.progress
+
+    # -- who is there
+
+    def join(self, start: Callable[[bool], T]) -> T | None:
+        """Become a member; a worker that comes later takes the state of the others."""
+        if self._start is not None:
+            return None
+        self._start = start
+        self._strategy.is_abandoned = lambda: self._member.is_abandoned
+        self._member.on_abandon = self._strategy.abandon
+        self._member.on_stop = self._stop_all
+        self._member.start()
+        try:
+            formation = self._member.ready()
+        except Dismissed as dismissed:
+            self._end(dismissed)
+        self._is_catching_up = formation.has_source
+        try:
+            self._enter(formation, handed=None)
+        except GroupBroken:
+            self.regroup(is_open=True)
+        return None
+
+    def catch_up(self) -> None:
+        """A worker that joined later falls in with the others here."""
+        self._is_catching_up = False
+
+    def meet(self) -> None:
+        """Let members join or leave. Those who leave hand over what only they have."""
+        handed = None  # if the group breaks here, everybody keeps what is theirs
+        with suppress(GroupBroken):
+            handed = self._strategy.gather(self._run.unreported())
+        self.regroup(is_open=True, handed=handed)
+
+    def leave(self) -> bool:
+        """Ask the coordinator, once; it calls a meeting when enough others are there."""
+        if self._is_stopping:
+            return False
+        if not self._has_asked_to_leave:
+            self._has_asked_to_leave = True
+            self._member.leave("SIGTERM")
+        return True
+
+    def _stop_all(self) -> None:
+        self._is_stopping = True
+        self._stop.request("signal")
+
+    def regroup(self, *, is_open: bool, handed: list[Any] | None = None) -> None:
+        """Form the next group. `is_open`: at a place where workers that join fall in with the others.
+
+        In the middle of a batch, the loop does so when it comes back from the caller's code.
+        """
+        if self.is_in_batch:
+            self.interrupt()
+            return
+        while True:
+            self._give_up_if_repeated()
+            progress = self.progress
+            self._run.rewind()
+            self._strategy.leave()
+            try:
+                formation = self._member.arrive(progress, is_open=is_open)
+            except Dismissed as dismissed:
+                self._end(dismissed)
+            try:
+                self._enter(formation, handed=handed)
+                return
+            except GroupBroken:
+                continue
+
+    def _enter(self, formation: Formation, *, handed: list[Any] | None) -> None:
+        self._strategy.enter(formation.world)
+        if formation.has_source:
+            self._share(handed)
+        else:
+            self._begin(is_again=formation.world.generation > 1)
+        self._has_state, self.is_interrupted = True, False
+        if formation.is_open:
+            self._log.forget(self._run.num_complete)
+        self._log.rewind(self._run.num_complete)
+        self._member.progress = self.progress
+        self._run.on_regrouped()
+
+    def _begin(self, *, is_again: bool) -> None:
+        """Start from a checkpoint, which everybody reads; without one, with the state that the leader has built."""
+        assert self._start is not None
+        self._log.clear()
+        self._is_catching_up = False
+        if self._start(is_again) is None:
+            state = self._strategy.broadcast(self._run.state() if self._strategy.world.is_leader else None)
+            if not self._strategy.world.is_leader:
+                self._run.take_start(state)
+
+    def _share(self, handed: list[Any] | None) -> None:
+        """Give the leader's state to those who are behind, and to those who join."""
+        strategy, own = self._strategy, self.progress
+        leaders = strategy.broadcast({"progress": own, "is_handed": handed is not None})
+        is_behind = own != tuple(leaders["progress"])
+        if strategy.any(is_behind):
+            is_leader = strategy.world.is_leader
+            state = strategy.broadcast({"run": self._run.state(), "log": self._log.state_dict()} if is_leader else None)
+            if is_behind:
+                self._run.take_state(state["run"])
+                self._log.load_state_dict(state["log"])
+                self._has_state = True
+        if leaders["is_handed"]:
+            self._run.take_unreported(handed or [] if strategy.world.is_leader else [])
+
+    def _give_up_if_repeated(self) -> None:
+        """An error that comes back whenever the group is formed again is not the loss of a worker."""
+        failure, place = self._strategy.failure, (self.progress, self._strategy.world.size)
+        self._attempts = [*(one for one in self._attempts if one == place), place]
+        if len(self._attempts) > _MAX_ATTEMPTS and failure is not None:
+            raise failure
+
+    # -- the end
+
+    def finish(self) -> None:
+        """The job is over, with this worker's result; a worker that is not a member any more ends without one."""
+        if self._start is None:
+            return
+        try:
+            self._member.finish()
+        except Dismissed as dismissed:
+            self._end(dismissed)
+
+    def close(self) -> None:
+        """Disconnect: who has not finished is lost to the others."""
+        if self._start is not None:
+            self._member.close()
+
+    def _check_in(self) -> None:
+        try:
+            self._member.check_in()
+        except Dismissed as dismissed:
+            self._end(dismissed)
+
+    def _end(self, dismissed: Dismissed) -> NoReturn:
+        raise Stopped("dismissed") from dismissed
