@@ -18,6 +18,7 @@ import hypothesis
 import psutil
 import pytest
 
+from trek.engines.warm.refusals import SUFFIX
 from trek.engines.warm.warm_agent import WarmParents
 from trek.world.addresses import is_loopback
 
@@ -54,7 +55,9 @@ def _warm_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.chmod(0o700)
     yield folder
     pids = warm_parents(folder)
+    refused = [path.read_text() for path in folder.glob(f"*{SUFFIX}")]
     WarmParents(folder).close()
+    assert not refused, f"processes that should start warm did not: {refused}"
     left = _wait_until_gone(lambda: [str(pid) for pid in pids if psutil.pid_exists(pid)], timeout_s=10)
     assert not left, "warm parents did not end with their folder"
 
