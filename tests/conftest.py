@@ -38,6 +38,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _small_heap() -> Iterator[None]:
+    """The same for what a file of tests left: a test that collects garbage took seconds late in a run."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def home(_no_leaks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A TREK_HOME of the test's own, and no master, mirror or rank inherited from whoever runs the tests."""
@@ -97,7 +105,7 @@ def _no_leaks() -> Iterator[None]:
     """
     before_env = dict(os.environ)
     before_threads = set(threading.enumerate())
-    before_children = {p.pid for p in psutil.Process().children(recursive=True)}
+    before_children = {p.pid for p in _children()}
     before_ports = _listening_ports()
     yield
     leaks = [
@@ -127,7 +135,7 @@ def _ours(thread: threading.Thread) -> bool:
 
 def _leaked_children(before: set[int]) -> list[str]:
     leaked = []
-    for process in psutil.Process().children(recursive=True):
+    for process in _children():
         try:
             command = " ".join(process.cmdline())
             if process.pid not in before and "resource_tracker" not in command and "forkserver" not in command:
@@ -135,6 +143,15 @@ def _leaked_children(before: set[int]) -> list[str]:
         except psutil.Error:
             continue
     return leaked
+
+
+def _children() -> list[psutil.Process]:
+    """All processes below this one. psutil goes through every process of the machine, so it is asked last."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
+    return psutil.Process().children(recursive=True)
 
 
 def _listening_ports() -> set[int]:

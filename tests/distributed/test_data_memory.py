@@ -73,7 +73,7 @@ def run_limited(program: str, folder: Path, *, limit: int, num_rows: int) -> lis
         [sys.executable, "-c", _LIMITED + program, str(folder), str(limit), str(num_rows)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
         env={**os.environ, **_PLAIN_MEMORY},
     )
