@@ -18,8 +18,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	$(BIN)/python examples/mnist/demo.py
 
+# Two processes: most tests use one core, or wait. ARGS="-n 0 …" runs them in one.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not campaign" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not campaign" $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

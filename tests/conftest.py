@@ -18,6 +18,7 @@ import hypothesis
 import psutil
 import pytest
 
+from trek.engines.warm.refusals import SUFFIX
 from trek.engines.warm.warm_agent import WarmParents
 from trek.world.addresses import is_loopback
 
@@ -33,6 +34,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_finish() -> None:
     """What is loaded and collected now stays to the end: the garbage collector need not look through it any more."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_heap() -> Iterator[None]:
+    """The same for what a file of tests left: a test that collects garbage took seconds late in a run."""
+    yield
     gc.collect()
     gc.freeze()
 
@@ -54,7 +63,9 @@ def _warm_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.chmod(0o700)
     yield folder
     pids = warm_parents(folder)
+    refused = [path.read_text() for path in folder.glob(f"*{SUFFIX}")]
     WarmParents(folder).close()
+    assert not refused, f"processes that should start warm did not: {refused}"
     left = _wait_until_gone(lambda: [str(pid) for pid in pids if psutil.pid_exists(pid)], timeout_s=10)
     assert not left, "warm parents did not end with their folder"
 
@@ -94,7 +105,7 @@ def _no_leaks() -> Iterator[None]:
     """
     before_env = dict(os.environ)
     before_threads = set(threading.enumerate())
-    before_children = {p.pid for p in psutil.Process().children(recursive=True)}
+    before_children = {p.pid for p in _children()}
     before_ports = _listening_ports()
     yield
     leaks = [
@@ -124,7 +135,7 @@ def _ours(thread: threading.Thread) -> bool:
 
 def _leaked_children(before: set[int]) -> list[str]:
     leaked = []
-    for process in psutil.Process().children(recursive=True):
+    for process in _children():
         try:
             command = " ".join(process.cmdline())
             if process.pid not in before and "resource_tracker" not in command and "forkserver" not in command:
@@ -132,6 +143,15 @@ def _leaked_children(before: set[int]) -> list[str]:
         except psutil.Error:
             continue
     return leaked
+
+
+def _children() -> list[psutil.Process]:
+    """All processes below this one. psutil goes through every process of the machine, so it is asked last."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
+    return psutil.Process().children(recursive=True)
 
 
 def _listening_ports() -> set[int]:

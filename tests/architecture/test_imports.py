@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from trek.control.trials.supervisor import TRIAL_IMPORTS
+from trek.engines.warm.rules import parent_environment
+from trek.train.jobs.job import TRAINING_IMPORTS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
 
@@ -110,6 +117,25 @@ def test_light_parts_load_no_torch_and_no_arrow(part: str) -> None:
     for path in paths:
         roots = {name.split(".")[0] for name in _imports(ast.parse(path.read_text()), top_level_only=True)}
         assert not roots & HEAVY, f"{path} imports {roots & HEAVY} when loaded"
+
+
+@pytest.mark.parametrize(
+    ("imports", "worker"),
+    [(TRAINING_IMPORTS, "trek.train.jobs.job_worker"), (TRIAL_IMPORTS, "trek.experiments.trial_worker")],
+    ids=["jobs", "trials"],
+)
+def test_what_workers_import_starts_no_thread(imports: tuple[str, ...], worker: str) -> None:
+    """A warm parent imports it and forks: with pyarrow, which starts a thread, no worker would be started warm."""
+    code = "import importlib, os, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    show = "print([open(f'/proc/self/task/{one}/comm').read().strip() for one in os.listdir('/proc/self/task')])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('pyarrow' in sys.modules); {show}", *imports, worker],
+        env=parent_environment(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["False", "['python']"]
 
 
 def test_no_file_is_over_800_lines() -> None:

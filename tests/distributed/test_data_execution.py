@@ -90,7 +90,7 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
             """
         )
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, check=False)
     assert done.stdout == "[2, 4, 6]\n", done.stderr
 
 

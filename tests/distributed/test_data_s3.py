@@ -44,7 +44,7 @@ def test_tables_are_read_from_s3_and_persisted_there(endpoint: str) -> None:
         [sys.executable, "-c", _PROGRAM],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
         env={**os.environ, **ACCOUNT, "AWS_ENDPOINT_URL": endpoint},
     )

@@ -65,7 +65,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_3(which: str, small_disk: Pat
     done = subprocess.run(
         [sys.executable, "-m", "trek", "flow", "run", "flow.py"],
         env={**os.environ, "TREK_HOME": str(small_disk), "WHICH": which},
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr

@@ -162,16 +162,17 @@ def test_a_library_that_starts_threads_is_imported_by_the_steps(
     monkeypatch.syspath_prepend(tmp_path)
     mailbox = Mailbox()
     pool = Pool(open_engine(), size=1, mailbox=mailbox, libraries=["harmless", "threaded", "json"])
-    step = Step(
-        "ask", FunctionWork(lambda: [name in sys.modules for name in ("harmless", "threaded")], (), {}), Settings()
-    )
+    work = FunctionWork(lambda: [name in sys.modules for name in ("harmless", "threaded")], (), {})
+    step = Step("ask", work, Settings(timeout_s=600))
     task = Task(step, 1, values=step.values(), run="r", key="k", attempt=tmp_path / "a", log=tmp_path / "log")
     try:
         pool.submit(task)
+        assert task.deadline is None, "the start of a worker is not the step's time"
         ended: list[Ended] = []
         while not ended:
             ended = [*pool.attend(list(wait([mailbox.fileno(), *pool.waitables()]))), *mailbox.take()]
         assert ended[0].error is None
+        assert task.deadline is not None
         assert ended[0].outputs[0].load() == [True, False]
     finally:
         pool.close()

@@ -85,7 +85,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 def _await_silence(mark: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while (left := _marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left, "processes outlived the runner"

@@ -487,7 +487,7 @@ def test_a_map_over_what_is_no_list_fails_while_other_branches_finish(tmp_path: 
 def test_independent_branches_run_side_by_side(tmp_path: Path) -> None:
     def meet(mine: str, other: str) -> None:
         Path(mine).touch()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while not os.path.exists(other):
             assert time.monotonic() < deadline, "the other branch did not run meanwhile"
             time.sleep(0.01)
@@ -613,7 +613,7 @@ def test_an_ended_runner_leaves_no_process_and_a_run_that_can_be_resumed(
             time.sleep(0.01)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
     psutil.wait_procs(children, timeout=20)
     assert not [child for child in children if child.is_running()]
     store = FlowStore("interrupted", home=Path(os.environ["TREK_HOME"]))

@@ -114,7 +114,7 @@ def test_a_detached_service_stays_is_kept_and_replaced_and_can_be_stopped(port: 
     def command(*args: str) -> Any:
         done = subprocess.run(
             [sys.executable, "-m", "trek", "flow", *args, "--json"],
-            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -125,7 +125,7 @@ def daemon(command: list[str]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=240)
 
 
 def is_idle(conf: Path) -> bool:
@@ -135,7 +135,7 @@ def is_idle(conf: Path) -> bool:
 
 
 def await_true(holds: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not holds():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.1)
@@ -152,9 +152,9 @@ def run(command: list[str], env: Mapping[str, str], cwd: Path) -> subprocess.Com
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
-@pytest.mark.parametrize("launcher", MPI)
-def test_mpi_alone(launcher: str, script: Path, tmp_path: Path) -> None:
-    command = [*program(launcher, MPI[launcher]), str(script), "1"]
+def test_open_mpi_alone(script: Path, tmp_path: Path) -> None:
+    """MPICH alone: see the test of two jobs."""
+    command = [*program("Open MPI", MPI["Open MPI"]), str(script), "1"]
     done = run(command, environment(tmp_path), tmp_path)
     assert lines(done.stdout) == TOGETHER, done.stderr
 

@@ -67,6 +67,6 @@ CALLS = {
 def test_classes_of_the_script_travel_to_the_workers_of_a_loader(call: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("CALLS", call))
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split()[-1] == CALLS[call]

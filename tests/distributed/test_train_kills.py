@@ -58,12 +58,12 @@ class Run:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def end(self, process: subprocess.Popen[str]) -> tuple[int, str]:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=240)
         return process.returncode, err
 
     def kill(self, process: subprocess.Popen[str], rng: random.Random) -> None:
         """Once every rank trains, wait a moment and kill one of them."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while len(list(self._places.iterdir())) < self._workers and process.poll() is None:
             assert time.monotonic() < deadline, "the ranks never began to train"
             time.sleep(0.005)

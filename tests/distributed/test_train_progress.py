@@ -52,7 +52,7 @@ def run_on_a_terminal(folder: Path, *arguments: str) -> str:
             break
         written += part
     os.close(ours)
-    assert process.wait(timeout=60) == 0, written
+    assert process.wait(timeout=240) == 0, written
     return written.decode()
 
 

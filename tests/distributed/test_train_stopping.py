@@ -55,14 +55,14 @@ class Job:
             text=True,
             env=env,
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not ready.exists():
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < deadline, "the script never got ready"
             time.sleep(0.01)
 
     def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=240)
         return self.process.returncode, out, err
 
 
@@ -187,9 +187,8 @@ def test_ranks_with_slow_batches_notice_a_signal_after_a_batch_or_two(tmp_path: 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_ctrl_c_ends_at_once(workers: int, tmp_path: Path) -> None:
-    """The batch would take a minute."""
-    job = Job(tmp_path, WORKERS=workers, BATCH_S=60)
-    started = time.monotonic()
+    """The batch would take ten minutes."""
+    job = Job(tmp_path, WORKERS=workers, BATCH_S=600)
     job.process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert job.process.poll() is None  # the first one waits for the batch
@@ -197,7 +196,6 @@ def test_a_second_ctrl_c_ends_at_once(workers: int, tmp_path: Path) -> None:
     code, _, err = job.end()
     assert code == -signal.SIGINT, err
     assert "KeyboardInterrupt" in err
-    assert time.monotonic() - started < 25
 
 
 EARLY = """

@@ -21,7 +21,7 @@ import trek
 from tests.conftest import warm_parents
 from trek.engines import Engine, GangSpec
 from trek.engines.local import LocalEngine
-from trek.engines.warm.protocol import REFUSED
+from trek.engines.warm.refusals import SUFFIX, add_refusal
 from trek.engines.warm.warm_agent import WarmParents
 from trek.testing.engine_conformance import IMPORTS, PATIENCE_S, EngineConformance, Recorder, python, wait_for
 from trek.testing.trials import PointsTrial
@@ -81,7 +81,7 @@ def test_a_member_is_forked_from_the_parent_and_looks_like_its_own_command(warm_
     gang = LocalEngine().start(GangSpec(python("import time; time.sleep(600)"), 2, imports=IMPORTS, env=env))
     parents = warm_parents(warm_dir)
     for pid in gang.pids.values():
-        assert set(_ancestors(pid)) & set(parents)
+        assert set(_ancestors(pid)) & set(parents), [path.read_text() for path in warm_dir.glob(f"*{SUFFIX}")]
         wait_for(functools.partial(_has_title, pid, ["-m", "trek.testing.code_member"]))
         assert psutil.Process(pid).environ()["MINE"] == "a=b\nc"
     gang.stop(grace_s=1)
@@ -332,14 +332,31 @@ def test_a_parent_ends_when_it_is_idle(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
-def test_a_parent_that_would_have_threads_refuses_once_and_for_all(own_warm_dir: Path) -> None:
-    code = "print(1)"
-    assert _run(code, imports=("trek.data.table",)) == [1]
-    [refusal] = own_warm_dir.glob(f"*/{REFUSED}")
-    assert "threads" in refusal.read_text()
-    assert _run(code) == [1]
-    assert warm_parents(own_warm_dir) == []
-    refusal.unlink()
+def test_a_module_that_starts_threads_is_refused_once_and_the_others_start_warm(own_warm_dir: Path) -> None:
+    """One refusal made every later member of the environment a fresh process, whatever it imported."""
+    code = "import json, os; print(json.dumps(os.getppid()))"
+    assert _run(code, imports=("trek.world", "trek.data.table")) != []
+    [refusal] = own_warm_dir.glob(f"*{SUFFIX}")
+    said = json.loads(refusal.read_text())
+    assert list(said) == ["trek.data.table"]
+    assert "threads" in said["trek.data.table"]
+    _run(code, imports=("trek.data.table",))
+    assert warm_parents(own_warm_dir) == [], "nobody tries again"
+    _run(code)
+    assert len(warm_parents(own_warm_dir)) == 1
+
+
+def test_a_refusal_is_forgotten_after_an_hour(own_warm_dir: Path) -> None:
+    agents = WarmParents(own_warm_dir)
+    own_warm_dir.mkdir(mode=0o700)
+    add_refusal(agents.folder_of(dict(os.environ)), "trek.world", reason="the disk was full")
+    assert agents.open_agent(["trek.world"], env=dict(os.environ)) is None
+    [refusal] = own_warm_dir.glob(f"*{SUFFIX}")
+    os.utime(refusal, (0, 0))
+    agent = agents.open_agent(["trek.world"], env=dict(os.environ))
+    assert agent is not None
+    wait_for(agent.is_ready)
+    agent.close()
 
 
 def test_a_folder_that_others_may_enter_is_not_used(own_warm_dir: Path) -> None:
@@ -355,8 +372,7 @@ def test_a_folder_that_cannot_be_made_makes_no_start_fail(own_warm_dir: Path) ->
     own_warm_dir.unlink()
 
 
-@pytest.mark.usefixtures("warm_dir")
-def test_a_warm_fit_trains_bit_for_bit_what_a_fresh_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_fit_trains_bit_for_bit_what_a_fresh_one_trains(warm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train() -> tuple[Any, dict[str, torch.Tensor]]:
         hparams = {"global_batch_size": 8, "rows": 64, "dropout": 0.2, "momentum": 0.9}
         result = trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(2), workers=2, show_progress=False)
@@ -365,6 +381,7 @@ def test_a_warm_fit_trains_bit_for_bit_what_a_fresh_one_trains(monkeypatch: pyte
         return losses, result.checkpoint.state_dict()
 
     warm = train()
+    assert warm_parents(warm_dir) != []
     monkeypatch.setenv("TREK_WARM_START", "0")
     fresh = train()
     assert warm[0] == fresh[0] != []

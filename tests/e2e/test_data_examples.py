@@ -59,7 +59,7 @@ def test_the_dataflow_hands_every_row_of_mnist_to_exactly_one_of_four_ranks(by: 
         [*command, "--folder", str(tmp_path / "prepared"), "--audit", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

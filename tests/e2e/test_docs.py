@@ -34,7 +34,6 @@ def page_shell(tmp_path: Path) -> Iterator[Shell]:
     made.clean_up()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [page for page in PAGES if page != INSTALLED])
 def test_the_blocks_of_a_page_run_and_give_what_it_says(page: str, page_shell: Shell) -> None:
     done = subprocess.run(

@@ -133,7 +133,7 @@ def test_ctrl_c_while_following(shared_shell: Shell, is_left: bool) -> None:
     assert command.stderr is not None
     assert "Following" in command.stderr.readline()
     command.send_signal(signal.SIGINT)
-    output, errors = command.communicate(timeout=60)
+    output, errors = command.communicate(timeout=240)
     assert command.returncode == 130, errors
     number = output.split("Created experiment ")[1].split()[0]
     state = shared_shell.json("experiment", "describe", number)["state"]
@@ -145,7 +145,7 @@ def test_ctrl_c_while_following(shared_shell: Shell, is_left: bool) -> None:
         assert again.stderr is not None
         assert "Ctrl-C leaves it running" in again.stderr.readline()
         shared_shell.run("experiment", "kill", number)
-        assert "was killed" in again.communicate(timeout=60)[1]
+        assert "was killed" in again.communicate(timeout=240)[1]
         assert again.returncode == 1
         assert shared_shell.run("experiment", "wait", number).returncode == 1
 

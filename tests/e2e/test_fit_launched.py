@@ -33,7 +33,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "trek", "launch", "--workers", "2", "script.py", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=240, check=False
     )
 
 

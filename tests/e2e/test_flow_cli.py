@@ -60,7 +60,7 @@ def _trek(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -154,7 +154,7 @@ def test_an_interrupt_stops_all_and_can_be_resumed(folder: Path, number: signal.
             time.sleep(0.01)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
         assert process.returncode == code
     assert not [child for child in children if child.is_running()]
     assert _json(folder, "status", "example")["state"] == "interrupted"
@@ -284,7 +284,7 @@ def test_a_log_is_followed_until_its_step_has_ended(tmp_path: Path, home: Path) 
         assert follow.stdout.readline() == "first\n"
         (tmp_path / "go").touch()
         assert follow.stdout.read() == "grün\nno newline\n"
-    assert (follow.wait(timeout=60), run.wait(timeout=60)) == (0, 0)
+    assert (follow.wait(timeout=240), run.wait(timeout=60)) == (0, 0)
     refused = subprocess.run([*trek, "logs", "long", "a", "-f", "--json"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
 

@@ -20,7 +20,7 @@ print(json.dumps([run[accuracy] for run in runs]))
 
 def test_by_disk_and_in_memory_a_flow_gives_the_same_tested_model() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE], cwd=EXAMPLE, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", CODE], cwd=EXAMPLE, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     by_memory, by_disk = json.loads(done.stdout)

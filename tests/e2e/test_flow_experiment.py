@@ -42,7 +42,7 @@ def test_an_interrupted_flow_pauses_its_experiment_and_goes_on_with_it_to_its_be
     process = shell.start("flow", "run", "flow.py")
     wait_until(lambda: _states(shell) == ["running"])
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == 130
     wait_until(lambda: _states(shell) == ["paused"])
 

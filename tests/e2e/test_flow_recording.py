@@ -52,7 +52,7 @@ def master(shell: Shell) -> Iterator[Master]:
     yield Master(process, address)
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     (shell.home / "control.json").unlink(missing_ok=True)
 
 
@@ -70,7 +70,7 @@ def test_a_failed_run_is_seen_at_the_master_with_its_steps_and_error(master: Mas
         wait_until(lambda: any(one.num_steps.get("running") for one in client.flow_runs()))
         assert client.flow_runs("example")[0].state == "running"
         (away.folder / "go").touch()
-        assert running.wait(timeout=60) == 1
+        assert running.wait(timeout=240) == 1
         running.communicate()
         (listed,) = away.json("-m", url, "flow", "list")
         assert (listed["name"], listed["num_runs"]) == ("example", 1)
@@ -114,9 +114,9 @@ def test_a_run_goes_on_when_its_master_is_killed(master: Master, away: Shell) ->
     with Client(master.address) as client:
         wait_until(lambda: bool(client.flow_runs()))
     master.process.kill()
-    master.process.wait(timeout=30)
+    master.process.wait(timeout=240)
     (away.folder / "go").touch()
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=240)
     assert running.returncode == 0, errors
     assert errors.count("trek: warning:") == 1
     assert [one["last_run"]["state"] for one in away.json("flow", "list")] == ["done"]

@@ -20,7 +20,7 @@ TREK = [sys.executable, "-m", "trek", "launch"]
 
 def _launch(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*TREK, *args], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+        [*TREK, *args], cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -156,7 +156,7 @@ def _pids(process: subprocess.Popen[str]) -> list[int]:
 def test_an_interrupt_leaves_no_process_behind(slow: subprocess.Popen[str], number: signal.Signals, code: int) -> None:
     pids = _pids(slow)
     slow.send_signal(number)
-    assert slow.wait(timeout=30) == code
+    assert slow.wait(timeout=240) == code
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -166,7 +166,7 @@ def test_a_second_interrupt_kills_at_once(deaf: subprocess.Popen[str]) -> None:
     time.sleep(0.3)  # two signals that arrive together are one
     began = time.monotonic()
     deaf.send_signal(signal.SIGINT)
-    assert deaf.wait(timeout=30) == 130
+    assert deaf.wait(timeout=240) == 130
     assert time.monotonic() - began < 8, "the grace of the first interrupt was waited for"
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
@@ -175,7 +175,7 @@ def test_killing_the_launcher_takes_everything_with_it(slow: subprocess.Popen[st
     pids = _pids(slow)
     slow.kill()
     slow.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while any(psutil.pid_exists(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -187,7 +187,7 @@ def test_a_reader_that_leaves_ends_the_gang(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=30) == 141
+        assert process.wait(timeout=240) == 141
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_killing_the_launcher_ends_what_runs_over_ssh(tmp_path: Path, sshd: str)
         assert process.stdout is not None
         pids = [int(process.stdout.readline().split("] ")[1]) for _ in range(2)]
         process.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while any(psutil.pid_exists(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -280,7 +280,7 @@ def test_a_host_that_cannot_be_reached_is_one_sentence_and_exit_code_3(tmp_path:
     (tmp_path / "script.py").write_text("print(1)")
     command = [sys.executable, "-m", "trek", "flow", "run", "flow.py"]
     env = {**os.environ, "TREK_SSH": str(ssh)}
-    flow = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60)
+    flow = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=240)
     assert flow.returncode == 3, flow.stderr
     assert "step 'far' failed: host 'nowhere.invalid' cannot be reached" in flow.stderr.splitlines()[-1]
 
@@ -302,7 +302,7 @@ def test_a_script_finds_the_variables_of_torchrun(tmp_path: Path) -> None:
     ours = _launch("-n", "2", script, cwd=tmp_path)
     assert ours.returncode == 0, ours.stderr
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
-    theirs = subprocess.run(torchrun, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    theirs = subprocess.run(torchrun, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
 
     def told(text: str) -> list[dict[str, str]]:
         found = (json.loads(line[line.index("{") :]) for line in text.splitlines() if "{" in line)

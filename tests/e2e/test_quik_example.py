@@ -20,7 +20,7 @@ LAUNCH = [sys.executable, "-m", "trek", "launch", "--workers", "2", str(SCRIPT)]
 def run(*command: str, cwd: Path) -> list[str]:
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, "TREK_HOME": str(cwd / "home")},
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [line.removeprefix("[rank 0] ") for line in done.stdout.splitlines()]
@@ -62,6 +62,6 @@ def test_two_processes_learn_what_one_does(
 def test_a_default_is_shown_and_a_wrong_argument_is_named(tmp_path: Path) -> None:
     shown = " ".join(run(*PYTHON, "--help", cwd=tmp_path))
     assert "0.05" in shown
-    done = subprocess.run([*PYTHON, "--speed", "3"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*PYTHON, "--speed", "3"], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert "--speed" in done.stderr

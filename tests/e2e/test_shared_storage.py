@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from trek.testing.shell import Shell
 
 
-@pytest.mark.timeout(180)
 def test_two_homes_with_one_storage_never_meet(shell: Shell, tmp_path: Path) -> None:
     """The second home's trial "completed" at once with the first one's weights, and deleted them."""
     other = Shell(tmp_path / "other-home", tmp_path, shell.model)

@@ -39,6 +39,7 @@ class Gangs:
 
     def submit(self, task: Task) -> None:
         """Start the task's processes."""
+        task.start_clock()
         try:
             gang = start_gang(self._engine, task, to_spec(task))
         except (TrekError, OSError) as error:

@@ -160,6 +160,7 @@ class Pool:
         worker.task = task
         try:
             worker.connection.send_bytes(pickle.dumps(self._request(worker, task)))
+            task.start_clock()  # the worker's own start, with all its imports, is not the step's time
         except InputError as error:
             worker.task = None
             self._mailbox.put(Ended(task, error=str(error)))

@@ -241,7 +241,6 @@ class Runner:
             key=key,
             attempt=attempt,
             log=self._store.log_path(self._run, step.name),
-            deadline=None if settings.timeout_s is None else time.monotonic() + settings.timeout_s,
             digest=digest,
             threads=self._threads[self._maps.whole(step)],
         )

@@ -62,6 +62,7 @@ class ServiceSteps:
     def submit(self, task: Task) -> None:
         """Start the task's service, or find that it still runs."""
         assert isinstance(task.step.work, ServiceWork)
+        task.start_clock()
         folder = self._folder / file_name(task.step.name) if task.step.work.is_detached else None
         service = self._services[task] = _Service(task, folder)
         thread = threading.Thread(target=self._serve, args=(service,), name=f"trek-flow-{task.step.name}")

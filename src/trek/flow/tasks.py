@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +28,17 @@ class Task:
     attempt: Path
     log: Path
     deadline: float | None = None
+    """When it is out of time, on the monotonic clock, once it was started."""
     digest: str | None = None
     """Identifies outputs that are kept in memory."""
 
     threads: Mapping[str, str] = field(default_factory=dict)
     """Variables that give its processes their share of the cores."""
+
+    def start_clock(self) -> None:
+        """Its time runs from now: the executor has a process for it."""
+        limit_s = self.step.settings.timeout_s
+        self.deadline = None if limit_s is None else time.monotonic() + limit_s
 
     @property
     def env(self) -> dict[str, str]:

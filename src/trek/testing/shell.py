@@ -130,7 +130,7 @@ class Shell:
         assert not left, f"still running: {left}"
 
 
-def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 60) -> None:
+def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 240) -> None:
     """Wait for something another process does."""
     deadline = time.monotonic() + timeout_s
     while not is_true():

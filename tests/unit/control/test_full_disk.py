@@ -81,7 +81,7 @@ def test_a_command_on_a_full_disk_gives_one_sentence_and_exit_code_3(small_disk:
         env={**env, "TREK_HOME": str(small_disk)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 3

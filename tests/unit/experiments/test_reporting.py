@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,11 +58,9 @@ def test_everything_logged_arrives_in_order(tmp_path: Path) -> None:
 def test_logging_does_not_wait_for_a_control_plane_that_is_away(tmp_path: Path) -> None:
     plane = ControlPlaneDouble(is_away=True)
     with logger(plane, tmp_path) as reporting:
-        began = time.perf_counter()
         for batches in range(1000):
             reporting.log_metrics(row(batches))
-        assert time.perf_counter() - began < 1.0
-        plane.is_away = False
+        plane.is_away = False  # whoever waits never gets here
     assert plane.batches == list(range(1000))
 
 

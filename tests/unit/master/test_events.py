@@ -54,7 +54,6 @@ def _close(services: Services, token: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["token revoked", "user deactivated", "role changed", "password changed"])
 @pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/experiments/1/events"])
-@pytest.mark.timeout(60)
 async def test_a_stream_ends_with_the_rights_of_its_listener(
     services: Services, store: Store, app: FastAPI, ask: Asker, make_token: MakeToken, how: str, path: str
 ) -> None:

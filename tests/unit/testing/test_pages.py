@@ -14,7 +14,7 @@ from trek.testing.pages import read_page
 def run(page: str, folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "page.md").write_text(page)
     command = [sys.executable, "-W", "error", "-m", "trek.testing.pages", "page.md"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
 
 
 def block(language: str, text: str) -> str:

@@ -186,7 +186,7 @@ def test_one_process_is_never_measured() -> None:
 
 
 def wait_for_words(capsys: pytest.CaptureFixture[str]) -> str:
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 240
     said = ""
     while not said and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -210,7 +210,7 @@ def test_a_rank_answers_when_it_is_asked(tmp_path: Path) -> None:
     folder = MemberFolder(tmp_path)
     watch = HangWatch(rank=1, folder=folder)
     folder.ask()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while (answer := folder.read(ANSWER)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -49,7 +49,7 @@ TICK_S = 0.1
 REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
-_TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.trial_settings", "httpcore")
+TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.trial_settings", "httpcore")
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one of them has failed."""
 
@@ -303,7 +303,7 @@ class Supervisor:
             output_dir=folder,
             slots=trial.slots if self.has_gpus else (),
             # A command may do without torch.
-            imports=() if parsed_config(experiment).command else _TRIAL_IMPORTS,
+            imports=() if parsed_config(experiment).command else TRIAL_IMPORTS,
         )
 
     def _handle_file(self, trial: TrialRow) -> Path:

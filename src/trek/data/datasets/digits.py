@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,17 +24,21 @@ def parse_digits(paths: Mapping[str, Path], split: str) -> pa.Table:
 
     from trek.data.tensors import to_column
 
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
+    table = np.loadtxt(_bundled_file(), delimiter=",", dtype=np.uint8)
+    labels, images = table[:, -1], table[:, :-1].reshape(-1, 8, 8)
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels))
+    rows = np.sort(order[:_NUM_TEST] if split == "test" else order[_NUM_TEST:])
+    return pa.table({"image": to_column(images[rows], name="image"), "label": to_column(labels[rows], name="label")})
+
+
+def _bundled_file() -> Path:
+    """Where scikit-learn keeps the rows. It is not imported, since that takes seconds."""
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
         raise InputError(
             "data set 'digits' comes with scikit-learn, which is not installed. Run: pip install scikit-learn."
-        ) from error
-    bundle = load_digits()
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(bundle.target))
-    rows = np.sort(order[:_NUM_TEST] if split == "test" else order[_NUM_TEST:])
-    images, labels = bundle.images[rows].astype(np.uint8), bundle.target[rows].astype(np.uint8)
-    return pa.table({"image": to_column(images, name="image"), "label": to_column(labels, name="label")})
+        )
+    return Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 DATASET = Dataset(

@@ -26,7 +26,6 @@ from trek.data.loaders.loader_registry import find_loader
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
 from trek.data.loaders.table import TableLoader, tensors_of
-from trek.data.loaders.table_rows import TableRows
 from trek.data.loaders.tensors import TensorLoader
 from trek.errors import InputError
 from trek.world import World
@@ -122,6 +121,8 @@ class DataLoader:
     def _of_table(self, table: Table, world: World, seed: int) -> Loader:
         table = table.select(*self.columns) if self.columns else table
         if not self._needs_no_torch():
+            from trek.data.loaders.table_rows import TableRows  # loads pyarrow, which starts a thread
+
             return self._mapped(TableRows(table), world, seed)
         tensors = tensors_of(table)
         if tensors is None:

@@ -4,7 +4,7 @@ Accepts connections of its own user alone. A request names modules of Trek and t
 stdin, stdout and stderr and a pidfd of the starter; the answer brings a pidfd of the agent. The member's command and
 environment never come here: the agent reads them from its stdin.
 
-It must have one thread and no CUDA context when it forks; otherwise it writes down why and ends.
+It must have one thread and no CUDA context when it forks; otherwise it writes down which import is to blame, and ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from typing import Any, NoReturn
 
 from trek.engines import agent
 from trek.engines.warm.child import become_module, close_fds, reset_signals, show_title
-from trek.engines.warm.protocol import MAX_REQUEST_BYTES, NUM_FDS, READY, REFUSED, SOCKET, is_own_user
+from trek.engines.warm.protocol import MAX_REQUEST_BYTES, NUM_FDS, READY, SOCKET, is_own_user
+from trek.engines.warm.refusals import add_refusal
 
 _RECEIVE_S = 1.0
 _LOOK_S = 2.0
@@ -77,8 +78,8 @@ class Parent:
             return False
 
     def remove_folder(self) -> None:
-        """Remove the folder while still listening, so that no starter recreates it meanwhile; a refusal is kept."""
-        if self._owns_folder() and not (self._folder / REFUSED).exists():
+        """Remove the folder while still listening, so that no starter recreates it meanwhile."""
+        if self._owns_folder():
             old = self._folder.with_name(f".{self._folder.name}.{os.getpid()}")
             self._folder.rename(old)
             shutil.rmtree(old, ignore_errors=True)
@@ -126,13 +127,8 @@ class Parent:
         if not missing:
             return
         before = _open_fds()
-        try:
-            for name in missing:
-                importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - what a fresh process would meet as well, and report
-            self._refuse(f"{name} cannot be imported: {error}")
-        if (reason := _why_not_fork()) != "":
-            self._refuse(f"after importing {', '.join(missing)}: {reason}")
+        for name in missing:
+            self._import_one(name)
         self._library_fds |= _open_fds() - before
         self._imported += missing
         _keep_finalizers_from_children()
@@ -143,8 +139,16 @@ class Parent:
         partial.write_text(json.dumps(self._imported))
         partial.replace(self._folder / READY)
 
-    def _refuse(self, reason: str) -> NoReturn:
-        (self._folder / REFUSED).write_text(reason)
+    def _import_one(self, name: str) -> None:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - what a fresh process would meet as well, and report
+            self._refuse(name, reason=f"{name} cannot be imported: {error}")
+        if (reason := _why_not_fork()) != "":
+            self._refuse(name, reason=f"after importing {name}: {reason}")
+
+    def _refuse(self, name: str, *, reason: str) -> NoReturn:
+        add_refusal(self._folder, name, reason=reason)
         sys.exit(f"trek: warm start refused: {reason}")
 
 

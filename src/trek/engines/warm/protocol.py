@@ -6,8 +6,8 @@ import os
 import socket
 import struct
 
-SOCKET, READY, REFUSED = "socket", "ready.json", "refused"
-"""Where the parent listens, what it has imported, and why it will not serve."""
+SOCKET, READY = "socket", "ready.json"
+"""Where the parent listens, and what it has imported."""
 
 MAX_REQUEST_BYTES = 65536
 NUM_FDS = 4

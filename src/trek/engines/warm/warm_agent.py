@@ -24,7 +24,8 @@ from typing import Any
 
 from trek.engines.agent_process import AgentProcess, AgentUnavailable
 from trek.engines.lines import Pipe
-from trek.engines.warm.protocol import MAX_REQUEST_BYTES, READY, REFUSED, SOCKET, is_own_user
+from trek.engines.warm.protocol import MAX_REQUEST_BYTES, READY, SOCKET, is_own_user
+from trek.engines.warm.refusals import read_refusals, remove_refusals
 from trek.engines.warm.rules import parent_environment, parent_key, surroundings
 from trek.world.home import trek_home
 
@@ -60,12 +61,14 @@ class WarmParents:
         return surroundings()
 
     def open_agent(self, imports: Sequence[str], *, env: Mapping[str, str]) -> WarmAgent | None:
-        """An agent of the parent that suits a member with `env`; None if there is no such parent.
+        """An agent of the parent that suits a member with `env`; None if there is none, or it must not import these.
 
         Returns at once: a parent that is just starting forks the agent when it has imported everything.
         """
-        own = self._folder / parent_key(env, around=self._surroundings)
+        own = self.folder_of(env)
         try:
+            if read_refusals(own).keys() & set(imports):
+                return None
             connection = self._connect(own) or self._start(own, env)
             if connection is None:
                 return None
@@ -74,8 +77,12 @@ class WarmParents:
         except OSError:  # a folder that cannot be written, a full disk, no free descriptors
             return None
 
+    def folder_of(self, env: Mapping[str, str]) -> Path:
+        """Where the parent of a member with `env` is found."""
+        return self._folder / parent_key(env, around=self._surroundings)
+
     def _connect(self, own: Path) -> socket.socket | None:
-        if not (own / SOCKET).exists() or (own / REFUSED).exists():
+        if not (own / SOCKET).exists():
             return None
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.setblocking(False)
@@ -96,7 +103,7 @@ class WarmParents:
         if not _is_private(self._folder):
             return None
         with _locked(self._folder / "lock") as is_held:
-            if not is_held or (own / REFUSED).exists():
+            if not is_held:
                 return None
             if (connection := self._connect(own)) is not None:
                 return connection
@@ -110,7 +117,7 @@ class WarmParents:
         """Parents that run; the folders of those that were killed are removed."""
         count = 0
         for folder in self._folder.glob("[!.]*/"):
-            if folder == own or (folder / REFUSED).exists():
+            if folder == own:
                 continue
             if (connection := self._connect(folder)) is not None:
                 connection.close()
@@ -120,9 +127,10 @@ class WarmParents:
         return count
 
     def close(self) -> None:
-        """End every parent; members that they forked keep running."""
+        """End every parent and forget refusals; members that were forked keep running."""
         for folder in list(self._folder.glob("[!.]*/")):
             _remove(folder)
+        remove_refusals(self._folder)
 
 
 class WarmAgent(AgentProcess):

@@ -19,7 +19,7 @@ def run_script(program: str, **environment: str) -> str:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         env={**env, **environment},
     )

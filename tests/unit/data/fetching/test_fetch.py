@@ -178,6 +178,6 @@ def test_processes_that_fetch_at_once_all_get_the_whole_set(shared_data: Path, h
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    outputs = [process.communicate(timeout=240)[0].strip() for process in processes]
     assert outputs == [str(find_dataset("mnist").size_bytes)] * 3
     assert not list((home / "data" / "mnist").glob("*.part"))
