@@ -27,7 +27,7 @@ def rows(tmp_path: Path) -> Table:
 
 PLANS: dict[str, Callable[[Table], Table]] = {
     "sort": lambda rows: rows.sort("x"),
-    "reduce": lambda rows: rows.reduce({"x": "sum"}, by="k"),
+    "reduce": lambda rows: rows.reduce({"id": "sum"}, by="k"),
     "join": lambda rows: rows.join(rows.distinct("k").select("k"), on="k"),
     "filtered": lambda rows: rows.sort("x").filter(col("k") < 500),
     "computed": lambda rows: rows.sort("x").with_columns(y=col("x") + 1),
