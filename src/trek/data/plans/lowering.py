@@ -20,7 +20,7 @@ from trek.data.execution.fresh_process import fresh_executor
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import is_usable, load_polars, polars_errors, set_budget
 from trek.data.plans.conforming import conform
-from trek.data.plans.plan import PlanNode, Stream
+from trek.data.plans.plan import PlanNode, Stream, sources
 from trek.data.plans.polars_types import Carrier, batches_to_polars, empty_frame, to_arrow
 from trek.data.plans.schemas import schema_of
 
@@ -71,6 +71,8 @@ class Query:
     frame: Callable[[Lowering], pl.LazyFrame]
     schema: pa.Schema
     title: str
+    reads: str = ""
+    """The files, for errors."""
     is_cut: bool = True
     """Whether batches have a number of rows that depends on the columns alone, so that functions see the same batches
     with any number of threads. Otherwise they come as Polars made them, which saves a copy."""
@@ -78,7 +80,7 @@ class Query:
 
 def query_of(node: PlanNode, *, is_cut: bool = True) -> Query:
     """All rows of a relational node."""
-    return Query(_Whole(node), schema_of(node), node.describe(), is_cut)
+    return Query(_Whole(node), schema_of(node), node.describe(), _reads(node), is_cut=is_cut)
 
 
 def run_query(query: Query, executor: Executor) -> Part:
@@ -95,7 +97,7 @@ def streamed(query: Query, executor: Executor) -> Stream:
     frame = query.frame(lowering).select(schema.names)
     set_budget(executor.memory_limit_bytes, executor.spill_dir)
     chunk_rows = _chunk_rows(schema) if query.is_cut else None
-    with polars_errors(query.title):
+    with polars_errors(query.title, reads=query.reads):
         for chunk in frame.collect_batches(chunk_size=chunk_rows, engine="streaming"):
             yield from to_arrow(chunk.rechunk() if query.is_cut else chunk, schema, lowering.carrier)
 
@@ -168,9 +170,14 @@ class _Whole:
         return lowering.frame(self.node)
 
 
+def _reads(node: PlanNode) -> str:
+    stored = [source.describe() for source in sources(node) if source.is_fixed and source is not node]
+    return ", ".join(dict.fromkeys(stored))
+
+
 def _counting(node: PlanNode) -> Query:
     schema = pa.schema([(_COUNT, pa.int64())])
-    return Query(_Counted(node), schema, node.describe())
+    return Query(_Counted(node), schema, node.describe(), _reads(node))
 
 
 @dataclass(frozen=True)
