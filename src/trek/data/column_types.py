@@ -56,13 +56,7 @@ def kept_schema(schema: pa.Schema) -> pa.Schema:
 
 def empty_table(schema: pa.Schema) -> pa.Table:
     """No rows, with any columns: Arrow's own cannot make tensors whose dimensions are permuted."""
-    arrays = [
-        pa.ExtensionArray.from_storage(field.type, pa.array([], field.type.storage_type))
-        if isinstance(field.type, pa.BaseExtensionType)
-        else pa.array([], field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays([_no_values(field.type) for field in schema], schema=schema)
 
 
 def common_type(kinds: Sequence[pa.DataType], *, name: str, verb: str) -> pa.DataType:
@@ -96,6 +90,13 @@ def is_text(kind: pa.DataType) -> bool:
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether values are bytes of any length."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _no_values(kind: pa.DataType) -> pa.Array:
+    """Not made from an empty list: for a list, Arrow imports pandas, which takes more time and memory than this."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.nulls(0, kind.storage_type))
+    return pa.nulls(0, kind)
 
 
 def _kept_field(field: pa.Field) -> pa.Field:

@@ -26,8 +26,8 @@ from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
 from trek.data.plans.keyed import CombineArrays, Reduce
 from trek.data.plans.keys import require_keys
-from trek.data.plans.lowering import compute_whole, evaluate
-from trek.data.plans.plan import Context, PlanNode, Source, count_rows, explain
+from trek.data.plans.lowering import compute_whole, count_rows, evaluate, read_rows
+from trek.data.plans.plan import Context, PlanNode, Source, explain
 from trek.data.plans.relations import Aggregation, Distinct, Join, KeyedGather, Sort, Union
 from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import MemorySource, table_from
@@ -270,7 +270,7 @@ class Table:
                 )
             schema = self._schema or self._node.schema  # without one, rows are counted as they are
             narrow = self._node.narrowed(schema.names[:1]) if schema is not None else None
-            known = sum(count_rows(narrow or self._node, current_executor()))
+            known = count_rows(narrow or self._node, current_executor())
         return known
 
     def __len__(self) -> int:
@@ -307,8 +307,7 @@ class Table:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Record batches in order, computed as they are asked for."""
-        for piece in self._node.pieces(current_executor()):
-            yield from piece.batches()
+        yield from read_rows(self._node, current_executor())
 
     def to_arrow(self) -> pa.Table:
         """All rows as one Arrow table."""

@@ -302,8 +302,32 @@ def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
         content[5000] ^= 255
         content[5001] ^= 255
         path.write_bytes(content)
-    with pytest.raises(DataUnavailable, match=rf"{re.escape(name)} cannot be read: "):
+    with pytest.raises(DataUnavailable, match=rf"{re.escape(name)}(: a file is damaged| cannot be read): "):
         trek.data.open(path).to_arrow()
+    with pytest.raises(DataUnavailable, match=rf"{re.escape(name)}"):
+        trek.data.open(path).sort("a").to_arrow()
+
+
+def test_the_columns_of_a_parquet_file_are_those_of_its_rows_and_need_none_of_them(tmp_path: Path) -> None:
+    """The first row group was decoded to learn them."""
+    kinds = [pa.int8(), pa.float16(), pa.string(), pa.large_string(), pa.timestamp("us", "UTC"), pa.decimal128(9, 2)]
+    kinds += [
+        pa.list_(pa.int32()),
+        pa.large_list(pa.string()),
+        pa.list_(pa.float32(), 2),
+        pa.struct([("a", pa.int8())]),
+    ]
+    kinds += [pa.dictionary(pa.int8(), pa.string()), pa.map_(pa.string(), pa.int8()), pa.date32(), pa.binary(3)]
+    columns = {str(kind): pa.nulls(3, kind) for kind in kinds} | {"tensor": pa.nulls(3, pa.list_(pa.uint8(), 4))}
+    path = tmp_path / "a.parquet"
+    pa.parquet.write_table(pa.table(columns).replace_schema_metadata({"who": "me"}), path)
+    opened = trek.data.open(path)
+    (batch,) = opened
+    assert opened.schema.equals(batch.schema, check_metadata=True)
+    (narrow,) = opened.select("tensor", "int8")
+    assert opened.select("tensor", "int8").schema.equals(narrow.schema, check_metadata=True)
+    path.write_bytes(b"PAR1" + bytes(400) + path.read_bytes()[404:])
+    assert trek.data.open(path).schema.equals(batch.schema)
 
 
 def test_columns_left_out_are_not_decoded(tmp_path: Path) -> None:

@@ -67,19 +67,23 @@ def load_polars_settings(settings: dict[str, str]) -> None:
 
 
 @contextmanager
-def polars_errors(where: str) -> Iterator[None]:
-    """Errors of Polars as ours: what it refuses is the caller's mistake, a damaged file or a panic is not."""
+def polars_errors(where: str, *, reads: str = "") -> Iterator[None]:
+    """Errors of Polars as ours: what it refuses is the caller's mistake, a damaged file or a panic is not.
+
+    `reads` names the files, which Polars does not.
+    """
     pl = load_polars()
+    place = f"{where} ({reads})" if reads else where
     try:
         yield
     except pl.exceptions.PolarsError as error:
         if _DAMAGED in str(error):
             raise DataUnavailable(
-                f"{where}: a file is damaged: {first_line(error)}. Write or fetch it again."
+                f"{place}: a file is damaged: {first_line(error)}. Write or fetch it again."
             ) from error
         raise InputError(f"cannot compute `{where}`: {first_line(error)}.") from error
     except OSError as error:
-        raise DataUnavailable(f"{where}: a file cannot be read: {first_line(error)}.") from error
+        raise DataUnavailable(f"{place}: a file cannot be read: {first_line(error)}.") from error
     except InputError as error:  # of a function that Polars called, which adds its plan to the text
         raise InputError(str(error).partition("\n\nThis error occurred")[0]) from error
     except pl.exceptions.PanicException as error:

@@ -18,7 +18,7 @@ from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import load_polars
 from trek.data.plans.conforming import alike
 from trek.data.plans.exchanges import Exchange, joined
-from trek.data.plans.lowering import Lowering, run_query
+from trek.data.plans.lowering import Lowering, Query, run_query
 from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.schemas import schema_of
 from trek.data.plans.steps import arrays_of, batch_of_rows, call, rows_of, to_batch
@@ -71,8 +71,8 @@ class Reduce(Exchange):
     def _by_group(self, executor: Executor) -> list[Part]:
         """The rows of each key together, in their order; as many keys in one partition as in another."""
         schema = schema_of(self.inputs[0]).append(pa.field(_GROUP, pa.uint32()))
-        query = _Grouped(self.inputs[0], tuple(self.keys))
-        rows = run_query(query, schema, executor, title=self.describe())
+        query = Query(_Grouped(self.inputs[0], tuple(self.keys)), schema, self.describe())
+        rows = run_query(query, executor)
         starts = _starts(np.concatenate([[], *(batch.column(_GROUP).to_numpy() for batch in rows.batches())]))
         bounds = [*starts.tolist(), rows.num_rows]
         cuts = even_bounds(len(bounds) - 1, self._num_partitions)

@@ -18,9 +18,9 @@ import pyarrow as pa
 from trek.data.execution.base import Executor
 from trek.data.execution.fresh_process import fresh_executor
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.polars_engine import is_usable, polars_errors, set_budget
+from trek.data.execution.polars_engine import is_usable, load_polars, polars_errors, set_budget
 from trek.data.plans.conforming import conform
-from trek.data.plans.plan import PlanNode, Stream
+from trek.data.plans.plan import PlanNode, Stream, sources
 from trek.data.plans.polars_types import Carrier, batches_to_polars, empty_frame, to_arrow
 from trek.data.plans.schemas import schema_of
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 1 << 24
+_COUNT = "rows"
 
 
 class Lowering:
@@ -60,34 +61,58 @@ class Lowering:
         frame, before = self.frame(node), schema_of(node)
         kinds = empty_frame(schema).schema
         casts = [name for name in schema.names if before.field(name).type != schema.field(name).type]
-        return frame.with_columns([_column(name).cast(kinds[name]) for name in casts]) if casts else frame
+        return frame.with_columns([load_polars().col(name).cast(kinds[name]) for name in casts]) if casts else frame
 
 
-Query = Callable[[Lowering], "pl.LazyFrame"]
+@dataclass(frozen=True)
+class Query:
+    """What Polars is to compute; picklable, since a process that cannot call Polars sends it to one that can."""
+
+    frame: Callable[[Lowering], pl.LazyFrame]
+    schema: pa.Schema
+    title: str
+    reads: str = ""
+    """The files, for errors."""
+    is_cut: bool = True
+    """Whether batches have a number of rows that depends on the columns alone, so that functions see the same batches
+    with any number of threads. Otherwise they come as Polars made them, which saves a copy."""
 
 
-def run(node: PlanNode, executor: Executor) -> Part:
-    """All rows of a relational node, computed."""
-    return run_query(_Whole(node), schema_of(node), executor, title=node.describe())
+def query_of(node: PlanNode, *, is_cut: bool = True) -> Query:
+    """All rows of a relational node."""
+    return Query(_Whole(node), schema_of(node), node.describe(), _reads(node), is_cut=is_cut)
 
 
-def run_query(query: Query, schema: pa.Schema, executor: Executor, *, title: str) -> Part:
-    """The rows of a query, kept by the executor; `query` must be picklable."""
+def run_query(query: Query, executor: Executor) -> Part:
+    """The rows of a query, kept by the executor."""
     if not is_usable():
-        (part,) = fresh_executor().map(_FreshTask(query, schema, title), [Part(())])
+        (part,) = fresh_executor().map(_FreshTask(query), [Part(())])
         return part
-    return executor.keep(streamed(query, schema, executor, title=title))
+    return executor.keep(streamed(query, executor))
 
 
-def streamed(query: Query, schema: pa.Schema, executor: Executor, *, title: str) -> Stream:
-    """The rows of a query as they come."""
-    lowering = Lowering(executor)
-    frame = query(lowering)
+def streamed(query: Query, executor: Executor) -> Stream:
+    """The rows of a query while it runs; it waits for its reader, and ends with it."""
+    lowering, schema = Lowering(executor), query.schema
+    frame = query.frame(lowering).select(schema.names)
     set_budget(executor.memory_limit_bytes, executor.spill_dir)
-    with polars_errors(title):
-        frames = frame.select(schema.names).collect_batches(chunk_size=_chunk_rows(schema), engine="streaming")
-        for found in frames:
-            yield from to_arrow(found, schema, lowering.carrier)
+    chunk_rows = _chunk_rows(schema) if query.is_cut else None
+    with polars_errors(query.title, reads=query.reads):
+        for chunk in frame.collect_batches(chunk_size=chunk_rows, engine="streaming"):
+            yield from to_arrow(chunk.rechunk() if query.is_cut else chunk, schema, lowering.carrier)
+
+
+def read_rows(node: PlanNode, executor: Executor) -> Stream:
+    """All rows of `node`, in order, computed while they are read where possible."""
+    if node.is_query and is_usable():
+        return streamed(query_of(node), executor)
+    return (batch for piece in node.pieces(executor) for batch in piece.batches())
+
+
+def count_rows(node: PlanNode, executor: Executor) -> int:
+    """How many rows `node` has; those of a query are counted by Polars."""
+    pieces = [run_query(_counting(node), executor)] if node.is_query else executor.map(_count, node.pieces(executor))
+    return sum(batch.column(0)[0].as_py() for piece in pieces for batch in piece.batches())
 
 
 def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
@@ -97,7 +122,9 @@ def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
 
 def compute_whole(node: PlanNode, executor: Executor) -> list[Part]:
     """All rows of `node`, in order; in one query where possible, so the partitions may be others than its own."""
-    return [run(node, executor)] if node.is_relational else evaluate(node, executor)
+    if not node.is_relational:
+        return evaluate(node, executor)
+    return [run_query(query_of(node, is_cut=False), executor)]
 
 
 def _computed(pieces: Sequence[Readable], executor: Executor) -> list[Part]:
@@ -126,10 +153,8 @@ class LoweredPiece:
         from trek.data.execution.threads import ThreadExecutor
 
         executor = ThreadExecutor(memory_limit_bytes=self.memory_limit_bytes)
-        query, schema, title = _Whole(self.node), schema_of(self.node), self.node.describe()
-        if is_usable():
-            return streamed(query, schema, executor, title=title)
-        return run_query(query, schema, executor, title=title).batches()
+        query = query_of(self.node)
+        return streamed(query, executor) if is_usable() else run_query(query, executor).batches()
 
 
 def pass_on(index: int, batches: Stream) -> Stream:
@@ -145,18 +170,38 @@ class _Whole:
         return lowering.frame(self.node)
 
 
+def _reads(node: PlanNode) -> str:
+    stored = [source.describe() for source in sources(node) if source.is_fixed and source is not node]
+    return ", ".join(dict.fromkeys(stored))
+
+
+def _counting(node: PlanNode) -> Query:
+    schema = pa.schema([(_COUNT, pa.int64())])
+    return Query(_Counted(node), schema, node.describe(), _reads(node))
+
+
+@dataclass(frozen=True)
+class _Counted:
+    node: PlanNode
+
+    def __call__(self, lowering: Lowering) -> pl.LazyFrame:
+        return lowering.frame(self.node).select(load_polars().len().cast(load_polars().Int64).alias(_COUNT))
+
+
+def _count(index: int, batches: Stream) -> Stream:
+    yield pa.record_batch({_COUNT: [sum(batch.num_rows for batch in batches)]})
+
+
 @dataclass(frozen=True)
 class _FreshTask:
     """A query for a fresh process."""
 
     query: Query
-    schema: pa.Schema
-    title: str
 
     def __call__(self, index: int, batches: Stream) -> Iterator[pa.RecordBatch]:
         from trek.data.execution import current_executor
 
-        return streamed(self.query, self.schema, current_executor(), title=self.title)
+        return streamed(self.query, current_executor())
 
 
 def _chunk_rows(schema: pa.Schema) -> int:
@@ -172,9 +217,3 @@ def _width(kind: pa.DataType) -> int:
         return max(1, int(kind.bit_width) // 8)
     except ValueError:  # of a type whose values differ in width
         return 32
-
-
-def _column(name: str) -> pl.Expr:
-    import polars
-
-    return polars.col(name)

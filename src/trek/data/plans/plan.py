@@ -37,6 +37,8 @@ class PlanNode(ABC):
     """Whether rows come from stored files and through no function, so that kept ones serve as well as computed ones."""
     is_relational = False
     """Whether it is an operation that Polars runs, so that `lowered` gives a query."""
+    is_query = False
+    """Whether reading any of its rows takes a query of Polars over all of them, such as a sort."""
     derives_schema = False
     """Whether the columns follow from those of the inputs, so that nothing need be computed once those are known."""
     _learnt_schema: pa.Schema | None = None
@@ -237,13 +239,3 @@ def explain(node: PlanNode, *, depth: int = 0) -> str:
     noun = "partition" if node.num_partitions == 1 else "partitions"
     line = f"{'  ' * depth}{node.describe()}  [{node.num_partitions} {noun}{rows}]"
     return "\n".join([line, *(explain(child, depth=depth + 1) for child in node.inputs)])
-
-
-def count_rows(node: PlanNode, executor: Executor) -> list[int]:
-    """Rows of every partition, computing what must be."""
-    counted = executor.map(_count, node.pieces(executor))
-    return [next(part.batches()).column(0)[0].as_py() for part in counted]
-
-
-def _count(index: int, batches: Stream) -> Stream:
-    yield pa.record_batch({"rows": [sum(batch.num_rows for batch in batches)]})

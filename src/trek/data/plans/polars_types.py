@@ -56,8 +56,7 @@ def empty_frame(schema: pa.Schema) -> pl.DataFrame:
 
 
 def to_arrow(frame: pl.DataFrame, schema: pa.Schema, carrier: Carrier) -> list[pa.RecordBatch]:
-    """The rows of a Polars frame in the types of `schema`, in one batch, however many threads computed it."""
-    frame = frame if frame.n_chunks() <= 1 else frame.rechunk()
+    """The rows of a Polars frame in the types of `schema`, one batch for each of its chunks."""
     found = frame.to_arrow(compat_level=load_polars().CompatLevel.oldest())
     columns = [_received(column, field, carrier) for column, field in zip(found.columns, schema, strict=True)]
     batches: list[pa.RecordBatch] = pa.Table.from_arrays(columns, schema=schema).to_batches()

@@ -26,7 +26,7 @@ from trek.data.execution.polars_engine import load_polars
 from trek.data.plans.aggregates import Aggregate, aggregate_frame, aggregate_schema
 from trek.data.plans.exchanges import Exchange, spread_evenly
 from trek.data.plans.joins import How, joined_names, joined_schema
-from trek.data.plans.lowering import Lowering, run
+from trek.data.plans.lowering import Lowering, query_of, run_query
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
 from trek.data.plans.schemas import schema_of
 
@@ -38,6 +38,7 @@ class Relation(Exchange):
     """An operation that Polars runs over all rows; the result is spread evenly over its partitions."""
 
     is_relational = True
+    is_query = True
 
     @property
     def num_rows(self) -> int | None:
@@ -46,7 +47,7 @@ class Relation(Exchange):
 
     def run(self, executor: Executor) -> Sequence[Readable]:
         """Computed in one query, together with everything relational before it."""
-        return spread_evenly(run(self, executor), num_partitions=self._num_partitions)
+        return spread_evenly(run_query(query_of(self), executor), num_partitions=self._num_partitions)
 
     @abstractmethod
     def lowered(self, lowering: Lowering) -> pl.LazyFrame:
@@ -246,6 +247,11 @@ class Union(PlanNode):
 
     def __init__(self, nodes: Sequence[PlanNode]) -> None:
         self.inputs = tuple(nodes)
+
+    @property
+    def is_query(self) -> bool:  # type: ignore[override]
+        """When all are."""
+        return all(node.is_query for node in self.inputs)
 
     @property
     def num_partitions(self) -> int:

@@ -132,6 +132,11 @@ class Filter(PartitionStep):
         return isinstance(self.condition, Expression)
 
     @property
+    def is_query(self) -> bool:  # type: ignore[override]
+        """An expression over the rows of one."""
+        return self.is_relational and self.inputs[0].is_query
+
+    @property
     def is_fixed(self) -> bool:  # type: ignore[override]
         """An expression always gives the same for stored rows; what a function does is not known."""
         return isinstance(self.condition, Expression) and self.inputs[0].is_fixed
@@ -217,6 +222,11 @@ class Project(PartitionStep):
         self.columns = dict(columns)
         self.verb = verb
         self._schema: pa.Schema | None = None
+
+    @property
+    def is_query(self) -> bool:  # type: ignore[override]
+        """Over the rows of one."""
+        return self.inputs[0].is_query
 
     @property
     def is_fixed(self) -> bool:  # type: ignore[override]

@@ -84,15 +84,26 @@ class FileSource(Source):
         found: pa.Schema | None = None
         of_none: pa.Schema | None = None
         for file in self.files:
-            for number, batch in enumerate(self._read_file(file)):
+            for number, (schema, has_rows) in enumerate(self._schemas(file)):
                 if not number:
-                    require_distinct(batch.schema.names, where=file.url)
-                if batch.num_rows:
-                    found = merged_schema(found or batch.schema, batch.schema)
+                    require_distinct(schema.names, where=file.url)
+                if has_rows:
+                    found = merged_schema(found or schema, schema)
                     if is_settled(found):
                         return found
-                of_none = of_none or batch.schema
+                of_none = of_none or schema
         return found or of_none
+
+    def _schemas(self, file: FileInfo) -> Iterator[tuple[pa.Schema, bool]]:
+        """The columns of a file, as it tells them or as its batches have them, each with whether there are rows."""
+        if self.format.is_described:
+            with self._opened(file) as content:
+                described = self.format.columns(content, url=file.url)
+            if described is not None:
+                yield self._finished(described, file).schema, True
+                return
+        for batch in self._read_file(file):
+            yield batch.schema, batch.num_rows > 0
 
     @property
     def num_rows(self) -> int | None:
@@ -172,7 +183,11 @@ class FileSource(Source):
             asked = replace(asked, columns=stored or None)
         with self._opened(file) as content:
             for batch in self.format.read(content, url=file.url, asked=asked):
-                yield self._chosen(self._with_partition(kept_batch(batch), file), file)
+                yield self._finished(batch, file)
+
+    def _finished(self, batch: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
+        """What was read of a file, with the types that Tables hold, the columns of folders, and those asked for."""
+        return self._chosen(self._with_partition(kept_batch(batch), file), file)
 
     def _with_partition(self, batch: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
         """The columns that folders give, after those of the file; a column that the file has itself is its own."""

@@ -98,6 +98,9 @@ class FileFormat(ABC):
     is_counted = False
     """Whether a file says how many rows it has without being read, so that `count_rows` is defined."""
 
+    is_described = False
+    """Whether a file says which columns it has without its rows being read, so that `columns` is defined."""
+
     @abstractmethod
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """The rows of a file, in order; a file without rows gives one batch without rows if it names its columns."""
@@ -105,6 +108,10 @@ class FileFormat(ABC):
     def scan(self, paths: Sequence[str], *, schema: pa.Schema) -> pl.LazyFrame | None:
         """Files of this machine as a scan of Polars with the columns of `schema`, if it reads them alike."""
         return None
+
+    def columns(self, content: BinaryIO, *, url: str) -> pa.RecordBatch | None:
+        """A batch without rows, with the columns that `read` gives; None of a file that has no rows."""
+        raise NotImplementedError
 
     def count_rows(self, content: BinaryIO, *, url: str) -> int:
         """How many rows there are."""

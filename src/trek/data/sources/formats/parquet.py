@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.column_types import empty_table
 from trek.data.execution.polars_engine import load_polars
 from trek.data.sources.formats.base import Asked, FileFormat
 from trek.data.sources.formats.scanning import all_alike, typed
@@ -15,12 +16,14 @@ from trek.data.sources.memory import BATCH_ROWS
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow.parquet as pq
 
 
 class ParquetFormat(FileFormat):
     """Row group after row group."""
 
     is_counted = True
+    is_described = True
     is_scanned = True
 
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
@@ -30,7 +33,7 @@ class ParquetFormat(FileFormat):
         columns = None if asked.columns is None else list(asked.columns)
         with pq.ParquetFile(content, pre_buffer=False) as file:
             if not file.metadata.num_rows:  # no batch would come, and the columns would not be known
-                yield tensors.unpack(_no_rows(file.schema_arrow))
+                yield _no_rows(file)
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
                 yield tensors.unpack(batch)
 
@@ -43,6 +46,13 @@ class ParquetFormat(FileFormat):
         scanned = load_polars().scan_parquet(list(paths), glob=False, hive_partitioning=False, extra_columns="ignore")
         return typed(scanned, schema)
 
+    def columns(self, content: BinaryIO, *, url: str) -> pa.RecordBatch | None:
+        """As the file's footer says."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(content, pre_buffer=False) as file:
+            return _no_rows(file) if file.metadata.num_rows else None
+
     def count_rows(self, content: BinaryIO, *, url: str) -> int:
         """Rows, as the file's footer says."""
         import pyarrow.parquet as pq
@@ -50,5 +60,7 @@ class ParquetFormat(FileFormat):
         return int(pq.read_metadata(content).num_rows)
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+def _no_rows(file: pq.ParquetFile) -> pa.RecordBatch:
+    schema = file.schema_arrow
+    arrays = [column.combine_chunks() for column in empty_table(schema).columns]
+    return tensors.unpack(pa.RecordBatch.from_arrays(arrays, schema=schema))
