@@ -11,47 +11,99 @@ import pytest
 import torch
 
 import trek
-from trek.testing.elastic_training import Fault, check_ledgers, train_with_ledger
+from trek.testing.elastic_training import NUM_BATCHES, Fault, check_ledgers, train_with_ledger
 
 EPOCHS = 2
 
+pytestmark = [pytest.mark.usefixtures("warm_dir"), pytest.mark.timeout(300)]
+
 
 @cache
-def _undisturbed() -> list[torch.Tensor]:
+def _undisturbed(num_optimizers: int, accumulate: int) -> list[torch.Tensor]:
     with tempfile.TemporaryDirectory() as folder:
-        result = trek.run(train_with_ledger, folder, (), EPOCHS, workers=1, show_progress=False)
+        given = (folder, (), EPOCHS, 0.0, num_optimizers)
+        result = trek.run(train_with_ledger, *given, workers=1, show_progress=False, accumulate=accumulate)
     return [torch.tensor(weights) for weights in result["weights"]]
 
 
-def _train(folder: Path, *faults: Fault, workers: tuple[int, int] = (1, 3), **more: Any) -> dict[str, Any]:
+def _train(
+    folder: Path,
+    *faults: Fault,
+    workers: tuple[int, int] = (1, 4),
+    delay_s: float = 0.0,
+    num_optimizers: int = 1,
+    accumulate: int = 1,
+    **more: Any,
+) -> dict[str, Any]:
+    """Train with these faults; the weights must be those of an undisturbed run, but for rounding."""
     folder.mkdir()
-    settings = {"show_progress": False, **more}
-    result: dict[str, Any] = trek.run(train_with_ledger, str(folder), faults, EPOCHS, workers=workers, **settings)
-    for trained, expected in zip(result["weights"], _undisturbed(), strict=True):
+    given = (str(folder), faults, EPOCHS, delay_s, num_optimizers)
+    result: dict[str, Any] = trek.run(
+        train_with_ledger, *given, workers=workers, show_progress=False, accumulate=accumulate, **more
+    )
+    assert result["batches"] == EPOCHS * NUM_BATCHES
+    for trained, expected in zip(result["weights"], _undisturbed(num_optimizers, accumulate), strict=True):
         torch.testing.assert_close(torch.tensor(trained), expected, rtol=1e-4, atol=1e-5)
-    assert result["batches"] == EPOCHS * 12
     return result
 
 
-@pytest.mark.usefixtures("warm_dir")
-@pytest.mark.parametrize(
-    "faults",
-    [
-        pytest.param([], id="nothing"),
-        pytest.param([Fault("kill", "batch", 1, 5)], id="between-sums"),
-        pytest.param([Fault("kill", "before_sum", 0, 5)], id="before-the-sum"),
-        pytest.param([Fault("kill", "some_of_sum", 2, 5)], id="in-the-sum-some-have-it"),
-        pytest.param([Fault("kill", "after_sum", 1, 5)], id="after-the-sum"),
-        pytest.param([Fault("kill", "some_of_sum", 0, 5), Fault("kill", "some_of_sum", 1, 6)], id="twice"),
-        pytest.param([Fault("kill", "batch", 1, 5), Fault("kill", "batch", 2, 5)], id="two-at-once"),
-        pytest.param([Fault("kill", "report", 0, 12), Fault("kill", "report", 1, 24)], id="in-a-report"),
-        pytest.param([Fault("kill", "validation", 1, 12), Fault("kill", "validation", 0, 12)], id="in-a-validation"),
-        pytest.param([Fault("kill", "batch", 1, 5), Fault("kill", "entering", 2, 5)], id="while-meeting"),
-        pytest.param([Fault("kill", "some_of_sum", 1, 5), Fault("kill", "giving", 0, 5)], id="while-giving-its-state"),
+SCENARIOS = {
+    "in the middle of batches and sums": [
+        Fault("kill", "batch", 1, 3),
+        Fault("kill", "before_sum", 0, 5),
+        Fault("kill", "some_of_sum", 2, 7),
     ],
-)
+    "after the sum, and two at once": [
+        Fault("kill", "after_sum", 1, 3),
+        Fault("kill", "batch", 2, 5),
+        Fault("kill", "batch", 3, 5),
+    ],
+    "in reports and validations": [
+        Fault("kill", "report", 0, 12),
+        Fault("kill", "validation", 1, 12),
+        Fault("kill", "validation", 2, 24),
+    ],
+    "while meeting, and while giving its state": [
+        Fault("kill", "some_of_sum", 1, 5),
+        Fault("kill", "giving", 0, 5),
+        Fault("kill", "entering", 2, 5),
+    ],
+}
+
+
+@pytest.mark.parametrize("faults", SCENARIOS.values(), ids=SCENARIOS)
 def test_every_row_is_trained_once(faults: list[Fault], tmp_path: Path) -> None:
     result = _train(tmp_path / "run", *faults)
-    sizes = check_ledgers(tmp_path / "run", epochs=EPOCHS)
-    assert sizes[1] == 3
+    check_ledgers(tmp_path / "run", epochs=EPOCHS)
     assert len(result["epochs"]) == EPOCHS
+
+
+def test_a_killed_worker_is_replaced_and_the_new_one_falls_in(tmp_path: Path) -> None:
+    _train(tmp_path / "run", Fault("kill", "batch", 1, 2), workers=(1, 2), delay_s=0.5)
+    sizes = check_ledgers(tmp_path / "run", epochs=EPOCHS)
+    assert sizes[3] == 1
+    assert sizes[EPOCHS * NUM_BATCHES] == 2
+
+
+def test_a_worker_that_hangs_is_put_out_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREK_HEARTBEAT_S", "3")
+    _train(tmp_path / "run", Fault("stop", "before_sum", 0, 4), workers=(1, 2), delay_s=0.2)
+    check_ledgers(tmp_path / "run", epochs=EPOCHS)
+
+
+def test_one_worker_is_asked_to_leave_and_the_others_go_on(tmp_path: Path) -> None:
+    _train(tmp_path / "run", Fault("term", "batch", 0, 2), workers=(1, 2), delay_s=0.05)
+    sizes = check_ledgers(tmp_path / "run", epochs=EPOCHS)
+    assert sizes[1] == 2
+
+
+def test_all_workers_are_killed_and_the_job_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    faults = [Fault("kill", "batch", worker, 15) for worker in range(2)]
+    result = _train(tmp_path / "run", *faults, workers=(2, 2), checkpoint_period=trek.batches(5))
+    assert len(result["epochs"]) == EPOCHS
+
+
+@pytest.mark.parametrize("settings", [{"num_optimizers": 2}, {"accumulate": 3}], ids=["two optimizers", "accumulation"])
+def test_a_step_of_several_parts_is_applied_once(settings: dict[str, int], tmp_path: Path) -> None:
+    faults = [Fault("kill", "some_of_sum", 1, 6), Fault("kill", "batch", 0, 11)]
+    _train(tmp_path / "run", *faults, workers=(1, 3), **settings)

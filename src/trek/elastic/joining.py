@@ -11,17 +11,29 @@ from dataclasses import replace
 
 from trek.elastic.coordinator_client import MemberClient
 from trek.elastic.coordinator_process import ADDRESSES, SETTINGS
+from trek.elastic.membership import MembershipSettings
 from trek.errors import InputError
 from trek.world import World
 from trek.world.clock import SystemClock
 
 STARTED = "TREK_JOB_STARTED_S"
+HEARTBEAT = "TREK_HEARTBEAT_S"
 _ROLE = "TREK_ROLE"
 
 
 def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is a worker of a job whose workers come and go."""
     return bool(environ.get(ADDRESSES)) and environ.get(_ROLE) == "worker"
+
+
+def membership_settings(least: int, most: int, environ: Mapping[str, str] = os.environ) -> MembershipSettings:
+    """Those of a job with so many workers; TREK_HEARTBEAT_S says how long a worker may hang before it is replaced."""
+    if HEARTBEAT not in environ:
+        return MembershipSettings(least, most)
+    try:
+        return MembershipSettings(least, most, heartbeat_s=float(environ[HEARTBEAT]))
+    except ValueError:
+        raise InputError(f"{HEARTBEAT} must be a number of seconds, got {environ[HEARTBEAT]!r}.") from None
 
 
 def job_started_s(environ: Mapping[str, str] = os.environ) -> float:

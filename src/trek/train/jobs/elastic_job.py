@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from trek.elastic.elastic_gang import ElasticGang, JobEnd
-from trek.elastic.membership import MembershipSettings
+from trek.elastic.joining import membership_settings
 from trek.engines import open_engine
 from trek.engines.base import GangSpec
 from trek.engines.failure import to_error
@@ -47,7 +47,7 @@ def run_elastic_job(
         job = ElasticGang(
             open_engine(engine),
             spec,
-            MembershipSettings(workers.min, workers.max),
+            membership_settings(workers.min, workers.max),
             on_line=output.on_line,
             on_change=output.on_change,
         )
