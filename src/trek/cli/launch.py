@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 from trek.cli.terminal import echo_lines
-from trek.errors import InputError
+from trek.errors import InputError, OutsideError
 
 if TYPE_CHECKING:
     from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
 
 _GRACE_S = 10.0
+_POLL_S = 0.1
 
 
 @click.command(
@@ -27,7 +29,11 @@ _GRACE_S = 10.0
     epilog="What follows SCRIPT goes to it untouched. The first rank that fails ends the others.",
 )
 @click.option(
-    "-n", "--workers", type=int, help="How many processes.  [default: one per GPU, or per core where there is none]"
+    "-n",
+    "--workers",
+    metavar="N|MIN:MAX",
+    help="How many processes; MIN:MAX for a script with a Traveler whose processes may be killed and added while it "
+    "runs.  [default: one per GPU, or per core where there is none]",
 )
 @click.option("--hostfile", type=click.Path(path_type=Path), help="Machines: lines of 'host slots=n'.")
 @click.option("--cwd", type=click.Path(path_type=Path), help="The folder to run in.  [default: here]")
@@ -38,7 +44,7 @@ _GRACE_S = 10.0
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def launch(
-    workers: int | None,
+    workers: str | None,
     hostfile: Path | None,
     cwd: Path | None,
     variables: tuple[str, ...],
@@ -52,15 +58,16 @@ def launch(
     from trek.engines import GangSpec, open_engine
 
     chosen = open_engine(engine)
+    least, most = _read_workers(workers) if workers is not None else (None, _default_workers(hostfile, chosen.slots()))
     spec = GangSpec(
         command=[*_program(script, is_module=is_module, is_command=is_command, cwd=cwd), *args],
-        num_workers=_default_workers(hostfile, chosen.slots()) if workers is None else _checked_workers(workers),
+        num_workers=most,
         env=_parse_variables(variables),
         cwd=cwd,
         hostfile=hostfile,
     )
     with _signals_raise():
-        return _run(chosen, spec)
+        return _run(chosen, spec) if least is None else _run_elastic(chosen, spec, least=least)
 
 
 class _Interrupted(BaseException):
@@ -83,6 +90,36 @@ def _run(engine: Engine, spec: GangSpec) -> int:
         sys.stderr.close()
         return 128 + signal.SIGPIPE
     return _report(failure, spec) if failure else 0
+
+
+def _run_elastic(engine: Engine, spec: GangSpec, *, least: int) -> int:
+    from trek.elastic.elastic_gang import ElasticGang
+    from trek.elastic.joining import membership_settings
+
+    job: ElasticGang | None = None
+    try:
+        job = ElasticGang(
+            engine,
+            spec,
+            membership_settings(least, spec.num_workers),
+            on_line=_Printer(has_prefix=True, word="worker"),
+            on_change=lambda change: click.echo(f"trek: {change.sentence}", err=True),
+        )
+        while (end := job.poll()) is None:
+            time.sleep(_POLL_S)
+    except _Interrupted as interrupted:
+        _stop(job.gang if job is not None else None)
+        return 128 + interrupted.number
+    except BrokenPipeError:
+        _stop(job.gang if job is not None else None)
+        sys.stderr.close()
+        return 128 + signal.SIGPIPE
+    finally:
+        if job is not None:
+            job.close()
+    if end.reason:
+        raise OutsideError(f"the job cannot go on: {end.reason}.")
+    return _report(end.failed, spec) if end.failed is not None else 0
 
 
 def _report(failure: Exit, spec: GangSpec) -> int:
@@ -122,11 +159,12 @@ def _signals_raise() -> Iterator[None]:
 
 
 class _Printer:
-    def __init__(self, *, has_prefix: bool) -> None:
+    def __init__(self, *, has_prefix: bool, word: str = "rank") -> None:
         self._has_prefix = has_prefix
+        self._word = word
 
     def __call__(self, line: OutputLine) -> None:
-        prefix = f"[rank {line.rank}] " if self._has_prefix else ""
+        prefix = f"[{self._word} {line.rank}] " if self._has_prefix else ""
         target = sys.stdout if line.stream == "stdout" else sys.stderr
         target.write(f"{prefix}{line.text}\n")
         target.flush()
@@ -146,10 +184,16 @@ def _program(script: str, *, is_module: bool, is_command: bool, cwd: Path | None
     return [sys.executable, script]
 
 
-def _checked_workers(workers: int) -> int:
-    if workers < 1:
-        raise InputError(f"--workers needs at least 1, got {workers}.")
-    return workers
+def _read_workers(text: str) -> tuple[int | None, int]:
+    """`4` is (None, 4), and `1:4` is (1, 4)."""
+    first, colon, second = text.partition(":")
+    try:
+        least, most = (int(first), int(second)) if colon else (None, int(first))
+    except ValueError:
+        raise InputError(f"--workers must be a number, or MIN:MAX such as 1:4, got {text!r}.") from None
+    if most < 1 or (least is not None and not 1 <= least <= most):
+        raise InputError(f"--workers needs at least 1, and MIN:MAX in that order, got {text!r}.")
+    return least, most
 
 
 def _default_workers(hostfile: Path | None, slots: int) -> int:

@@ -160,6 +160,11 @@ class Change:
     member: str
     text: str
 
+    @property
+    def sentence(self) -> str:
+        """For a line of output: workers are named by their rank in the gang, with which their names begin."""
+        return f"worker {self.member.partition('-')[0]} {self.text}" if self.member else f"the job {self.text}"
+
 
 class Membership:
     """The state machine. Every method returns the actions that follow from the call."""
@@ -274,7 +279,7 @@ class Membership:
         if name not in self.members:
             return []
         was_training = self.members[name].state is MemberState.TRAINING
-        self._remove(name, reason, now_s=now_s)
+        self._remove(name, reason, told=f"was lost: {reason}", now_s=now_s)
         if self.is_over:
             return []
         self._num_losses += 1
@@ -402,6 +407,8 @@ class Membership:
             if self.members[seat.member].state is MemberState.READY:
                 self._note(now_s, seat.member, f"joins as rank {seat.rank}")
             self._update(seat.member, state=MemberState.TRAINING, rank=seat.rank)
+        num = f"{len(seats)} worker{'s' * (len(seats) > 1)}"
+        self._note(now_s, "", f"starts with {num}" if self.generation == 1 else f"goes on with {num}")
         self._formed = Form(self.generation, tuple(seats), source.name if source else None, is_open)
         return [*dismissed, *self._formed_again()]
 
@@ -438,12 +445,12 @@ class Membership:
         return Dismiss(name, self._refused.get(name, "the job does not know this process"))
 
     def _refuse(self, name: str, reason: str, *, now_s: float) -> list[Action]:
-        self._remove(name, reason, now_s=now_s)
+        self._remove(name, reason, told=f"is dismissed: {reason}", now_s=now_s)
         return [Dismiss(name, reason)]
 
-    def _remove(self, name: str, reason: str, *, now_s: float) -> None:
+    def _remove(self, name: str, reason: str, *, told: str, now_s: float) -> None:
         self._refused[name] = reason
-        self._note(now_s, name, reason)
+        self._note(now_s, name, told)
         del self.members[name]
 
     def _see(self, name: str, now_s: float) -> None:

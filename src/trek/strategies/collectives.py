@@ -107,7 +107,7 @@ class CollectiveStrategy(Strategy):
     def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
         """See `moving_buffers`."""
         buffers = MovingBuffers(
-            model, any_rank=self._any_late, gather=self.gather, copy_leaders=lambda them: self._copy_leaders(them)
+            model, any_rank=self._any_late, gather=self.gather, copy_leaders=lambda them: self.copy_leaders(them)
         )
         self._moving.append((model, buffers))
         return buffers.sync if buffers.is_needed and self.world.is_distributed else None
@@ -115,7 +115,7 @@ class CollectiveStrategy(Strategy):
     def sync_buffers(self, model: nn.Module) -> None:
         """Copy the leader's buffers, all of them."""
         if buffers := list(model.buffers()):
-            self._copy_leaders(buffers)
+            self.copy_leaders(buffers)
         self._mark_buffers(model)
 
     def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
@@ -144,7 +144,7 @@ class CollectiveStrategy(Strategy):
         return bool(before[1].item())
 
     @torch.no_grad()
-    def _copy_leaders(self, tensors: list[torch.Tensor]) -> None:
+    def copy_leaders(self, tensors: list[torch.Tensor]) -> None:
         """Replace the content of tensors, of the same shapes on every rank, by the leader's."""
         message = flat_bytes(tensors)
         dist.broadcast(message, src=0)

@@ -8,7 +8,7 @@ is never wrapped, and parameters may stay without a gradient on some ranks or on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import nn
 from trek.errors import ConfigError
 from trek.strategies.buckets import Bucket, OverlappedBuckets, do_nothing, split_by_bytes
 from trek.strategies.collectives import CollectiveStrategy, copy_bytes, flat_bytes
+from trek.strategies.exact_sum import sum_messages
 from trek.strategies.host_sum import HostSum, open_host_sum
 from trek.strategies.sparse import average_sparse, sparse_parameters
 from trek.world import World
@@ -41,11 +42,14 @@ class DDP(CollectiveStrategy):
         find_unused_parameters: bool = False,
         flat_bytes: int = _FLAT_BYTES,
         shared_memory: bool = True,
+        num_messages: int = 0,
     ) -> None:
         super().__init__(world, backend=backend, timeout_s=timeout_s)
         if not isinstance(shared_memory, bool):
             raise ConfigError(f"shared_memory must be True or False, got {shared_memory!r}.")
         del find_unused_parameters  # they are always allowed
+        self._num_messages = num_messages
+        """How many messages `sum_in_order` adds up; see there."""
         self._flat_bytes = flat_bytes
         self._shares_memory = shared_memory and world.device.type == "cpu" and self.backend == "gloo"
         self._host: HostSum | None = None
@@ -59,6 +63,7 @@ class DDP(CollectiveStrategy):
         if self._shares_memory and self.world.is_distributed:
             self._host = open_host_sum(
                 self.world,
+                num_slots=max(self.world.size, self._num_messages),
                 broadcast=self.broadcast,
                 gather=self.gather,
                 timeout_s=self.timeout_s,
@@ -151,10 +156,22 @@ class DDP(CollectiveStrategy):
 
         return wait
 
-    def _copy_leaders(self, tensors: list[torch.Tensor]) -> None:
+    def sum_in_order(self, messages: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """The sum of messages, of which every rank has some, in the order of their numbers: every bit is defined."""
+        if self._host is not None:
+            return self._host.sum_in_order(messages, num_messages=self._num_messages)
+        most = -(-self._num_messages // self.world.size)
+        own = torch.stack([*messages.values()])
+        padded = nn.functional.pad(own, (0, 0, 0, most - len(own)))
+        received = [torch.empty_like(padded) for _ in range(self.world.size)]
+        dist.all_gather(received, padded)
+        size = self.world.size
+        return sum_messages([received[number % size][number // size] for number in range(self._num_messages)])
+
+    def copy_leaders(self, tensors: list[torch.Tensor]) -> None:
         """Through shared memory where there is some: the sum with zeros, byte by byte."""
         if self._host is None:
-            super()._copy_leaders(tensors)
+            super().copy_leaders(tensors)
             return
         message = flat_bytes(tensors)
         if not self.world.is_leader:

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import combinations
 from pathlib import Path
@@ -35,9 +35,10 @@ class HostSum:
         self._rank = rank
         self._peers = peers
         self._timeout_s = timeout_s
-        size = len(peers) + 1
+        self._size = len(peers) + 1
+        num_slots = len(memory) // (2 * _SLOT_BYTES)
         # Two slots per rank, used in turn: a peer that has signalled in this round has finished reading the other slot.
-        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(2, size, _SLOT_BYTES)
+        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(2, num_slots, _SLOT_BYTES)
         self._turn = 0
         timeout = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
         for peer in peers.values():
@@ -46,15 +47,27 @@ class HostSum:
     def all_reduce(self, message: torch.Tensor, *, divisor: int = 1) -> None:
         """Replace the flat `message` with its sum over ranks, divided by `divisor`."""
         for part in torch.split(message, _SLOT_BYTES // message.element_size()):
-            slots = self._slots[self._turn, :, : part.nbytes].view(message.dtype)
+            slots = self._slots[self._turn, : self._size, : part.nbytes].view(message.dtype)
             self._turn = 1 - self._turn
             slots[self._rank].copy_(part)
             self._wait_for_peers()
-            torch.add(slots[0], slots[1], out=part)
-            for slot in slots[2:]:
-                part.add_(slot)
+            _add_up(slots, out=part)
             if divisor != 1:
                 part.div_(divisor)
+
+    def sum_in_order(self, messages: Mapping[int, torch.Tensor], *, num_messages: int) -> torch.Tensor:
+        """The sum of `num_messages` flat messages, of which this rank has some, in the order of their numbers."""
+        total = torch.empty_like(next(iter(messages.values())))
+        step = _SLOT_BYTES // total.element_size()
+        for start in range(0, len(total), step):
+            part = total[start : start + step]
+            slots = self._slots[self._turn, :num_messages, : part.nbytes].view(total.dtype)
+            self._turn = 1 - self._turn
+            for number, message in messages.items():
+                slots[number].copy_(message[start : start + step])
+            self._wait_for_peers()
+            _add_up(slots, out=part)
+        return total
 
     def close(self) -> None:
         """Close the connections to the peers."""
@@ -77,9 +90,16 @@ class HostSum:
                 raise ConnectionResetError(f"rank {rank} disconnected")
 
 
+def _add_up(slots: torch.Tensor, *, out: torch.Tensor) -> None:
+    torch.add(slots[0], slots[1], out=out)
+    for slot in slots[2:]:
+        out.add_(slot)
+
+
 def open_host_sum(
     world: World,
     *,
+    num_slots: int,
     broadcast: Callable[[Any], Any],
     gather: Callable[[Any], list[Any]],
     timeout_s: float,
@@ -93,7 +113,9 @@ def open_host_sum(
         listener = _listen(address, world.size) if world.is_leader else None
         if listener is not None:
             connections.add(listener)
-        opened = _open_endpoint(world, listener, broadcast(address), gather=gather, connections=connections)
+        opened = _open_endpoint(
+            world, listener, broadcast(address), gather=gather, connections=connections, num_slots=num_slots
+        )
         is_complete = all(gather(opened is not None))
     if opened is None:
         return None
@@ -116,6 +138,7 @@ def _open_endpoint(
     *,
     gather: Callable[[Any], list[Any]],
     connections: Connections,
+    num_slots: int,
 ) -> _Endpoint | None:
     if not all(gather(Path(address).exists())):  # no shared file system, or a path too long for a socket
         if listener is not None:
@@ -123,8 +146,8 @@ def _open_endpoint(
         return None
     try:
         if listener is not None:
-            return _open_as_leader(listener, world.size)
-        return _open_as_follower(world, address, connections)
+            return _open_as_leader(listener, world.size, num_slots)
+        return _open_as_follower(world, address, connections, num_slots)
     except OSError:
         return None
 
@@ -140,7 +163,7 @@ def _listen(address: str, size: int) -> socket.socket | None:
     return listener
 
 
-def _open_as_leader(listener: socket.socket, size: int) -> _Endpoint:
+def _open_as_leader(listener: socket.socket, size: int, num_slots: int) -> _Endpoint:
     """Create the memory and a socket between every two ranks, and send them to the ranks."""
     peers: dict[int, socket.socket] = {}
     with listener, ExitStack() as unless_done:
@@ -149,10 +172,10 @@ def _open_as_leader(listener: socket.socket, size: int) -> _Endpoint:
             unless_done.enter_context(peer)
             peers[peer.recv(1)[0]] = peer
         memory = _memory_file()
-        os.ftruncate(memory, 2 * size * _SLOT_BYTES)
+        os.ftruncate(memory, 2 * num_slots * _SLOT_BYTES)
         _distribute(memory, peers)
         unless_done.pop_all()
-    return _map_memory(memory, size), dict(sorted(peers.items()))
+    return _map_memory(memory, num_slots), dict(sorted(peers.items()))
 
 
 def _distribute(memory: int, peers: dict[int, socket.socket]) -> None:
@@ -166,7 +189,7 @@ def _distribute(memory: int, peers: dict[int, socket.socket]) -> None:
             end.close()
 
 
-def _open_as_follower(world: World, address: str, connections: Connections) -> _Endpoint:
+def _open_as_follower(world: World, address: str, connections: Connections, num_slots: int) -> _Endpoint:
     leader = socket.socket(socket.AF_UNIX)
     connections.add(leader)
     leader.connect(address)
@@ -180,7 +203,7 @@ def _open_as_follower(world: World, address: str, connections: Connections) -> _
         os.set_inheritable(end, False)
     others = [rank for rank in range(1, world.size) if rank != world.rank]
     peers = {rank: socket.socket(fileno=end) for rank, end in zip(others, ends, strict=True)}
-    return _map_memory(memory, world.size), {0: leader, **peers}
+    return _map_memory(memory, num_slots), {0: leader, **peers}
 
 
 def _memory_file() -> int:
@@ -191,8 +214,8 @@ def _memory_file() -> int:
         return os.dup(file.fileno())
 
 
-def _map_memory(memory: int, size: int) -> mmap.mmap:
+def _map_memory(memory: int, num_slots: int) -> mmap.mmap:
     try:
-        return mmap.mmap(memory, 2 * size * _SLOT_BYTES)
+        return mmap.mmap(memory, 2 * num_slots * _SLOT_BYTES)
     finally:
         os.close(memory)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,8 @@ def joined_group(world: World, *, backend: str, timeout_s: float, connections: C
     with ExitStack() as stack:
         store = _open_store(world, timeout_s=timeout_s, stack=stack, connections=connections)
         stack.enter_context(_gloo_interface(world))
+        if world.generation:  # torch adds the rank to tracebacks, once for every group
+            stack.callback(setattr, sys, "excepthook", sys.excepthook)
         with connections.made_by_gloo():
             _init_group(world, backend=backend, store=store, timeout_s=timeout_s)
         stack.callback(_leave, is_final=not world.generation)

@@ -18,6 +18,7 @@ from torch import nn
 from trek.errors import OutsideError
 from trek.strategies.base import GroupBroken, ReduceOp, Strategy
 from trek.strategies.ddp import DDP
+from trek.strategies.exact_sum import ExactSum, sum_messages
 from trek.strategies.solo import Solo
 from trek.world import World
 
@@ -29,9 +30,13 @@ class Regrouping(Strategy):
 
     name = "ddp"
 
-    def __init__(self, world: World, **options: Any) -> None:
+    def __init__(self, world: World, *, is_exact: bool = False, **options: Any) -> None:
         super().__init__(world)
         self._options = options
+        self.exact = ExactSum(world.max_size) if is_exact else None
+        """In `exact` mode, the logical workers of this process."""
+        self.before_sum: Callable[[], None] = lambda: None
+        """In `exact` mode, what is exchanged before the gradients of a step."""
         self._models: list[nn.Module] = []
         self._inner: Strategy = Solo(world)
         self._buffer_syncs: dict[int, Callable[[], None] | None] = {}
@@ -47,7 +52,9 @@ class Regrouping(Strategy):
         """Form the group of `world`, whose ranks all call this; GroupBroken if one of them does not come."""
         self.leave()
         self.world, self.is_broken, self.failure = world, False, None
-        self._inner = DDP(world, **self._options) if world.is_distributed else Solo(world)
+        num_messages = self.exact.num_logical if self.exact is not None else 0
+        is_alone = not world.is_distributed
+        self._inner = Solo(world) if is_alone else DDP(world, num_messages=num_messages, **self._options)
         if self.is_abandoned():  # told before there was anything to abandon
             self.abandon()
         with self._guarded():
@@ -99,8 +106,8 @@ class Regrouping(Strategy):
         return placed
 
     def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
-        """What the present group does after every batch."""
-        if not list(model.buffers()):
+        """What the present group does after every batch; in `exact` mode buffers are kept with the logical workers."""
+        if self.exact is not None or not list(model.buffers()):
             return None
         return lambda: self._sync_moving(model)
 
@@ -122,7 +129,9 @@ class Regrouping(Strategy):
     # -- gradients
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
-        """That of the present group."""
+        """That of the present group; in `exact` mode, that of a group of all logical workers."""
+        if self.exact is not None:
+            return num_samples * self.exact.num_logical / global_samples
         return self._inner.loss_weight(num_samples, global_samples)
 
     def hold_gradients(self, model: nn.Module, *, held: bool) -> None:
@@ -132,7 +141,22 @@ class Regrouping(Strategy):
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Average over the present group, or raise GroupBroken with gradients that are no use."""
         with self._guarded():
-            self._inner.sync_gradients(parameters)
+            if self.exact is not None:
+                self.before_sum()
+                self.exact.average([p for p in parameters if p.requires_grad], sum_in_order=self._sum_in_order)
+            else:
+                self._inner.sync_gradients(parameters)
+
+    def copy_leaders(self, tensors: list[torch.Tensor]) -> None:
+        """Replace the content of tensors by the leader's."""
+        if isinstance(self._inner, DDP):
+            with self._guarded():
+                self._inner.copy_leaders(tensors)
+
+    def _sum_in_order(self, messages: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        if isinstance(self._inner, DDP):
+            return self._inner.sum_in_order(messages)
+        return sum_messages([messages[number] for number in sorted(messages)])
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Copy the leader's buffers."""

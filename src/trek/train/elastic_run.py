@@ -46,6 +46,8 @@ class ElasticRun:
         parts = self._parts
         if parts.journal.is_validating:
             parts.leave_validation()
+        if parts.logical is not None:
+            parts.logical.rewind()
         if self._step is None:
             return
         self._read = parts.feed.mark()
@@ -61,6 +63,7 @@ class ElasticRun:
             "models": parts.optimization.model_states(),
             "shared": parts.shared_state(),
             "agreement": parts.agreement.state_dict(),
+            "has_told_nan": parts.journal.has_told_nan,
             "saved": [parts.saved_at, parts.saved_state],
             "gradients": parts.resumed_gradients,
             "feeds": self._feed_states[1] if self._feed_states is not None else [parts.feed.rank_state()],
@@ -76,6 +79,7 @@ class ElasticRun:
         parts.load_shared(state["models"], state["shared"])
         parts.agreement.load_state_dict(state["agreement"])
         parts.saved_at, parts.saved_state = state["saved"]
+        parts.journal.has_told_nan = state["has_told_nan"]
         parts.resumed_gradients = state["gradients"]
         if parts.journal.reported_records > reported:
             parts.journal.load_rank_states([])  # the report has what this worker had collected
@@ -88,6 +92,7 @@ class ElasticRun:
             parts.journal.keep_batches()
             self._feed_states = parts.feed.rank_state(), state["feeds"]
         parts.feed.position.load_state_dict(position)
+        self._step = parts.feed.mark()
 
     def unreported(self) -> dict[str, Any]:
         """What this worker alone has, and would be lost with it: metrics that are not reported yet."""
@@ -103,6 +108,7 @@ class ElasticRun:
         """The group has other members now: read on with them, from the last step."""
         parts = self._parts
         parts.journal.drop_batches()
+        parts.journal.follow_ranks()
         parts.show_workers()
         if self._feed_states is not None:
             own, all_ = self._feed_states

@@ -31,6 +31,7 @@ from trek.train.loop.agenda import Agenda
 from trek.train.loop.elastic_group import ElasticGroup
 from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
+from trek.train.loop.logical_workers import LogicalWorkers
 from trek.train.loop.optimization import Optimization
 from trek.train.loop.precision import open_precision
 from trek.train.loop.stop_agreement import StopAgreement
@@ -107,6 +108,10 @@ class RunParts:
             compiled=chosen.compile,
             ema_decay=chosen.ema_decay,
         )
+        self.logical: LogicalWorkers | None = None
+        """The shares of a batch that this process computes, in `exact` mode of an elastic run."""
+        if isinstance(self.strategy, Regrouping) and self.strategy.exact is not None:
+            self.logical = LogicalWorkers(self.strategy, models=self.optimization.models, seed=chosen.seed)
         self.agreement = StopAgreement(self.strategy, self.stop, group=self.group)
         self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
         self.journal = Journal(
@@ -161,7 +166,7 @@ class RunParts:
                 "number of workers."
             )
         world = elastic_world(world)
-        strategy = Regrouping(world, **settings.strategy_options)
+        strategy = Regrouping(world, is_exact=settings.elastic == "exact", **settings.strategy_options)
         self.group = ElasticGroup(open_member(world), strategy, run=ElasticRun(self), stop=self.stop)
         atexit.register(self._close_at_exit)
         return strategy

@@ -103,6 +103,8 @@ class TrainSettings(BaseModel):
     """How replicas are kept in sync; by default `ddp` for several processes and `solo` for one."""
     strategy_options: dict[str, Any] = Field(default_factory=dict)
     """Options of the strategy, such as `backend` or `timeout_s`."""
+    elastic: Literal["fast", "exact"] = "fast"
+    """Where workers come and go: `exact` gives the same bits with any number of workers, whoever joins or leaves."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of the forward pass."""
     accumulate: _Count = 1

@@ -19,7 +19,7 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -139,11 +139,11 @@ class Traveler(RunParts):
         is_ended = False
         while not is_ended:
             try:
-                is_ended = yield from self._train_batches(self.bind(data))
+                is_ended = yield from self._train_batches(self.bind(data), data)
             except GroupBroken:  # in the middle of a batch, which is trained again
                 self.group.regroup(is_open=True)
 
-    def _train_batches(self, loader: Loader) -> Generator[Any, None, bool]:
+    def _train_batches(self, loader: Loader, data: Any) -> Generator[Any, None, bool]:
         """Batches until the epoch or the run ends, and its end; False if the workers changed before."""
         if self.agenda.is_over(self.position):
             return True
@@ -156,7 +156,7 @@ class Traveler(RunParts):
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         generation, until = self.world.generation, self.agenda.length.batches
         with self._on_signals, self._instruments.bar(*self._bar_label(), start=position.epoch_batch) as bar:
-            for portion in self.feed.training(loader):
+            for portion in self._portions(loader, data):
                 optimization.begin(portion)
                 group.is_in_batch = True
                 with self._batch_context(portion):
@@ -164,6 +164,8 @@ class Traveler(RunParts):
                 group.is_in_batch = False
                 if group.is_interrupted:
                     raise GroupBroken
+                if not portion.ends_batch:
+                    continue
                 bar.update()
                 beat()
                 tell_written()
@@ -183,6 +185,13 @@ class Traveler(RunParts):
             self._end_epoch()
         return True
 
+    def _portions(self, loader: Loader, data: Any) -> Iterator[Portion]:
+        if self.logical is None:
+            return self.feed.training(loader)
+        if len(self.optimization.optimizers) > 1:
+            raise ConfigError("elastic='exact' needs one optimizer, whose step ends a batch. Use elastic='fast'.")
+        return self.feed.training_shares(self.logical.loaders(self._source(data)), self.logical)
+
     def bind(self, data: Any) -> Loader:
         """The Loader of `data` for this World; the run's lengths and periods are counted in its batches."""
         loader = self._as_loader(data)
@@ -190,9 +199,12 @@ class Traveler(RunParts):
         return loader
 
     def _as_loader(self, data: Any) -> Loader:
-        """Where workers come and go, a loader that was bound to an earlier World is bound anew."""
+        return as_loader(self._source(data), world=self.world, seed=self.seed)
+
+    def _source(self, data: Any) -> Any:
+        """Where workers come and go, what a loader was made from: it was bound to an earlier World."""
         known = self._sources.get(id(data))
-        return as_loader(data if known is None else known[1], world=self.world, seed=self.seed)
+        return data if known is None else known[1]
 
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
         """One pass over validation data, with the models in evaluation mode and without gradients.
@@ -464,7 +476,15 @@ class Traveler(RunParts):
     def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
         self._num_samples = portion.num_samples
+        if self.logical is not None and self.optimization.is_training:
+            return self._share_context(portion)
         return _NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
+
+    @contextmanager
+    def _share_context(self, portion: Portion) -> Iterator[None]:
+        assert self.logical is not None
+        with self.logical.acting(portion), _NO_CONTEXT if portion.num_samples else self.journal.discard_batch():
+            yield
 
     def _restore_rank(self, state: RunState) -> None:
         """Restore the state of this rank; if the number of ranks changed, the leader takes over the metrics of all."""

@@ -41,8 +41,7 @@ class JobOutput:
 
     def on_change(self, change: Change) -> None:
         """Say who has joined or left an elastic job, and why."""
-        worker = f"worker {change.member.partition('-')[0]}" if change.member else "the job"
-        print_above_bars(f"trek: {worker} {change.text}", file=sys.stderr)
+        print_above_bars(f"trek: {change.sentence}", file=sys.stderr)
 
     def handle_messages(self) -> None:
         """Draw bars and call loggers, as the messages since the last call say."""

@@ -19,6 +19,7 @@ from trek.data.loaders import Batch, Loader
 from trek.data.loaders.base import Place
 from trek.errors import InputError
 from trek.strategies import Strategy
+from trek.train.loop.logical_workers import LogicalWorkers, shares
 from trek.train.loop.portions import Portion, Taken, portions, with_global_sizes
 from trek.train.loop.position import Position
 from trek.world.devices import choose_device
@@ -72,6 +73,36 @@ class Feed:
             self._own_records += portion.num_samples
             self._own_group_records = 0 if portion.is_last else self._own_group_records + portion.num_samples
             yield portion
+
+    def training_shares(self, loaders: Mapping[int, Loader], workers: LogicalWorkers) -> Iterator[Portion]:
+        """The rest of the current epoch in `exact` mode: several shares of each batch, each for a logical worker.
+
+        Nothing but the position is resumed: what shares depend on is a function of the batch.
+        """
+        position, self._resumed = self.position, None
+        self._loader = first = loaders[min(loaders)]
+        sizes = first.records(position.epoch)
+        assert sizes is not None, "checked when the loaders were made"
+        if position.epoch_records:
+            position.find_batch(sizes)
+        taken = Taken(position.group_batches, position.group_records, position.group_total)
+        batches = {
+            number: portions(
+                loader.batches(position.epoch, start=position.epoch_batch),
+                strategy=self._strategy,
+                accumulate=self._accumulate,
+                records=sizes[position.epoch_batch :],
+                taken=taken,
+            )
+            for number, loader in loaders.items()
+        }
+        for portion in shares(batches, workers, position.batches + 1):
+            portion.data = to_device(portion.data, self._device)
+            if portion.begins_batch:
+                ends = portion.ends_group
+                position.take(records=portion.global_samples, group_total=portion.group_samples, ends_group=ends)
+            yield portion
+        _check_not_empty(position)
 
     def validation(self, loader: Loader) -> Iterator[Portion]:
         """One pass, always over the same rows in the same order."""

@@ -83,6 +83,8 @@ class Optimization:
         self._weight = 1.0
         self._ends_group = True
         self._is_sync_deferred = False
+        self.is_training = True
+        """Whether the models were last switched to training mode."""
 
     def add_model(self, model: nn.Module) -> nn.Module:
         """Place and wrap `model`; use the returned module."""
@@ -126,6 +128,7 @@ class Optimization:
 
     def set_mode(self, *, is_training: bool) -> None:
         """Switch all models to training or evaluation mode."""
+        self.is_training = is_training
         for model in self.models:
             model.train(is_training)
 

@@ -31,6 +31,12 @@ class Portion:
     """Whether the optimizer steps after it."""
     group_samples: int
     """Samples of its step over all ranks and accumulated batches."""
+    logical: int = 0
+    """Whose share of the batch this is; see `logical_workers`. Elsewhere a process has one share of each batch."""
+    begins_batch: bool = True
+    ends_batch: bool = True
+    ends_group: bool = True
+    """Whether the optimizer steps after this batch, be it after this share or a later one."""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,20 @@ class Journal:
         else:
             self._sums.add(metrics, num_samples=num_samples)
 
+    def follow_ranks(self) -> None:
+        """The ranks are others now: agree anew on what is reported."""
+        self._training.forget_names()
+        self._validation.forget_names()
+
+    @property
+    def has_told_nan(self) -> bool:
+        """Whether a loss that is not a number was told of."""
+        return self._loss_watch.has_told
+
+    @has_told_nan.setter
+    def has_told_nan(self, value: bool) -> None:
+        self._loss_watch.has_told = value
+
     def hold_batches(self) -> None:
         """From now on, metrics of training batches count once `keep_batches` is called."""
         self._pending = []
@@ -139,15 +153,18 @@ class Journal:
         learning_rate: float | None = None,
     ) -> dict[str, float]:
         """Reduce the training metrics since the last report, and log them. Called on all ranks together."""
+        values, metrics, records = {}, {}, position.records - self._reported_records
+        if records:
+            values = self._training.added()
+            metrics = self._training.reduce(self._strategy, clears=False)
+            metrics |= self._reduce_custom(is_training=True)
+            self._training.clear()  # now that no rank can be lost in between
         duration = time.perf_counter() - self._since
         self._since = time.perf_counter()
-        records = position.records - self._reported_records
         self._reported_records = position.records
         self._epoch_seconds += duration
         if not records:
             return {}
-        values = self._training.added()
-        metrics = {**self._training.reduce(self._strategy), **self._reduce_custom(is_training=True)}
         for name, value in metrics.items():
             total = self._epoch_totals.setdefault(name, [0.0, 0.0])
             total[0] += value * records

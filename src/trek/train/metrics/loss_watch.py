@@ -43,7 +43,8 @@ class LossWatch:
     def __init__(self, strategy: Strategy, *, on_nan: OnNaN = "warn") -> None:
         self._strategy = strategy
         self._on_nan = on_nan
-        self._has_told = False
+        self.has_told = False
+        """The same on all ranks."""
         self._batches: int | None = 0
 
     def forget_position(self) -> None:
@@ -54,7 +55,7 @@ class LossWatch:
         """Check a report, of which `values` were added on this rank; called on all ranks together."""
         before, self._batches = self._batches, position.batches
         watched = [name for name in reported if "loss" in name] or list(reported)
-        if self._has_told or all(math.isfinite(reported[name]) for name in watched):
+        if self.has_told or all(math.isfinite(reported[name]) for name in watched):
             return
         # What is reported is the same on all ranks, so all of them come here.
         num_batches = None if before is None else position.batches - before
@@ -72,7 +73,7 @@ class LossWatch:
         return None
 
     def _tell(self, own: _Finding | None) -> None:
-        self._has_told = True
+        self.has_told = True
         everyone = self._strategy.gather(None if own is None else [own.batch, own.rank, own.name, own.value])
         found = [_Finding(*one) for one in everyone if one is not None]
         if not found:  # finite values whose sum is not

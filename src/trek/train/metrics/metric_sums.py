@@ -79,8 +79,14 @@ class MetricSums:
         """Everything added since the last `reduce`, by name: the values, each with its number of samples."""
         return {name: list(zip(values, self._weights[name], strict=True)) for name, values in self._values.items()}
 
-    def reduce(self, strategy: Strategy, *, how: Mapping[str, Reduction] | None = None) -> dict[str, float]:
-        """The metrics over all samples of all ranks, as numbers; clears the sums.
+    def forget_names(self) -> None:
+        """The ranks are others now, which have not agreed on names."""
+        self._names = AgreedNames()
+
+    def reduce(
+        self, strategy: Strategy, *, how: Mapping[str, Reduction] | None = None, clears: bool = True
+    ) -> dict[str, float]:
+        """The metrics over all samples of all ranks, as numbers; clears the sums, unless the caller does so later.
 
         `how` gives the reduction of metrics that are not averaged by sample. A metric that only some ranks have logged
         is reduced over their samples.
@@ -98,7 +104,8 @@ class MetricSums:
         for name, (total, weight, num_ranks) in sums.items():
             if num_ranks and kinds[name] != "object":
                 results[name] = _result(kinds[name], total, weight, extreme=extremes.get(name, math.nan))
-        self.clear()
+        if clears:
+            self.clear()
         return results
 
     def clear(self) -> None:
