@@ -19,7 +19,9 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/mnist/demo.py
 
 # Two processes: most tests use one core, or wait. ARGS="-n 0 …" runs them in one.
+# Compiled first: under PYTHONDONTWRITEBYTECODE each of a thousand processes would compile Trek for itself.
 test: $(VENV)/.dev
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not campaign" $(ARGS)
 
 check: $(VENV)/.dev

@@ -66,7 +66,7 @@ def _warm_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     refused = [path.read_text() for path in folder.glob(f"*{SUFFIX}")]
     WarmParents(folder).close()
     assert not refused, f"processes that should start warm did not: {refused}"
-    left = _wait_until_gone(lambda: [str(pid) for pid in pids if psutil.pid_exists(pid)], timeout_s=10)
+    left = _wait_until_gone(lambda: [str(pid) for pid in pids if psutil.pid_exists(pid)])
     assert not left, "warm parents did not end with their folder"
 
 
@@ -121,7 +121,7 @@ def _no_leaks() -> Iterator[None]:
         pytest.fail("the test leaked: " + ", ".join(leaks), pytrace=False)
 
 
-def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 3.0) -> list[str]:
+def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 30.0) -> list[str]:
     deadline = time.monotonic() + timeout_s
     while (found := find()) and time.monotonic() < deadline:
         time.sleep(0.02)

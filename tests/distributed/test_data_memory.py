@@ -11,7 +11,13 @@ import pytest
 
 # Memory comes from the system as it is used and goes back as it is freed, so that the limit is on what is held: by
 # default, Arrow takes far more than it uses, and the C library keeps freed pieces of a size it saw before.
-_PLAIN_MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_TRIM_THRESHOLD_": str(128 << 10)}
+_PLAIN_MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 10),
+    "MALLOC_ARENA_MAX": "1",
+}
+# How many threads libraries start depends on how busy the machine is, and the stack of each counts: 8 MB by default.
+_SMALL_STACKS = ["/bin/sh", "-c", 'ulimit -s 1024; exec "$@"', "sh"]
 
 _LIMITED = """
 import resource, sys
@@ -70,7 +76,7 @@ show_that_the_limit_is_real()
 
 def run_limited(program: str, folder: Path, *, limit: int, num_rows: int) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", _LIMITED + program, str(folder), str(limit), str(num_rows)],
+        [*_SMALL_STACKS, sys.executable, "-c", _LIMITED + program, str(folder), str(limit), str(num_rows)],
         capture_output=True,
         text=True,
         timeout=240,

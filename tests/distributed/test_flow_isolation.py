@@ -95,10 +95,10 @@ def test_parts_of_a_map_draw_different_numbers_and_the_same_again() -> None:
         return [random.random(), float(np.random.rand()), float(torch.rand(()))]
 
     flow = trek.Flow("draws")
-    parts = flow.map(draw, [0, 0, 0], cache=False)
+    parts = flow.map(draw, [0, 0], cache=False)
     first, second = ([run[part] for part in parts] for run in (flow.run(show=False), flow.run(show=False)))
     assert first == second
-    assert len({tuple(part) for part in first}) == 3
+    assert first[0] != first[1]
 
 
 def test_a_step_that_dies_fails_alone_and_says_how() -> None:

