@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 _PLANS = """
 import hashlib, json, random, sys
-import numpy as np
+import numpy as np, pyarrow as pa
 from trek import col
 from trek.data import ProcessExecutor, Table, ThreadExecutor, running_on
 
@@ -64,7 +65,11 @@ def run(seed):
         found = step(rng, found)
         if found.num_rows > 30_000:
             found = found.distinct("id")
-    return digest(found.to_arrow())
+    whole, batches = found.to_arrow(), list(iter(found))
+    assert found.num_rows == whole.num_rows
+    assert digest(pa.Table.from_batches(batches, whole.schema)) == digest(whole)
+    mapped = found.map(lambda batch: batch)
+    return digest(whole), [len(batch) for batch in batches], [len(batch) for batch in mapped]
 
 executor = ProcessExecutor(2) if sys.argv[1] == "processes" else ThreadExecutor(3)
 with running_on(executor):
@@ -110,26 +115,29 @@ if __name__ == "__main__":
 """
 
 
-def orders(executor: str, num_threads: int, *, num_plans: int) -> list[str]:
+def orders(executor: str, num_threads: int, *, num_plans: int, chunk_rows: int | None = None) -> list[Any]:
+    """Of each plan a digest of its rows, and the sizes of the batches that iteration and functions see."""
+    chunks = {} if chunk_rows is None else {"POLARS_IDEAL_MORSEL_SIZE": str(chunk_rows)}
     done = subprocess.run(
         [sys.executable, "-c", _PLANS, executor, str(num_plans)],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
-        env={**os.environ, "POLARS_MAX_THREADS": str(num_threads)},
+        env={**os.environ, "POLARS_MAX_THREADS": str(num_threads), **chunks},
     )
     assert done.returncode == 0, done.stderr
-    found: list[str] = json.loads(done.stdout)
+    found: list[Any] = json.loads(done.stdout)
     return found
 
 
-def test_random_plans_have_one_order_on_every_executor_and_number_of_threads() -> None:
+def test_random_plans_have_one_order_on_every_executor_with_any_threads_and_chunks() -> None:
     """Joins and reductions by key came in another order in every process, and ranks share rows out by number."""
-    first = orders("threads", 1, num_plans=16)
-    assert len(set(first)) > 12
-    assert orders("threads", 4, num_plans=16) == first
-    assert orders("processes", 2, num_plans=16) == first
+    first = orders("threads", 1, num_plans=15)
+    assert len({digest for digest, *_ in first}) > 12
+    assert orders("threads", 4, num_plans=15, chunk_rows=17) == first
+    assert orders("threads", 2, num_plans=15, chunk_rows=1000) == first
+    assert orders("processes", 2, num_plans=15) == first
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("join", 2), ("reduce", 3)])
