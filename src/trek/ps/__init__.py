@@ -1,0 +1,27 @@
+"""Parameter servers: tables of embedding rows and dense parameters, updated where they lie by torch's optimizers.
+
+Names are resolved on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trek.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from trek.ps.client import Client
+    from trek.ps.ftrl import FTRL
+    from trek.ps.rules import Rule
+    from trek.ps.table import TableSpec
+
+_HOMES = {
+    "Client": "trek.ps.client",
+    "FTRL": "trek.ps.ftrl",
+    "Rule": "trek.ps.rules",
+    "TableSpec": "trek.ps.table",
+}
+
+__all__ = ["FTRL", "Client", "Rule", "TableSpec"]
+
+__getattr__ = lazy_names("trek.ps", _HOMES)
