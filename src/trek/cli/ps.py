@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -26,13 +27,20 @@ def ps() -> None:
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="For the journal, by which a killed server comes back, and rows."
 )
-@click.option("--journal/--no-journal", default=True, show_default=True, help="Whether to keep a journal in the folder.")
+@click.option(
+    "--journal/--no-journal", default=True, show_default=True, help="Whether to keep a journal in the folder."
+)
 def serve(*, host: str, port: int, grpc_port: int | None, folder: Path | None, journal: bool) -> None:
     """Run one parameter server until it is interrupted. Without --folder, it keeps nothing."""
     from trek.ps.server_process import serve as run
 
     secret = os.environ.get("TREK_JOB_SECRET", "")
-    run((host, port), secret=secret, folder=folder, grpc_port=grpc_port, is_journaled=journal)
+
+    def tell(port: int, grpc_port: int | None) -> None:
+        also = f", gRPC at {host}:{grpc_port}" if grpc_port is not None else ""
+        echo(f"parameter server at {host}:{port}{also}")
+
+    run((host, port), secret=secret, folder=folder, grpc_port=grpc_port, is_journaled=journal, on_ready=tell)
 
 
 @ps.command()
@@ -47,7 +55,7 @@ def stats(address: tuple[str, ...], *, follow: bool, as_json: bool) -> None:
         while True:
             found = client.stats()
             if as_json:
-                render.show_json(found)
+                echo(json.dumps(found))
             else:
                 _show(found)
             if not follow:

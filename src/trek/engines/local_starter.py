@@ -149,7 +149,8 @@ class LocalStarter:
         env |= {**self._roles[assigned.role].env, **role_environment(assigned, addresses=self._addresses)}
         if assigned.role == WORKER:
             return {**env, **self._world(assigned).environment(), **torchrun_environment(assigned, job=self._job)}
-        return {name: value for name, value in env.items() if name not in WORLD_NAMES}
+        others = {name: value for name, value in env.items() if name not in WORLD_NAMES}
+        return {**others, "TREK_JOB_SECRET": self._secret}
 
     def _visible_gpus(self) -> dict[str, str]:
         gpus = agent.visible_gpus(dict(self._environ))

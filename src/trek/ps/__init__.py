@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from trek.ps.client import Client
     from trek.ps.ftrl import FTRL
     from trek.ps.rules import Rule
-    from trek.ps.table import TableSpec
+    from trek.ps.table_spec import TableSpec
 
 _HOMES = {
     "Client": "trek.ps.client",
     "FTRL": "trek.ps.ftrl",
     "Rule": "trek.ps.rules",
-    "TableSpec": "trek.ps.table",
+    "TableSpec": "trek.ps.table_spec",
 }
 
 __all__ = ["FTRL", "Client", "Rule", "TableSpec"]

@@ -30,7 +30,7 @@ from trek.ps.protocol.tensors import Attachments, Bytes, tensor_of
 from trek.ps.rules import Rule
 from trek.ps.server_link import ServerLink
 from trek.ps.server_state import Mode
-from trek.ps.table import TableSpec
+from trek.ps.table_spec import TableSpec
 
 Request: TypeAlias = tuple[pb.Envelope, Attachments | None]
 RowGradients: TypeAlias = Mapping[str, tuple[Any, torch.Tensor]]
@@ -110,7 +110,7 @@ class Client:
         tables: Iterable[TableSpec] = (),
         mode: Mode | None = None,
     ) -> bool:
-        """Give the servers their model, unless they have one; whether this one was taken."""
+        """Give the servers their model; whether they had none. What they have already stays as it is."""
         mode = mode or Mode()
         described = pb.Mode(
             grads_to_wait=mode.grads_to_wait,
@@ -155,6 +155,48 @@ class Client:
                     self.versions[server] = answer.model.version
                     changed |= self._take(answer.model, body, into)
         return changed if into is not None else dict(self._dense)
+
+    def pull_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The state of the optimizers of the dense parameters, by name."""
+        wanted = pb.PullModelRequest(version=-1, with_state=True)
+        answers = self._ask([(pb.Envelope(pull_variable=wanted), None)] * self.num_servers)
+        parts: dict[str, dict[str, dict[int, torch.Tensor]]] = {}
+        for answer, body in answers:
+            for one in answer.model.state:
+                parts.setdefault(one.name, {}).setdefault(one.slot, {})[one.offset] = tensor_of(one, body)
+        return {
+            name: {slot: self._joined(name, pieces) for slot, pieces in slots.items()} for name, slots in parts.items()
+        }
+
+    def _joined(self, name: str, pieces: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """The state of a whole parameter; what is one number, such as its step, is the same everywhere."""
+        first = pieces[min(pieces)]
+        if first.dim() == 0 or len(pieces) == 1:
+            return first
+        return torch.cat([pieces[start].reshape(-1) for start in sorted(pieces)]).view(self._shapes[name])
+
+    def put_dense(
+        self,
+        dense: Mapping[str, torch.Tensor],
+        *,
+        state: Mapping[str, Mapping[str, torch.Tensor]],
+        rules: Mapping[str, Rule],
+    ) -> None:
+        """Replace dense parameters and the state of their optimizers, as after loading a checkpoint."""
+        numbers = _Rules(None, rules)
+        requests = [(pb.PutModelRequest(), Attachments()) for _ in self._links]
+        for name, tensor in dense.items():
+            index = numbers.index(name)
+            for server, part, start in self._parts(name, tensor):
+                request, attached = requests[server]
+                request.dense.append(attached.add(part, name=name, offset=start, rule=index))
+                for slot, value in state.get(name, {}).items():
+                    own = value.reshape(-1)[start : start + part.numel()] if value.dim() else value
+                    own = own.view(part.shape) if value.dim() else own
+                    request.state.append(attached.add(own.cpu(), name=name, offset=start, slot=slot))
+        for request, _ in requests:
+            request.rules.extend(numbers.described())
+        self._ask([(pb.Envelope(put_model=request), attached) for request, attached in requests])
 
     def forget_versions(self) -> None:
         """Have everything sent again by the next `pull_dense`, as after a restore."""

@@ -7,52 +7,42 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from trek.ps.compiled import compiled
 from trek.ps.distinct_ids import Floats
 from trek.ps.id_index import Ids, Rows, mix
+from trek.ps.table_spec import Initial
 
 _CODES = {"constant": 0, "uniform": 1, "normal": 2}
 _COLUMN_STEP = 0x9E3779B97F4A7C15
 
 
-class Initial(BaseModel):
-    """How new rows begin: `uniform` from `low` to `high`, `normal` with `mean` and `std`, or `constant` `value`."""
+def fill(initial: Initial, rows: Floats, ids: Ids, *, key: int) -> None:
+    """Set `rows[i]` to the initial value of `ids[i]`; `key` comes from `key_of`."""
+    first, second = _parameters(initial)
+    _fill(rows, ids, np.uint64(key), _CODES.get(initial.kind, 0), np.float32(first), np.float32(second))
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    kind: Literal["uniform", "normal", "constant", "zeros"] = "uniform"
-    low: float = -0.05
-    high: float = 0.05
-    mean: float = 0.0
-    std: float = Field(default=0.01, ge=0)
-    value: float = 0.0
+def fill_missing(initial: Initial, out: Floats, ids: Ids, found: Rows, *, key: int) -> None:
+    """Set `out[i]` to the initial value of `ids[i]` where `found[i]` is negative."""
+    missing = np.flatnonzero(found < 0)
+    if len(missing) == len(ids):
+        fill(initial, out, ids, key=key)
+    elif len(missing):
+        rows = np.empty((len(missing), out.shape[1]), np.float32)
+        fill(initial, rows, ids[missing], key=key)
+        out[missing] = rows
 
-    def fill(self, rows: Floats, ids: Ids, *, key: int) -> None:
-        """Set `rows[i]` to the initial value of `ids[i]`; `key` comes from `key_of`."""
-        first, second = self._parameters()
-        _fill(rows, ids, np.uint64(key), _CODES.get(self.kind, 0), np.float32(first), np.float32(second))
 
-    def fill_missing(self, out: Floats, ids: Ids, found: Rows, *, key: int) -> None:
-        """Set `out[i]` to the initial value of `ids[i]` where `found[i]` is negative."""
-        missing = np.flatnonzero(found < 0)
-        if len(missing) == len(ids):
-            self.fill(out, ids, key=key)
-        elif len(missing):
-            rows = np.empty((len(missing), out.shape[1]), np.float32)
-            self.fill(rows, ids[missing], key=key)
-            out[missing] = rows
-
-    def _parameters(self) -> tuple[float, float]:
-        if self.kind == "uniform":
-            return self.low, self.high - self.low
-        if self.kind == "normal":
-            return self.mean, self.std
-        return (self.value if self.kind == "constant" else 0.0), 0.0
+def _parameters(initial: Initial) -> tuple[float, float]:
+    if initial.kind == "uniform":
+        return initial.low, initial.high - initial.low
+    if initial.kind == "normal":
+        return initial.mean, initial.std
+    return (initial.value if initial.kind == "constant" else 0.0), 0.0
 
 
 def key_of(table: str, *, seed: int) -> int:

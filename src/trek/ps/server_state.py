@@ -21,7 +21,8 @@ from trek.ps.dense import DenseParameter
 from trek.ps.distinct_ids import Floats, sum_duplicates
 from trek.ps.id_index import Ids
 from trek.ps.rules import Rule
-from trek.ps.table import Table, TableSpec
+from trek.ps.table import Table
+from trek.ps.table_spec import TableSpec
 
 DenseKey = tuple[str, int]
 """The name of a parameter, and the first element of the part that is here."""
@@ -85,12 +86,21 @@ class ServerState:
     num_rejected: int = 0
 
     def initialize(self, dense: Mapping[DenseKey, torch.Tensor], *, mode: Mode) -> None:
-        """Take the model, unless there is one."""
-        if self.is_initialized:
-            return
-        self.mode = mode
-        self.dense = {key: DenseParameter(value, version=self.version) for key, value in dense.items()}
-        self.is_initialized = True
+        """Take the parameters that are not known yet; the mode of the first model counts."""
+        if not self.is_initialized:
+            self.mode, self.is_initialized = mode, True
+        for key, value in dense.items():
+            if key not in self.dense:
+                self.dense[key] = DenseParameter(value, version=self.version)
+
+    def put_dense(self, values: Mapping[DenseKey, tuple[torch.Tensor, dict[str, torch.Tensor], Rule | None]]) -> None:
+        """Replace parameters, with the state of their optimizers and the rule that it belongs to."""
+        for key, (value, slots, rule) in values.items():
+            if key not in self.dense or self.dense[key].value.shape != value.shape:
+                raise InputError(f"there is no parameter {key[0]!r} of shape {tuple(value.shape)} on this server.")
+            self.dense[key] = DenseParameter(value, version=self.version)
+            if rule is not None:
+                self.dense[key].load(slots, rule=rule)
 
     def add_table(self, spec: TableSpec) -> None:
         """Have a table; one that is there must be the same."""

@@ -22,11 +22,12 @@ from trek.ps.protocol.tensors import Attachments, Bytes, array_of, tensor_of
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode, Push, RowGradients, ServerState
 from trek.ps.snapshot import read_snapshot, write_snapshot
-from trek.ps.table import TableSpec, as_tensor
+from trek.ps.table import as_tensor
+from trek.ps.table_spec import TableSpec
 
 Answer = tuple[pb.Envelope, Attachments | None]
 _DONE = pb.Envelope(done=pb.Done())
-_JOURNALED = {"push_model", "push_embedding_table_infos", "push_table"}
+_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table"}
 """Beside pushes of gradients, which are written before they are applied."""
 
 
@@ -111,7 +112,25 @@ class Service:
         # Copied under the lock: it is sent after it.
         dense = [attached.add(one.value.clone(), name=key[0], offset=key[1]) for key, one in changed.items()]
         reply = pb.PullModelResponse(initialized=state.is_initialized, version=state.version, dense=dense)
+        if wanted.with_state:
+            for (name, offset), one in changed.items():
+                slots = {slot: value for slot, value in one.state.items() if isinstance(value, torch.Tensor)}
+                reply.state.extend(
+                    attached.add(value.clone(), name=name, offset=offset, slot=slot) for slot, value in slots.items()
+                )
         return pb.Envelope(model=reply), attached
+
+    def _do_put_model(self, request: pb.PutModelRequest, body: Bytes) -> Answer:
+        slots: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+        for one in request.state:
+            slots.setdefault((one.name, one.offset), {})[one.slot] = tensor_of(one, body).clone()
+        rules = [Rule(one.kind, one.settings) for one in request.rules]
+        values = {(one.name, one.offset): (tensor_of(one, body), one.rule) for one in request.dense}
+        self._state.put_dense(
+            {key: (value, slots.get(key, {}), rules[rule] if rules else None) for key, (value, rule) in values.items()}
+        )
+        self._changed.notify_all()
+        return _DONE, None
 
     def _do_pull_embedding_vector(self, wanted: pb.PullEmbeddingVectorRequest, body: Bytes) -> Answer:
         ids = array_of(wanted.ids, body)
@@ -240,9 +259,7 @@ class Service:
 
     def _recover(self, journal: Journal) -> None:
         if journal.snapshot is not None:
-            self._state = read_snapshot(
-                journal.snapshot, server=0, num_servers=1, spill=self._rows_folder()
-            )
+            self._state = read_snapshot(journal.snapshot, server=0, num_servers=1, spill=self._rows_folder())
 
         def repeat(request: pb.Envelope, body: Bytes) -> None:
             do = request.WhichOneof("message")

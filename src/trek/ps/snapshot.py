@@ -23,7 +23,8 @@ from trek.ps.distinct_ids import owners
 from trek.ps.placement import parts_of
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode, ServerState
-from trek.ps.table import TableSpec, TableState
+from trek.ps.table import TableState
+from trek.ps.table_spec import TableSpec
 
 
 def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:

@@ -9,58 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trek.errors import ConfigError, InputError
 from trek.ps.arena import Arena
 from trek.ps.compiled import compiled
 from trek.ps.distinct_ids import Floats, sum_duplicates
 from trek.ps.id_index import IdIndex, Ids, Rows
-from trek.ps.initial_values import Initial, key_of
+from trek.ps.initial_values import fill, fill_missing, key_of
 from trek.ps.row_memory import Array, MemoryRows, RowMemory, SpilledRows
 from trek.ps.rules import Rule, Updater, check_rows_rule
+from trek.ps.table_spec import TableSpec
 
 VALUES = "values"
 _STORED = {"float32": np.float32, "float16": np.uint16, "bfloat16": np.uint16}
 _AGE_CHECKS = 8
 """How often within `max_age` rows are looked at."""
-
-
-class TableSpec(BaseModel):
-    """What a table is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(min_length=1)
-    dim: int = Field(ge=1, le=1 << 20, strict=True)
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """How values are kept and sent; an optimizer's state is always float32."""
-    initial: Initial = Initial()
-    seed: int = 0
-    admit_after: int = Field(default=1, ge=1, strict=True)
-    """A row begins with the so-many-th push of its id; earlier gradients are dropped."""
-    max_age: int | None = Field(default=None, ge=1, strict=True)
-    """Rows without a push for more versions than that are removed."""
-    max_rows: int | None = Field(default=None, ge=1, strict=True)
-    """On each server; the rows that were pushed longest ago are removed first."""
-    memory_bytes: int | None = Field(default=None, ge=1, strict=True)
-    """Rows over that, on each server, are kept in files."""
-
-    @classmethod
-    def of(cls, **named: Any) -> TableSpec:
-        """A spec; ConfigError names the first invalid value."""
-        try:
-            return cls(**named)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(
-                f"table {named.get('name')!r}: {where}: {first['msg']}, got {first['input']!r}."
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -115,7 +81,7 @@ class Table:
         found = self._index.find(ids)
         block = self._rows.gather(VALUES, found)
         if self.spec.dtype == "float32":
-            self.spec.initial.fill_missing(block, ids, found, key=self._key)
+            fill_missing(self.spec.initial, block, ids, found, key=self._key)
         elif (found < 0).any():
             missing = np.flatnonzero(found < 0)
             block[missing] = self._stored(self._initial(ids[missing]))
@@ -294,7 +260,7 @@ class Table:
 
     def _initial(self, ids: Ids) -> torch.Tensor:
         block = np.empty((len(ids), self.spec.dim), np.float32)
-        self.spec.initial.fill(block, ids, key=self._key)
+        fill(self.spec.initial, block, ids, key=self._key)
         return torch.from_numpy(block)
 
     def _stored(self, values: torch.Tensor) -> Array:

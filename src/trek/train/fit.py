@@ -13,6 +13,7 @@ from trek.train.folders import check_places, open_run_folder
 from trek.train.jobs.job import own_world, run_job
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
+from trek.train.jobs.servers import check_servers
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
@@ -39,6 +40,7 @@ def fit(
     validation_period: Length | None = None,
     checkpoint_period: Length | None = None,
     workers: int = 1,
+    servers: int = 0,
     strategy: str | None = None,
     engine: str = "local",
     seed: int = 0,
@@ -54,7 +56,7 @@ def fit(
     One worker trains in this process. Several are started on `engine` and kept in sync by `strategy` ("ddp" by
     default). The global batch does not change with the number of workers, and so neither do the results:
     `hparams["global_batch_size"]` is divided among them. A script started by torchrun, mpirun or srun trains in the
-    processes that the launcher started.
+    processes that the launcher started. With strategy "ps", `servers` parameter servers hold the parameters.
 
     `resume` is a checkpoint to resume from, or "latest" for the newest one of the last run with the same `name`.
     `checkpoint_dir` is a folder or URL to use instead of a folder of the run. `loggers` are added to the run's JSONL
@@ -81,8 +83,9 @@ def fit(
     )
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     check_workers(workers, strategy=strategy)
+    check_servers(servers, strategy=strategy)
     ENGINES.check(engine)
-    world = own_world(workers)
+    world = own_world(workers) if not servers else None  # servers belong to a gang
     chosen_name = trial_class.__name__.lower() if name is None else name
     is_resumed = resume == "latest" and checkpoint_dir is None
     folder = open_run_folder(chosen_name, world=world, is_resumed=is_resumed)
@@ -103,7 +106,7 @@ def fit(
             raise Interrupted
         return _result(outcome, goal=job.goal)
     output = JobOutput(loggers=own_loggers, hparams=job.hparams)
-    returned = run_job(job, origin=trial_class, num_workers=workers, engine=engine, output=output)
+    returned = run_job(job, origin=trial_class, num_workers=workers, num_servers=servers, engine=engine, output=output)
     return _result(returned, goal=job.goal)
 
 

@@ -10,9 +10,9 @@ import torch
 
 from trek.errors import InputError
 from trek.ps import FTRL
-from trek.ps.initial_values import Initial
 from trek.ps.rules import Rule, Updater
-from trek.ps.table import Table, TableSpec
+from trek.ps.table import Table
+from trek.ps.table_spec import Initial, TableSpec
 
 RULES: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
     (torch.optim.SGD, {"lr": 0.1}),

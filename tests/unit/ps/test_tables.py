@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from trek.errors import ConfigError, InputError
 from trek.ps.distinct_ids import distinct, owners, split_by_server, sum_duplicates
 from trek.ps.id_index import IdIndex
-from trek.ps.initial_values import Initial
 from trek.ps.rules import Rule
-from trek.ps.table import Table, TableSpec, as_tensor
+from trek.ps.table import Table, as_tensor
+from trek.ps.table_spec import Initial, TableSpec
 
 IDS = st.lists(st.integers(-5, 30) | st.integers(-(2**63), 2**63 - 1), max_size=20)
 SGD = Rule.named("SGD", lr=0.5)

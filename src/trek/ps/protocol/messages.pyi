@@ -65,6 +65,7 @@ class Tensor(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     dtype: Global___DType.ValueType
     content: _builtins.bytes
@@ -74,6 +75,8 @@ class Tensor(_message.Message):
     """Index into the rules of the request."""
     start: _builtins.int
     """In a frame: where its bytes begin, counted from the end of the Envelope; a multiple of 8."""
+    slot: _builtins.str
+    """Of an optimizer's state: its name in torch.optim, such as exp_avg."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -86,10 +89,11 @@ class Tensor(_message.Message):
         offset: _builtins.int = ...,
         rule: _builtins.int = ...,
         start: _builtins.int = ...,
+        slot: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dtype", b"dtype", "name", b"name", "offset", b"offset", "rule", b"rule", "shape", b"shape", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dtype", b"dtype", "name", b"name", "offset", b"offset", "rule", b"rule", "shape", b"shape", "slot", b"slot", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -284,22 +288,26 @@ class PullModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     MIN_VERSION_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    WITH_STATE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """parameters that did not change since are left out"""
     min_version: _builtins.int
     """wait for this one"""
     wait_ms: _builtins.int
     """at most so long"""
+    with_state: _builtins.bool
+    """everything, with the optimizers' state"""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         min_version: _builtins.int = ...,
         wait_ms: _builtins.int = ...,
+        with_state: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_version", b"min_version", "version", b"version", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_version", b"min_version", "version", b"version", "wait_ms", b"wait_ms", "with_state", b"with_state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -312,24 +320,58 @@ class PullModelResponse(_message.Message):
     INITIALIZED_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     initialized: _builtins.bool
     version: _builtins.int
     @_builtins.property
     def dense(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tensor]: ...
+    @_builtins.property
+    def state(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tensor]: ...
     def __init__(
         self,
         *,
         initialized: _builtins.bool = ...,
         version: _builtins.int = ...,
         dense: _abc.Iterable[Global___Tensor] | None = ...,
+        state: _abc.Iterable[Global___Tensor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "initialized", b"initialized", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "initialized", b"initialized", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullModelResponse: _TypeAlias = PullModelResponse  # noqa: Y015
+
+@_typing.final
+class PutModelRequest(_message.Message):
+    """Replaces dense parameters that the server has, with the state of their optimizers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DENSE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def dense(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tensor]: ...
+    @_builtins.property
+    def state(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tensor]: ...
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rule]: ...
+    def __init__(
+        self,
+        *,
+        dense: _abc.Iterable[Global___Tensor] | None = ...,
+        state: _abc.Iterable[Global___Tensor] | None = ...,
+        rules: _abc.Iterable[Global___Rule] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "rules", b"rules", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutModelRequest: _TypeAlias = PutModelRequest  # noqa: Y015
 
 @_typing.final
 class PullEmbeddingVectorRequest(_message.Message):
@@ -691,6 +733,7 @@ class Envelope(_message.Message):
     RESTORE_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
+    PUT_MODEL_FIELD_NUMBER: _builtins.int
     PUSHED_MODEL_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
@@ -725,6 +768,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def stats(self) -> Global___StatsRequest: ...
     @_builtins.property
+    def put_model(self) -> Global___PutModelRequest: ...
+    @_builtins.property
     def pushed_model(self) -> Global___PushModelResponse: ...
     @_builtins.property
     def done(self) -> Global___Done: ...
@@ -757,6 +802,7 @@ class Envelope(_message.Message):
         restore: Global___RestoreRequest | None = ...,
         progress: Global___ProgressRequest | None = ...,
         stats: Global___StatsRequest | None = ...,
+        put_model: Global___PutModelRequest | None = ...,
         pushed_model: Global___PushModelResponse | None = ...,
         done: Global___Done | None = ...,
         model: Global___PullModelResponse | None = ...,
@@ -767,11 +813,11 @@ class Envelope(_message.Message):
         figures: Global___Stats | None = ...,
         failure: Global___Failure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["push_model", "push_embedding_table_infos", "pull_variable", "pull_embedding_vector", "push_gradient", "pull_table", "push_table", "hold", "checkpoint", "restore", "progress", "stats", "pushed_model", "done", "model", "vectors", "pushed", "rows", "made", "figures", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["push_model", "push_embedding_table_infos", "pull_variable", "pull_embedding_vector", "push_gradient", "pull_table", "push_table", "hold", "checkpoint", "restore", "progress", "stats", "put_model", "pushed_model", "done", "model", "vectors", "pushed", "rows", "made", "figures", "failure"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

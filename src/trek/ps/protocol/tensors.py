@@ -32,7 +32,7 @@ class Attachments:
         self.parts: list[memoryview] = []
         self.num_bytes = 0
 
-    def add(self, tensor: torch.Tensor, *, name: str = "", offset: int = 0, rule: int = 0) -> pb.Tensor:
+    def add(self, tensor: torch.Tensor, *, name: str = "", offset: int = 0, rule: int = 0, slot: str = "") -> pb.Tensor:
         """The description of a tensor on the CPU, which must not change before it is sent."""
         if tensor.dtype not in _DTYPES:
             raise InputError(f"tensor {name!r} has the type {tensor.dtype}, which parameter servers do not take.")
@@ -43,6 +43,7 @@ class Attachments:
             shape=tuple(tensor.shape),
             offset=offset,
             rule=rule,
+            slot=slot,
             start=self.num_bytes,
         )
         bits = tensor.view(torch.uint16) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
