@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from trek.ps.client import Client
     from trek.ps.ftrl import FTRL
     from trek.ps.rules import Rule
-    from trek.ps.table_spec import TableSpec
+    from trek.ps.serving import to_embedding
+    from trek.ps.table_spec import Initial, TableSpec
 
 _HOMES = {
     "Client": "trek.ps.client",
     "FTRL": "trek.ps.ftrl",
+    "Initial": "trek.ps.table_spec",
     "Rule": "trek.ps.rules",
     "TableSpec": "trek.ps.table_spec",
+    "to_embedding": "trek.ps.serving",
 }
 
-__all__ = ["FTRL", "Client", "Rule", "TableSpec"]
+__all__ = ["FTRL", "Client", "Initial", "Rule", "TableSpec", "to_embedding"]
 
 __getattr__ = lazy_names("trek.ps", _HOMES)

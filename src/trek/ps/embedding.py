@@ -71,20 +71,28 @@ class RowModule(nn.Module):
         )
         self.weight = nn.Parameter(torch.empty(0, dim))
         self._source: RowSource | None = None
+        self._is_trained = False
+        """Whether somebody applies the gradients of its rows."""
         self._used: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def bind(self, source: RowSource) -> None:
-        """Look rows up in `source` from now on."""
-        self._source = source
+        """Look rows up in `source` from now on; rows that were loaded before move there."""
+        before, self._source = self._source, source
+        if before is not None and not self._is_trained:
+            ids, rows = before.export(self.spec.name)
+            if len(ids):
+                source.load(self.spec.name, ids, rows)
+        self._is_trained = True
 
     @property
     def source(self) -> RowSource:
-        """Where the rows are."""
+        """Where the rows are; in this module itself, for one that is not trained."""
         if self._source is None:
-            raise InputError(
-                f"the table {self.spec.name!r} is not connected. Train the model with trek.fit, or pass it to "
-                "Traveler.add_model."
-            )
+            from trek.ps.local_rows import LocalRows
+
+            own = LocalRows()
+            own.add([self.spec])
+            self._source = own
         return self._source
 
     def gradients(self) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -116,10 +124,15 @@ class RowModule(nn.Module):
 
         if ids.dtype not in (torch.int64, torch.int32):
             raise InputError(f"the ids of table {self.spec.name!r} must be int64, got {ids.dtype}.")
+        if torch.is_grad_enabled() and self.training and not self._is_trained:
+            raise InputError(
+                f"the table {self.spec.name!r} is not connected to a training. Train the model with trek.fit, or pass "
+                "it to Traveler.add_model; to evaluate it, call eval()."
+            )
         unique, position = distinct(ids.detach().reshape(-1).to("cpu", torch.int64).contiguous().numpy())
         known = torch.from_numpy(unique)
         rows = self.source.pull(self.spec.name, known).to(self.weight.device)
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and self._is_trained:
             rows.requires_grad_()
             self._used.append((known, rows))
         return rows, torch.from_numpy(position).to(ids.device).view(ids.shape)

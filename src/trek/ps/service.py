@@ -6,6 +6,7 @@ Reading does not change anything, see `Table`; it takes the same lock, since row
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -240,6 +241,7 @@ class Service:
             for name, t in state.tables.items()
         }
         figures = {
+            "pid": os.getpid(),
             "version": state.version,
             "dense": {"parameters": len(state.dense), "bytes": sum(one.value.nbytes for one in state.dense.values())},
             "tables": tables,

@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from trek.engines.base import Exit, Gang, Role
-from trek.errors import ConfigError
+from trek.errors import ConfigError, InputError
 
 SERVER = "server"
 FOLDER = "TREK_SERVER_FOLDER"
@@ -38,15 +38,23 @@ def open_servers(num_servers: int) -> JobServers:
     if not num_servers:
         return JobServers({}, None)
     folder = Path(mkdtemp(prefix="trek-servers-"))
+    return JobServers(server_roles(num_servers, folder=folder), folder)
+
+
+def server_roles(num_servers: int, *, folder: Path) -> Mapping[str, Role]:
+    """The role of the servers, whose journals are in `folder`; no role without servers."""
     command = [sys.executable, "-m", "trek.ps.server_process"]
-    return JobServers({SERVER: Role(command, num_servers, env={FOLDER: str(folder)})}, folder)
+    return {SERVER: Role(command, num_servers, env={FOLDER: str(folder)})} if num_servers else {}
 
 
 def restart_server(gang: Gang, failed: Exit) -> bool:
     """Start a server again that was killed; whether that was it. One that failed by itself would fail again."""
     if failed.role != SERVER or failed.code not in _KILLED:
         return False
-    gang.restart(failed.rank, role=SERVER)
+    try:
+        gang.restart(failed.rank, role=SERVER)
+    except InputError:  # a gang that was found again cannot start members, or it has just ended
+        return False
     return True
 
 
