@@ -24,13 +24,16 @@ def ps() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another one than loopback needs TREK_JOB_SECRET.")
 @click.option("--port", type=click.IntRange(0, 65535), required=True, help="0 chooses a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="Serve gRPC there, too, for other languages.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve figures for Prometheus there, at /metrics.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="For the journal, by which a killed server comes back, and rows."
 )
 @click.option(
     "--journal/--no-journal", default=True, show_default=True, help="Whether to keep a journal in the folder."
 )
-def serve(*, host: str, port: int, grpc_port: int | None, folder: Path | None, journal: bool) -> None:
+def serve(
+    *, host: str, port: int, grpc_port: int | None, metrics_port: int | None, folder: Path | None, journal: bool
+) -> None:
     """Run one parameter server until it is interrupted. Without --folder, it keeps nothing."""
     from trek.ps.server_process import serve as run
 
@@ -40,7 +43,15 @@ def serve(*, host: str, port: int, grpc_port: int | None, folder: Path | None, j
         also = f", gRPC at {host}:{grpc_port}" if grpc_port is not None else ""
         echo(f"parameter server at {host}:{port}{also}")
 
-    run((host, port), secret=secret, folder=folder, grpc_port=grpc_port, is_journaled=journal, on_ready=tell)
+    run(
+        (host, port),
+        secret=secret,
+        folder=folder,
+        grpc_port=grpc_port,
+        metrics_port=metrics_port,
+        is_journaled=journal,
+        on_ready=tell,
+    )
 
 
 @ps.command()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import socket
 
-from trek.errors import ConfigError, OutsideError
+from trek.errors import ConfigError
 from trek.world.addresses import is_loopback
-from trek.world.job_connection import HANDSHAKE_S, Stranger, prove
+from trek.world.job_connection import Stranger, prove
 
 Address = tuple[str, int]
 
@@ -29,7 +29,10 @@ def local_name(port: int) -> str:
 
 
 def open_connection(address: Address, *, secret: str, timeout_s: float) -> socket.socket:
-    """A connection to a server, after both sides have proved that they know the secret; OSError if it is not there."""
+    """A connection to a server, after both sides have proved that they know the secret.
+
+    OSError if it is not there, or not ready; `Stranger` if it has another secret, or ended at this moment.
+    """
     host, port = address
     if is_loopback(host):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -43,13 +46,7 @@ def open_connection(address: Address, *, secret: str, timeout_s: float) -> socke
         connection = socket.create_connection(address, timeout=timeout_s)
     try:
         prove(connection, secret, is_server=False)
-    except (Stranger, TimeoutError) as error:
-        connection.close()
-        raise OutsideError(
-            f"the process at {host}:{port} does not know the secret of these servers, or does not accept this one "
-            f"(within {HANDSHAKE_S:g} s). Pass the secret that the servers were started with."
-        ) from error
-    except OSError:
+    except (Stranger, OSError):
         connection.close()
         raise
     return connection

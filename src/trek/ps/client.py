@@ -22,7 +22,7 @@ import torch
 
 from trek.errors import InputError
 from trek.ps.addresses import parse_address
-from trek.ps.distinct_ids import split_by_server, sum_duplicates
+from trek.ps.distinct_ids import split_by_server
 from trek.ps.id_index import Ids
 from trek.ps.placement import parts_of
 from trek.ps.protocol import messages as pb
@@ -260,8 +260,8 @@ class Client:
     ) -> PushResult:
         """Have gradients applied: by `rule`, or by the rule of each parameter or table in `rules`.
 
-        Gradients of the same id are summed. `source` and `sequence` identify the push: one that was applied before is
-        not applied again, whoever sends it. By default they count the pushes of this client.
+        The servers sum gradients of the same id. `source` and `sequence` identify the push: one that was applied before
+        is not applied again, whoever sends it. By default they count the pushes of this client.
         """
         number = sequence if sequence is not None else self._sequence + 1
         requests = self._push_requests(dense or {}, rows or {}, _Rules(rule, rules or {}))
@@ -306,7 +306,6 @@ class Client:
         if gradients.dim() != 2 or len(gradients) != len(ids):
             raise InputError(f"{len(ids)} ids need as many rows of gradients, got shape {tuple(gradients.shape)}.")
         values = gradients.detach().cpu().float().contiguous().numpy()
-        ids, values = sum_duplicates(ids, values)
         if self.num_servers == 1:
             return [(0, torch.from_numpy(ids), torch.from_numpy(values))]
         order, starts = split_by_server(ids, num_servers=self.num_servers)

@@ -32,6 +32,7 @@ def serve(
     secret: str,
     folder: Path | None,
     grpc_port: int | None = None,
+    metrics_port: int | None = None,
     is_journaled: bool = True,
     on_ready: Callable[[int, int | None], None] = lambda port, grpc_port: None,
 ) -> None:
@@ -50,6 +51,11 @@ def serve(
         from trek.ps.grpc_service import serve_grpc
 
         remote, grpc_port = serve_grpc(service, host=address[0], port=grpc_port, secret=secret)
+    metrics = None
+    if metrics_port is not None:
+        from trek.ps.prometheus import MetricsServer
+
+        metrics = MetricsServer(service.figures, host=address[0], port=metrics_port)
     on_ready(server.port, grpc_port)
     ended = threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -57,6 +63,8 @@ def serve(
     ended.wait()
     if remote is not None:
         remote.stop(grace=None).wait()
+    if metrics is not None:
+        metrics.close()
     server.close()
 
 

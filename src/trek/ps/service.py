@@ -233,14 +233,22 @@ class Service:
             self._state.forget_sources(request.forget_prefix)
         return pb.Envelope(made=self._progress(request.prefix)), None
 
+    def figures(self) -> dict[str, Any]:
+        """Rows, bytes, versions, staleness and latencies."""
+        with self._changed:
+            return self._figures()
+
     def _do_stats(self, request: pb.StatsRequest, body: Bytes) -> Answer:
         del request, body
+        return pb.Envelope(figures=pb.Stats(document=json.dumps(self._figures()))), None
+
+    def _figures(self) -> dict[str, Any]:
         state = self._state
         tables = {
             name: {"rows": len(t), "bytes": t.num_bytes, "spilled": t.num_spilled, "evicted": t.num_evicted}
             for name, t in state.tables.items()
         }
-        figures = {
+        return {
             "pid": os.getpid(),
             "version": state.version,
             "dense": {"parameters": len(state.dense), "bytes": sum(one.value.nbytes for one in state.dense.values())},
@@ -250,7 +258,6 @@ class Service:
             "replayed": self.num_replayed,
             "requests": self._latencies.summary(),
         }
-        return pb.Envelope(figures=pb.Stats(document=json.dumps(figures))), None
 
     # -- helpers
 

@@ -111,6 +111,10 @@ class Strategy(ABC):
     def broadcast(self, value: Any) -> Any:
         """The leader's value, on every rank."""
 
+    def figures(self) -> dict[str, float]:
+        """What the leader records with every report, beside the pace of the run."""
+        return {}
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
         return flag

@@ -20,11 +20,13 @@ from torch import nn
 
 from trek.errors import ConfigError
 from trek.ps.client import Client
+from trek.ps.distinct_ids import sum_duplicates
 from trek.ps.rules import Rule
 from trek.ps.server_rows import ServerRows
 from trek.ps.server_state import Mode
 from trek.strategies.collectives import CollectiveStrategy
 from trek.strategies.row_tables import RowStore
+from trek.strategies.sparse import gather_rows
 from trek.world import World
 
 SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
@@ -135,6 +137,42 @@ class ParameterServers(CollectiveStrategy):
         else:
             self._version += 1
             self._pull(min_version=self._version if self._is_sync else 0)
+
+    def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
+        """By the norm of the step: of the mean over workers if they are synchronous, else of this worker's push."""
+        given = list(parameters)
+        if not self._is_sync or self.world.size == 1:
+            return super().clip_norm(given, max_norm)
+        own = [one.grad for one in self.with_rows(given) if one.grad is not None]
+        norm = nn.utils.get_total_norm(self._mean_gradients(given))
+        for gradient in own:
+            gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        return norm
+
+    def _mean_gradients(self, parameters: list[nn.Parameter]) -> list[torch.Tensor]:
+        """The gradients of the step, as the servers will have them."""
+        size = self.world.size
+        dense = [p for p in parameters if p.numel() and p.requires_grad]
+        zero = [p.grad.to_dense() if p.grad is not None else torch.zeros_like(p) for p in dense]
+        means = [self.reduce(gradient) / size for gradient in zero]
+        for module in self.tables.modules_of(parameters) if self.tables is not None else ():
+            empty = torch.empty(0, dtype=torch.int64), torch.empty(0, module.spec.dim)
+            ids, values = gather_rows(*(module.gradients() or empty), num_ranks=size, device=self.world.device)
+            _, sums = sum_duplicates(ids.cpu().numpy(), values.cpu().numpy())
+            means.append(torch.from_numpy(sums) / size)
+        return means
+
+    def figures(self) -> dict[str, float]:
+        """Rows, bytes and versions of all servers, and how old pushes were on average."""
+        found = self.client.stats()
+        tables = [table for server in found for table in server["tables"].values()]
+        ages = [(int(age), count) for server in found for age, count in server["staleness"].items()]
+        return {
+            "ps_rows": float(sum(table["rows"] for table in tables)),
+            "ps_bytes": float(sum(table["bytes"] for table in tables) + sum(one["dense"]["bytes"] for one in found)),
+            "ps_version": float(max(server["version"] for server in found)),
+            "ps_staleness": sum(age * count for age, count in ages) / max(1, sum(count for _, count in ages)),
+        }
 
     def model_state(self, model: nn.Module) -> dict[str, torch.Tensor]:
         """The servers' values."""
