@@ -1,6 +1,7 @@
 """Predicts who earns more than 50,000 dollars: a wide and deep model on census data, as a Trial.
 
-The preparation is fitted on the training split, applied in the Table, and saved inside the model's checkpoint.
+The preparation is fitted on the training split, applied in the Table, and saved inside the model's checkpoint. The rows
+of embeddings live in tables: in the process itself, or on parameter servers (ps.yaml).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class WideAndDeep(nn.Module):
         super().__init__()
         self.prepare = prepare
         self.together = ConcatenateWithOffsets([prepare.num_ids(name) for name in id_features(prepare)])
-        self.embedding = nn.Embedding(self.together.num_ids, dim)
-        self.wide = nn.Embedding(self.together.num_ids, 1)
+        self.embedding = trek.nn.Embedding("embedding", dim, initial="normal")
+        self.wide = trek.nn.Embedding("wide", 1, initial="zeros")
         width = len(self.together.sizes) * dim + len(NUMBERS)
         self.deep = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 1))
 

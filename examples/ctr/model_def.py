@@ -1,6 +1,7 @@
 """Predicts clicks on advertisements: a factorisation machine with dense layers (DeepFM), as a Trial.
 
-Twenty-six hashed categories share one embedding; counts are log-transformed and normalised.
+Twenty-six hashed categories share one embedding; counts are log-transformed and normalised. The rows of the embedding
+live in a table: in the process itself, or on parameter servers (ps.yaml).
 """
 
 from __future__ import annotations
@@ -38,10 +39,8 @@ class DeepFM(nn.Module):
         super().__init__()
         self.prepare = prepare
         self.together = ConcatenateWithOffsets([prepare.num_ids(name) for name in CATEGORIES])
-        self.embedding = nn.Embedding(self.together.num_ids, dim)
-        self.weight = nn.Embedding(self.together.num_ids, 1)
-        nn.init.normal_(self.embedding.weight, std=0.01)
-        nn.init.zeros_(self.weight.weight)
+        self.embedding = trek.nn.Embedding("embedding", dim, initial="normal")
+        self.weight = trek.nn.Embedding("weight", 1, initial="zeros")
         width = len(CATEGORIES) * dim + len(NUMBERS)
         self.deep = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 1))
 

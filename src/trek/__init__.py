@@ -12,7 +12,7 @@ from trek.errors import InvalidHP, TrekError
 from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from trek import data, search
+    from trek import data, nn, ps, search
     from trek.client.client import Client
     from trek.data.loaders import DataLoader
     from trek.data.plans.expressions import col
@@ -63,6 +63,8 @@ _HOMES = {
     "find_learning_rate": "trek.train.finders",
     "fit": "trek.train.fit",
     "hparams": "trek.experiments.hparams",
+    "nn": "trek.nn",
+    "ps": "trek.ps",
     "records": "trek.train.length",
     "reset_parameters": "trek.train.trial",
     "run": "trek.train.run",
@@ -99,6 +101,8 @@ __all__ = [
     "find_learning_rate",
     "fit",
     "hparams",
+    "nn",
+    "ps",
     "records",
     "reset_parameters",
     "run",

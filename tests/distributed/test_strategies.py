@@ -33,6 +33,14 @@ class TestFSDP(StrategyConformance):
     wrong_num_workers = 1
 
 
+class TestPS(StrategyConformance):
+    strategy = "ps"
+    options: ClassVar[dict[str, Any]] = {"mode": "sync"}
+
+    def run(self, function: Any, *args: Any, **settings: Any) -> Any:
+        return super().run(function, *args, servers=2, **settings)
+
+
 def test_every_strategy_of_ours_is_tested_here() -> None:
     suites = [one for one in globals().values() if isinstance(one, type) and issubclass(one, StrategyConformance)]
     assert {one.strategy for one in suites if one is not StrategyConformance} == set(STRATEGIES.names())

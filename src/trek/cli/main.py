@@ -27,6 +27,7 @@ COMMANDS = {
         "trek.cli.preview_search:preview_search",
         "Show how many trials a search trains to which length.",
     ),
+    "ps": ("trek.cli.ps:ps", "Run parameter servers, and show what they do."),
     "template": ("trek.cli.template:template", "Manage templates: shared parts of configs."),
     "token": ("trek.cli.token:token", "Create, list and revoke your tokens for scripts."),
     "trial": ("trek.cli.trial:trial", "Describe, end and scale trials, and show their metrics and logs."),

@@ -44,6 +44,8 @@ class Resources(Section):
 
     slots_per_trial: int = Field(default=1, ge=1, le=65_536)
     """Processes of one trial: GPUs where there are any, else CPU cores."""
+    servers: int = Field(default=0, ge=0, le=4096)
+    """Parameter servers of one trial, for the strategy `ps`; they take no slots."""
     max_slots: int | None = Field(default=None, ge=1)
     """How many slots the experiment may use at the same time; by default as many as are free."""
     weight: float = Field(default=1.0, gt=0)

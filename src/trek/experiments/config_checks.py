@@ -124,6 +124,12 @@ def _check_training(config: ExperimentConfig) -> None:
         if name in config.training.model_fields_set:
             raise Problem(("training", name), f"'training.{name}' is set by {key}. Remove it, and set {key} instead.")
     strategy = config.training.strategy
+    if (strategy == "ps") != bool(config.resources.servers):
+        raise Problem(
+            ("resources", "servers"),
+            f"resources.servers is {config.resources.servers} with the strategy {strategy!r}. The strategy 'ps' needs "
+            "at least 1 server, and others have none.",
+        )
     if strategy is not None:
         try:
             STRATEGIES.load(strategy).check_workers(config.resources.slots_per_trial)

@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
+from trek.ps.embedding import row_modules
 from trek.strategies.naming import by_index, by_name, parameter_names
+from trek.strategies.row_tables import RowStore, RowTables
 from trek.world import World
 
 ReduceOp = Literal["sum", "max", "min"]
@@ -38,6 +40,8 @@ class Strategy(ABC):
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.tables: RowTables | None = None
+        """The tables of modules such as `trek.nn.Embedding`; None if no model has one."""
 
     def has_lost_peer(self, error: BaseException) -> bool:
         """Whether `error`, raised during a backward pass, means that the ranks are to form a new group."""
@@ -47,12 +51,27 @@ class Strategy(ABC):
     def setup(self) -> None:  # noqa: B027 - one process has nothing to set up
         """Connect to the other ranks."""
 
-    def teardown(self) -> None:  # noqa: B027
+    def teardown(self) -> None:
         """Disconnect from the other ranks."""
+        if self.tables is not None:
+            self.tables.close()
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Move `model` to the device and make it a replica."""
+        self.bind_tables(model)
         return model.to(self.world.device)
+
+    def bind_tables(self, model: nn.Module) -> None:
+        """Connect the modules of `model` whose rows live in tables."""
+        if modules := list(row_modules(model)):
+            self.tables = self.tables or RowTables(self.open_rows())
+            self.tables.add(modules)
+
+    def open_rows(self) -> RowStore:
+        """Where the rows of tables are: in this process, for most strategies."""
+        from trek.ps.local_rows import LocalRows
+
+        return LocalRows()
 
     def unwrap_model(self, model: nn.Module) -> nn.Module:
         """The user's module inside the wrapper."""
@@ -71,6 +90,8 @@ class Strategy(ABC):
     def step(self, optimizer: torch.optim.Optimizer, apply: Callable[[torch.optim.Optimizer], None]) -> None:
         """Apply synced gradients; `apply` steps the optimizer in this process, as most strategies do."""
         apply(optimizer)
+        if self.tables is not None:
+            self.tables.step(optimizer)
 
     def sync_buffers(self, model: nn.Module) -> None:  # noqa: B027
         """Copy the leader's buffers (running statistics) to every rank, before they are used or saved."""
@@ -82,7 +103,12 @@ class Strategy(ABC):
 
     def clip_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
         """Clip synced gradients by their norm; returns the norm before clipping."""
-        return nn.utils.clip_grad_norm_(parameters, max_norm)
+        return nn.utils.clip_grad_norm_(self.with_rows(parameters), max_norm)
+
+    def with_rows(self, parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
+        """`parameters`, and the rows used of the tables that some of them stand for."""
+        given = list(parameters)
+        return [*given, *self.tables.used_rows(given)] if self.tables is not None else [*given]
 
     @abstractmethod
     def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:
@@ -95,6 +121,10 @@ class Strategy(ABC):
     @abstractmethod
     def broadcast(self, value: Any) -> Any:
         """The leader's value, on every rank."""
+
+    def figures(self) -> dict[str, float]:
+        """What the leader records with every report, beside the pace of the run."""
+        return {}
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
@@ -143,15 +173,21 @@ class Strategy(ABC):
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The full state of the optimizer, by the names of `model`'s parameters. Only the leader's is complete."""
         state = optimizer.state_dict()
-        return by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
+        named = by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
+        tables = self.tables.optimizer_state(optimizer) if self.tables is not None else {}
+        return {**named, "tables": tables} if tables else named
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]
     ) -> None:
         """Load the result of `optimizer_state` of any strategy, on every rank."""
+        state = dict(state)
+        tables = state.pop("tables", {})
         if model is not None:
             state = by_index(state, parameter_names(self.unwrap_model(model), optimizer))
         optimizer.load_state_dict(state)
+        if self.tables is not None:
+            self.tables.load_optimizer_state(optimizer, tables)
 
 
 def sum_gradients(gradients: Iterable[Mapping[int, torch.Tensor]], *, scale: float = 1.0) -> dict[int, torch.Tensor]:

@@ -62,6 +62,7 @@ class CollectiveStrategy(Strategy):
 
     def teardown(self) -> None:
         """Leave the group, if it was created here."""
+        super().teardown()
         self._group.close()
 
     def reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> torch.Tensor:

@@ -20,7 +20,7 @@ from trek.strategies.buckets import Bucket, OverlappedBuckets, do_nothing, split
 from trek.strategies.collectives import CollectiveStrategy, copy_bytes, flat_bytes
 from trek.strategies.exact_sum import sum_messages
 from trek.strategies.host_sum import HostSum, open_host_sum
-from trek.strategies.sparse import average_sparse, sparse_parameters
+from trek.strategies.sparse import average_sparse, gather_rows, sparse_parameters
 from trek.world import World
 
 _FLAT_BYTES = 4 << 20
@@ -84,7 +84,8 @@ class DDP(CollectiveStrategy):
         model = super().wrap_model(model)
         self.keep(model)
         for tensor in [*model.parameters(), *model.buffers()]:
-            dist.broadcast(tensor.detach(), src=0)
+            if tensor.numel():
+                dist.broadcast(tensor.detach(), src=0)
         return model
 
     def keep(self, model: nn.Module) -> None:
@@ -102,6 +103,9 @@ class DDP(CollectiveStrategy):
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Average every gradient."""
         trained = [p for p in parameters if p.requires_grad]
+        if self.tables is not None:
+            self._share_rows(trained)
+            trained = [p for p in trained if p.numel()]
         dense = [p for p in trained if p not in self._sparse]
         if len(dense) < len(trained):
             for parameter in trained:
@@ -112,6 +116,15 @@ class DDP(CollectiveStrategy):
             dense = [p for p in dense if p.nbytes < _LARGE_BYTES]
         if dense:
             self._average_in_buckets(dense)
+
+    def _share_rows(self, parameters: list[nn.Parameter]) -> None:
+        """Give every rank the row gradients of all: each holds whole tables, and updates them alike."""
+        assert self.tables is not None
+        for module in self.tables.modules_of(parameters):
+            own = module.gradients()
+            empty = torch.empty(0, dtype=torch.int64), torch.empty(0, module.spec.dim)
+            ids, values = gather_rows(*(own or empty), num_ranks=self.world.size, device=self.world.device)
+            module.replace_gradients(ids.cpu(), values / self.world.size)
 
     def _average_in_buckets(self, parameters: list[nn.Parameter]) -> None:
         key = tuple(map(id, parameters))

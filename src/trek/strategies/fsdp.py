@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from trek.errors import ConfigError
+from trek.ps.embedding import row_modules
 from trek.strategies.base import sum_gradients
 from trek.strategies.collectives import CollectiveStrategy
 from trek.strategies.naming import by_index, by_name, parameter_names
@@ -53,6 +54,11 @@ class FSDP(CollectiveStrategy):
     ) -> None:
         super().__init__(world, backend=backend, timeout_s=timeout_s)
         self._shard_bytes = shard_bytes
+
+    def bind_tables(self, model: nn.Module) -> None:
+        """Tables are not sharded by fsdp; parameter servers do that."""
+        if any(row_modules(model)):
+            raise ConfigError("strategy 'fsdp' cannot train trek.nn.Embedding. Use strategy 'ps', 'ddp' or 'solo'.")
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Broadcast the leader's weights, shard every large child separately, then the rest."""

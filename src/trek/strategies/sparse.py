@@ -38,6 +38,20 @@ def average_sparse(parameter: nn.Parameter, *, num_ranks: int) -> None:
     parameter.grad = mean / num_ranks
 
 
+def gather_rows(
+    ids: torch.Tensor, values: torch.Tensor, *, num_ranks: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ids and rows of all ranks, those of the first rank first."""
+    own = torch.tensor([len(ids)], device=device)
+    counts = [torch.empty_like(own) for _ in range(num_ranks)]
+    dist.all_gather(counts, own)
+    rows = [int(count) for count in counts]
+    return (
+        _gather(ids.to(device), rows, like=own.new_empty(0)),
+        _gather(values.to(device), rows, like=values[:0].to(device)),
+    )
+
+
 def _gather(own: torch.Tensor | None, rows: list[int], *, like: torch.Tensor) -> torch.Tensor:
     """The rows of all ranks one after another; `like` has their form."""
     padded = like.new_zeros((max(rows), *like.shape[1:]))

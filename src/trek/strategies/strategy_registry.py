@@ -17,8 +17,10 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
         "solo": "trek.strategies.solo:Solo",
         "ddp": "trek.strategies.ddp:DDP",
         "fsdp": "trek.strategies.fsdp:FSDP",
+        "ps": "trek.strategies.ps:ParameterServers",
     },
     word="strategy",
+    extras={"ps": "numba"},
     base="trek.strategies.base:Strategy",
 )
 

@@ -14,6 +14,7 @@ from trek.train.jobs.elastic_job import run_anywhere
 from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
+from trek.train.jobs.servers import check_servers
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
@@ -40,6 +41,7 @@ def fit(
     validation_period: Length | None = None,
     checkpoint_period: Length | None = None,
     workers: int | tuple[int, int] = 1,
+    servers: int = 0,
     strategy: str | None = None,
     engine: str = "local",
     seed: int = 0,
@@ -56,7 +58,8 @@ def fit(
     default). With `workers=(1, 4)`, processes may be killed and added while the run goes on, and as many as there are
     train: see docs/elastic.md. The global batch does not change with the number of workers, and so neither do the
     results: `hparams["global_batch_size"]` is divided among them. A script started by torchrun, mpirun or srun
-    trains in the processes that the launcher started.
+    trains in the processes that the launcher started. With strategy "ps", `servers` parameter servers hold the
+    parameters.
 
     `resume` is a checkpoint to resume from, or "latest" for the newest one of the last run with the same `name`.
     `checkpoint_dir` is a folder or URL to use instead of a folder of the run. `loggers` are added to the run's JSONL
@@ -83,8 +86,9 @@ def fit(
     )
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     chosen_workers = read_workers(workers, strategy=strategy)
+    check_servers(servers, strategy=strategy)
     ENGINES.check(engine)
-    world = own_world(chosen_workers)
+    world = own_world(chosen_workers) if not servers else None  # servers belong to a gang
     chosen_name = trial_class.__name__.lower() if name is None else name
     is_resumed = resume == "latest" and checkpoint_dir is None
     folder = open_run_folder(chosen_name, world=world, is_resumed=is_resumed)
@@ -105,7 +109,9 @@ def fit(
             raise Interrupted
         return _result(outcome, goal=job.goal)
     output = JobOutput(loggers=own_loggers, hparams=job.hparams)
-    returned = run_anywhere(job, origin=trial_class, workers=chosen_workers, engine=engine, output=output)
+    returned = run_anywhere(
+        job, origin=trial_class, workers=chosen_workers, num_servers=servers, engine=engine, output=output
+    )
     return _result(returned, goal=job.goal)
 
 

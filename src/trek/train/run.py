@@ -13,6 +13,7 @@ from trek.train.jobs.elastic_job import run_anywhere
 from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
+from trek.train.jobs.servers import check_servers
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import split_loggers
 from trek.train.loggers.sent import SentLogger
@@ -30,6 +31,7 @@ def run(
     train_fn: Callable[..., Any],
     *args: Any,
     workers: int | tuple[int, int] | None = None,
+    servers: int = 0,
     engine: str = "local",
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
@@ -52,9 +54,10 @@ def run(
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     ENGINES.check(engine)
     given = None if workers is None else read_workers(workers, strategy=chosen.strategy)
-    world = own_world(given)
+    check_servers(servers, strategy=chosen.strategy)
+    world = own_world(given) if not servers else None  # servers belong to a gang
     num_workers = given or (world.size if world else _default_workers())
-    if world is None and num_workers == 1:
+    if world is None and num_workers == 1 and not servers:
         world = World.from_env()
     default_name: str = getattr(train_fn, "__name__", "run").strip("<>")
     is_resumed = resume == "latest" and checkpoint_dir is None
@@ -71,7 +74,10 @@ def run(
     if world is not None:
         return job.call(world)
     output = JobOutput(loggers=own_loggers)
-    return _unpacked(run_anywhere(job, origin=train_fn, workers=num_workers, engine=engine, output=output))
+    returned = run_anywhere(
+        job, origin=train_fn, workers=num_workers, num_servers=servers, engine=engine, output=output
+    )
+    return _unpacked(returned)
 
 
 class _Run:

@@ -84,7 +84,8 @@ def prove(connection: socket.socket, secret: str, *, is_server: bool) -> None:
     The side that connected proves it first: nobody gets an answer to a challenge of their own choice from a server.
     """
     connection.settimeout(HANDSHAKE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     own = os.urandom(NONCE_BYTES)
     connection.sendall(own)
     other = _receive_exactly(connection, NONCE_BYTES)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from trek.client.models import Failure
 from trek.engines import Exit
+from trek.engines.base import WORKER
 from trek.train.jobs.rank_outcome import RankOutcome, find_cause
 
 EndingKind = Literal["done", "stopped", "user", "input", "outside", "rejected", "lost"]
@@ -49,7 +50,7 @@ def read_ending(exits: Sequence[Exit], outcomes: Sequence[RankOutcome]) -> Endin
     reported error explains the others.
     """
     reported = {outcome.rank for outcome in outcomes}
-    first = next((exit_ for exit_ in exits if exit_.code != 0), None)
+    first = next((exit_ for exit_ in exits if exit_.code != 0 and exit_.role == WORKER), None)
     if first is not None and first.rank not in reported:
         return Ending("lost", _describe(first))
     failed = find_cause(outcomes)

@@ -41,6 +41,7 @@ from trek.errors import InputError, TrekError
 from trek.experiments.log_patterns import LogPatterns
 from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.rank_outcome import read_outcomes
+from trek.train.jobs.servers import restart_server, server_roles
 from trek.world.clock import Clock
 from trek.world.home import close_to_others
 
@@ -192,8 +193,13 @@ class Supervisor:
                 self._take_rest(running, exits, has_more=has_more)
             elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
                 running.stop(grace_s=1.0)
-            elif running.failed_s is None and running.gang.wait_first_failure(0) is not None:
+            elif running.failed_s is None and self._has_failed(running.gang):
                 running.failed_s = self._clock.monotonic_s()
+
+    def _has_failed(self, gang: Gang) -> bool:
+        """Whether a member failed for good: a parameter server that was killed is started again."""
+        failed = gang.wait_first_failure(0)
+        return failed is not None and not restart_server(gang, failed)
 
     def _take_rest(self, running: Running, exits: Sequence[Exit], *, has_more: bool) -> None:
         """Take in what an ended gang left, a part in every round so that other trials have their turn; then finish."""
@@ -304,7 +310,13 @@ class Supervisor:
             slots=trial.slots if self.has_gpus else (),
             # A command may do without torch.
             imports=() if parsed_config(experiment).command else TRIAL_IMPORTS,
+            roles=server_roles(
+                parsed_config(experiment).resources.servers, folder=self._servers_folder(trial, user=user)
+            ),
         )
+
+    def _servers_folder(self, trial: TrialRow, *, user: OsUser | None) -> Path:
+        return (self._layout.run(trial) if user is None else self._layout.work(trial)) / "servers"
 
     def _handle_file(self, trial: TrialRow) -> Path:
         return self._layout.run(trial) / "gang.json"

@@ -92,10 +92,11 @@ def run_anywhere(
     *,
     origin: Any,
     workers: int | WorkerRange,
+    num_servers: int = 0,
     engine: str,
     output: JobOutput | None = None,
 ) -> Any:
     """`run_elastic_job` for a range of workers, `run_job` for a number."""
     if isinstance(workers, WorkerRange):
         return run_elastic_job(function, origin=origin, workers=workers, engine=engine, output=output)
-    return run_job(function, origin=origin, num_workers=workers, engine=engine, output=output)
+    return run_job(function, origin=origin, num_workers=workers, num_servers=num_servers, engine=engine, output=output)

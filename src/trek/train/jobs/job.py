@@ -21,6 +21,7 @@ from trek.errors import ConfigError, RankFailed
 from trek.train.jobs.hang_report import ask_where
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.rank_outcome import RankOutcome, find_cause, read_outcomes
+from trek.train.jobs.servers import open_servers, restart_server
 from trek.train.loop.progress import can_show_bars
 from trek.train.loop.stopping import Interrupted, StopOnSignals, StopRequest, stopped
 from trek.train.workers import WorkerRange
@@ -42,9 +43,17 @@ TRAINING_IMPORTS = (
 
 
 def run_job(
-    function: Callable[[World], Any], *, origin: Any, num_workers: int, engine: str, output: JobOutput | None = None
+    function: Callable[[World], Any],
+    *,
+    origin: Any,
+    num_workers: int,
+    engine: str,
+    num_servers: int = 0,
+    output: JobOutput | None = None,
 ) -> Any:
     """Call `function(world)` on `num_workers` processes; what the leader's call returned, which must be JSON-able.
+
+    `num_servers` parameter servers run beside them. One that dies is started again, and goes on from its journal.
 
     `origin` is the user's function or class inside `function`: if its module cannot be imported by name (a notebook, a
     file loaded from elsewhere), its code travels along.
@@ -52,14 +61,16 @@ def run_job(
     `output` shows what they write, by default without loggers, and is closed here. The first failure ends all, and is
     raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
+    servers = open_servers(num_servers)
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
         num_workers=num_workers,
         files={PAYLOAD: payload(function, origin=origin)},
         imports=TRAINING_IMPORTS,
+        roles=servers.roles,
     )
     stop, output = StopRequest(), output or JobOutput()
-    with StopOnSignals(stop), closing(output):
+    with StopOnSignals(stop), closing(output), closing(servers):
         gang = open_engine(engine).start(spec, on_line=output.on_line)
         try:
             failed = _watch(gang, stop, output)
@@ -114,6 +125,8 @@ def _watch(gang: Gang, stop: StopRequest, output: JobOutput) -> Exit | None:
     while True:
         output.handle_messages()
         failed: Exit | None = gang.wait_first_failure(timeout_s=0.2)
+        if failed is not None and restart_server(gang, failed):
+            continue
         if failed is not None or gang.wait(timeout_s=0) is not None:
             return failed
         if stop.is_set:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from trek.errors import CheckpointError, InputError
+from trek.errors import CheckpointError, ConfigError, InputError
 from trek.strategies import Strategy
 from trek.strategies.base import GroupBroken
 from trek.train.loop.compiling import check_backend, compile_model
@@ -93,6 +93,10 @@ class Optimization:
         if self._compiled:
             compile_model(model, backend=self._compiled if isinstance(self._compiled, str) else None)
         wrapped = self._strategy.wrap_model(model)
+        if self._strategy.tables is not None and self._precision.name == "fp16":
+            raise ConfigError(
+                "precision 'fp16' does not scale the gradients of trek.nn.Embedding. Use 'bf16' or 'fp32'."
+            )
         self.models.append(wrapped)
         if (sync := self._strategy.buffer_sync(wrapped)) is not None:
             self._buffer_syncs.append(sync)

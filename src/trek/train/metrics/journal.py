@@ -174,6 +174,8 @@ class Journal:
         pace = {"records_per_s": records / duration, "data_wait": min(1.0, wait_s / duration)}
         if learning_rate is not None:
             pace["learning_rate"] = learning_rate
+        if self._strategy.world.is_leader:
+            pace |= self._strategy.figures()
         self._log_row("system", position, pace, duration_s=duration)
         self._loss_watch.check(metrics, values, position)
         return metrics

@@ -1,0 +1,203 @@
+"""Rules: how a server turns gradients into new values. torch.optim itself does the arithmetic.
+
+A dense parameter is updated by an optimizer of its own, so the result is torch.optim's to the bit. The rows of a push
+are gathered into one block and updated as torch.optim updates a parameter that has just those rows; `step` counts the
+pushes of the table. This is the lazy rule: rows that are not in a push keep their values and their state, so there is
+no decay of momentum or weights while a row is not used. For SGD without momentum, for Adagrad and for SparseAdam it is
+torch's own rule for sparse gradients.
+
+Nothing but the names below can be asked for: what arrives from another process never selects code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from trek.errors import InputError
+from trek.ps.ftrl import FTRL
+
+Slots = Callable[[Mapping[str, Any]], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    optimizer: Callable[..., torch.optim.Optimizer]
+    slots: Slots
+    """The state of a row by name, with the value it starts at, for given settings."""
+    is_sparse: bool = False
+    """Whether the optimizer takes sparse gradients only."""
+
+
+def _sgd_slots(settings: Mapping[str, Any]) -> dict[str, float]:
+    return {"momentum_buffer": 0.0} if settings["momentum"] else {}
+
+
+def _adam_slots(settings: Mapping[str, Any]) -> dict[str, float]:
+    last = {"max_exp_avg_sq": 0.0} if settings.get("amsgrad") else {}
+    return {"exp_avg": 0.0, "exp_avg_sq": 0.0, **last}
+
+
+def _adagrad_slots(settings: Mapping[str, Any]) -> dict[str, float]:
+    return {"sum": settings["initial_accumulator_value"]}
+
+
+def _rmsprop_slots(settings: Mapping[str, Any]) -> dict[str, float]:
+    momentum = {"momentum_buffer": 0.0} if settings["momentum"] else {}
+    return {"square_avg": 0.0, **momentum, **({"grad_avg": 0.0} if settings["centered"] else {})}
+
+
+def _ftrl_slots(settings: Mapping[str, Any]) -> dict[str, float]:
+    return {"sum": settings["initial_accumulator_value"], "linear": 0.0}
+
+
+_KINDS = {
+    "SGD": _Kind(torch.optim.SGD, _sgd_slots),
+    "Adagrad": _Kind(torch.optim.Adagrad, _adagrad_slots),
+    "Adam": _Kind(torch.optim.Adam, _adam_slots),
+    "AdamW": _Kind(torch.optim.AdamW, _adam_slots),
+    "SparseAdam": _Kind(torch.optim.SparseAdam, _adam_slots, is_sparse=True),
+    "RMSprop": _Kind(torch.optim.RMSprop, _rmsprop_slots),
+    "FTRL": _Kind(FTRL, _ftrl_slots),
+}
+_NOT_A_RULE = {"params", "foreach", "fused", "capturable", "differentiable"}
+"""Arguments of optimizers that say how to compute, not what."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An optimizer's kind and settings, as text that may travel: `Rule("SGD", '{"lr": 0.1, …}')`."""
+
+    kind: str
+    settings: str
+
+    @classmethod
+    def of(cls, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule:
+        """The rule of one parameter group of an optimizer, with its learning rate of now."""
+        kind = type(optimizer).__name__
+        known = inspect.signature(_kind(kind).optimizer).parameters
+        plain = {name: _plain(group[name]) for name in known if name in group and name not in _NOT_A_RULE}
+        return cls(kind, json.dumps(plain, sort_keys=True))
+
+    @classmethod
+    def named(cls, kind: str, **settings: Any) -> Rule:
+        """The rule called `kind`, by default with torch's settings."""
+        optimizer = _optimizer(kind, torch.nn.Parameter(torch.zeros(1)), settings)
+        return cls.of(optimizer, optimizer.param_groups[0])
+
+
+def _kind(name: str) -> _Kind:
+    if name not in _KINDS:
+        raise InputError(
+            f"parameter servers have no optimizer {name!r}. Use one of: {', '.join(sorted(_KINDS))} of torch.optim "
+            "(FTRL of trek.ps)."
+        )
+    return _KINDS[name]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def _optimizer(kind: str, parameter: torch.nn.Parameter, settings: Mapping[str, Any]) -> torch.optim.Optimizer:
+    try:
+        return _kind(kind).optimizer([parameter], **settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"invalid settings of {kind}: {error}.") from error
+
+
+class Updater:
+    """Applies rules to one dense parameter, or to blocks of rows of one table."""
+
+    def __init__(self, rule: Rule, value: torch.Tensor) -> None:
+        self._parameter = torch.nn.Parameter(value)
+        self._rule = rule
+        settings = json.loads(rule.settings)
+        self._kind = _kind(rule.kind)
+        self._optimizer = _optimizer(rule.kind, self._parameter, settings)
+        self._group = self._optimizer.param_groups[0]
+        self.slots: dict[str, float] = self._kind.slots(self._group)
+        """The state of a row by name, with the value it starts at."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the optimizer."""
+        return self._rule.kind
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that is followed."""
+        return self._rule
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The optimizer's state of a dense parameter: tensors and numbers by name."""
+        return dict(self._optimizer.state[self._parameter])
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Set the state of a dense parameter."""
+        self._optimizer.state[self._parameter] = dict(state)
+
+    def follow(self, rule: Rule) -> None:
+        """Go on with other settings of the same kind, such as the learning rate of a scheduler."""
+        if rule == self._rule:
+            return
+        if rule.kind != self._rule.kind:
+            raise InputError(f"this parameter is updated by {self._rule.kind}, and cannot change to {rule.kind}.")
+        checked = _optimizer(rule.kind, torch.nn.Parameter(torch.zeros(1)), json.loads(rule.settings))
+        slots = self._kind.slots(checked.param_groups[0])
+        if slots.keys() != self.slots.keys():
+            raise InputError(f"{rule.kind} cannot change which state it keeps while it trains: {rule.settings}.")
+        self._group.update({name: one for name, one in checked.param_groups[0].items() if name != "params"})
+        self._rule = rule
+
+    def update(self, gradient: torch.Tensor, *, scale_lr: float = 1.0) -> None:
+        """One step of a dense parameter."""
+        self._step(gradient, scale_lr=scale_lr)
+
+    def update_rows(
+        self,
+        values: torch.Tensor,
+        gradients: torch.Tensor,
+        *,
+        slots: Mapping[str, torch.Tensor],
+        step: int,
+        scale_lr: float = 1.0,
+    ) -> None:
+        """One step of a block of rows and their slots, in place; `step` is its number, from 1."""
+        self._parameter.data = values
+        state: dict[str, Any] = dict(slots)
+        if self.kind != "SGD":
+            state["step"] = step - 1 if self._kind.is_sparse else torch.tensor(float(step - 1))
+        self._optimizer.state[self._parameter] = state
+        # torch warns unless it is told whether to check the tensors that it makes itself.
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+            if self._kind.is_sparse:
+                index = torch.arange(len(gradients))[None]
+                gradients = torch.sparse_coo_tensor(index, gradients, values.shape, is_coalesced=True)
+            self._step(gradients, scale_lr=scale_lr)
+        self._parameter.data = torch.empty(0)
+        self._optimizer.state.clear()
+
+    def _step(self, gradient: torch.Tensor, *, scale_lr: float) -> None:
+        own = self._group["lr"]
+        self._group["lr"] = own * scale_lr
+        self._parameter.grad = gradient
+        self._optimizer.step()
+        self._parameter.grad = None
+        self._group["lr"] = own
+
+
+def check_rows_rule(rule: Rule) -> None:
+    """Raise `InputError` for settings that rows cannot follow."""
+    settings = json.loads(rule.settings)
+    if rule.kind == "SGD" and settings.get("dampening") and settings.get("momentum"):
+        raise InputError(
+            "SGD with dampening treats the first gradient of a row differently from the others, which rows on servers "
+            f"do not: got dampening={settings['dampening']}. Set it to 0."
+        )

@@ -1,0 +1,113 @@
+"""ServerLink: one server as a client sees it. A lost connection is made anew, and what was not answered is repeated.
+
+That is safe: reading changes nothing, and a push that was applied before is recognised by its number.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import NoReturn
+
+from trek.errors import InputError, OutsideError
+from trek.ps.addresses import Address, open_connection
+from trek.ps.protocol import messages as pb
+from trek.ps.protocol.frames import receive_frame, send_frame
+from trek.ps.protocol.tensors import Attachments, Bytes
+from trek.world.job_connection import Stranger
+
+_RETRY_S = 0.02
+_CONNECT_S = 5.0
+_MAX_REFUSALS = 5
+
+
+class ServerLink:
+    """Requests to one server, one at a time: `send`, then `receive`."""
+
+    def __init__(self, address: Address, *, secret: str, patience_s: float) -> None:
+        self.address = address
+        self._secret = secret
+        self._patience_s = patience_s
+        self._connection: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._request: tuple[pb.Envelope, Attachments | None] | None = None
+        self._num_refusals = 0
+
+    def send(self, envelope: pb.Envelope, attached: Attachments | None = None) -> None:
+        """Begin a request; `receive` must follow."""
+        self._lock.acquire()
+        self._request = (envelope, attached)
+        try:
+            send_frame(self._connected(), envelope, attached)
+        except OSError:
+            self._drop()  # `receive` tries again
+        except BaseException:
+            self._end()
+            raise
+
+    def receive(self) -> tuple[pb.Envelope, Bytes]:
+        """The answer to what was sent. OutsideError when the server cannot be reached for too long."""
+        try:
+            answer, body = self._received()
+        finally:
+            self._end()
+        if answer.WhichOneof("message") == "failure":
+            kind = InputError if answer.failure.is_input else OutsideError
+            raise kind(answer.failure.message)
+        return answer, body
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock:
+            self._drop()
+
+    def _received(self) -> tuple[pb.Envelope, Bytes]:
+        assert self._request is not None
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                if self._connection is None:
+                    send_frame(self._connected(), *self._request)
+                assert self._connection is not None
+                return receive_frame(self._connection)
+            except (OSError, EOFError) as error:
+                self._drop()
+                if time.monotonic() >= deadline:
+                    host, port = self.address
+                    raise OutsideError(
+                        f"the parameter server at {host}:{port} did not answer for {self._patience_s:g} s: "
+                        f"{error or 'it closed the connection'}."
+                    ) from error
+                time.sleep(_RETRY_S)
+
+    def _connected(self) -> socket.socket:
+        """The connection, made if there is none."""
+        if self._connection is None:
+            try:
+                self._connection = open_connection(self.address, secret=self._secret, timeout_s=_CONNECT_S)
+            except Stranger as error:
+                self._refused(error)
+        assert self._connection is not None
+        self._num_refusals = 0
+        return self._connection
+
+    def _refused(self, error: Stranger) -> NoReturn:
+        """A server that ends while somebody connects looks as one with another secret, but not again and again."""
+        self._num_refusals += 1
+        if self._num_refusals < _MAX_REFUSALS:
+            raise ConnectionError("the server refused the secret, or ended") from error
+        host, port = self.address
+        raise OutsideError(
+            f"the process at {host}:{port} has another secret than this client. Pass the secret that the servers were "
+            "started with."
+        ) from error
+
+    def _end(self) -> None:
+        self._request = None
+        self._lock.release()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,91 @@
+"""The process of a parameter server: `python -m trek.ps.server_process`, one for each server of a job.
+
+What it needs comes in the environment: TREK_JOB_SECRET, TREK_SERVER_ADDRESSES (of all servers), TREK_ROLE_RANK (which
+of them this is), and TREK_SERVER_FOLDER, where the journals are. A server that is started again goes on from its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trek.ps.addresses import Address, parse_address
+from trek.ps.journal import Journal
+from trek.ps.rules import Rule
+from trek.ps.server import Server, listen
+from trek.ps.server_state import Push, RowGradients, ServerState
+from trek.ps.service import Service
+from trek.ps.table_spec import TableSpec
+
+ADDRESSES = "TREK_SERVER_ADDRESSES"
+
+
+def serve(
+    address: Address,
+    *,
+    secret: str,
+    folder: Path | None,
+    grpc_port: int | None = None,
+    metrics_port: int | None = None,
+    is_journaled: bool = True,
+    on_ready: Callable[[int, int | None], None] = lambda port, grpc_port: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. `folder` has the journal, and rows that do not fit into memory.
+
+    `on_ready` is called with the ports once requests are answered.
+    """
+    torch.set_num_threads(1)  # requests of several clients run side by side
+    listeners = listen(address, secret=secret)
+    warm_up()
+    journal = Journal(folder / "journal") if folder is not None and is_journaled else None
+    service = Service(folder=folder / "rows" if folder is not None else None, journal=journal)
+    server = Server(service, listeners, secret=secret)
+    remote = None
+    if grpc_port is not None:
+        from trek.ps.grpc_service import serve_grpc
+
+        remote, grpc_port = serve_grpc(service, host=address[0], port=grpc_port, secret=secret)
+    metrics = None
+    if metrics_port is not None:
+        from trek.ps.prometheus import MetricsServer
+
+        metrics = MetricsServer(service.figures, host=address[0], port=metrics_port)
+    on_ready(server.port, grpc_port)
+    ended = threading.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, lambda *_: ended.set())
+    ended.wait()
+    if remote is not None:
+        remote.stop(grace=None).wait()
+    if metrics is not None:
+        metrics.close()
+    server.close()
+
+
+def warm_up() -> None:
+    """Load what the first push would otherwise wait for: compiled loops, and torch's compiler behind optimizers."""
+    rows = RowGradients("warm", np.arange(2), np.ones((2, 1), np.float32), Rule.named("SGD"))
+    state = ServerState()
+    state.add_table(TableSpec(name="warm", dim=1))
+    push = Push("warm", 1, 0, rows=[rows])
+    state.judge(push)
+    state.apply(push)
+    state.tables["warm"].pull(np.arange(3))
+    state.close()
+
+
+def main(environ: Mapping[str, str] = os.environ) -> None:
+    """Serve as a member of a gang."""
+    rank = int(environ["TREK_ROLE_RANK"])
+    address = parse_address(environ[ADDRESSES].split(",")[rank])
+    serve(address, secret=environ["TREK_JOB_SECRET"], folder=Path(environ["TREK_SERVER_FOLDER"]) / str(rank))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""ServerState: what one parameter server knows, and how pushes change it. No I/O, no threads, no clock.
+
+The same calls in the same order give the same state, so a journal of the calls is all that has to be kept.
+A push is applied once: every source numbers its pushes from 1, and a number that was applied before is not applied
+again. A push that is rejected was not applied, and is repeated with new gradients under the same number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from trek.errors import InputError
+from trek.ps.dense import DenseParameter
+from trek.ps.distinct_ids import Floats, sum_duplicates
+from trek.ps.id_index import Ids
+from trek.ps.rules import Rule
+from trek.ps.table import Table
+from trek.ps.table_spec import TableSpec
+
+DenseKey = tuple[str, int]
+"""The name of a parameter, and the first element of the part that is here."""
+Verdict = Literal["apply", "repeated", "rejected"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """When pushes are applied."""
+
+    grads_to_wait: int = 1
+    """Pushes that make one step, by their mean; 1 applies every push at once."""
+    max_staleness: int = -1
+    """A push whose gradients are older, in versions, is rejected; negative: never."""
+    scale_lr_by_staleness: bool = False
+    """Divide the learning rate of a push by its age in versions."""
+
+    def __post_init__(self) -> None:
+        if self.grads_to_wait < 1:
+            raise InputError(f"grads_to_wait must be at least 1, got {self.grads_to_wait}.")
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """Gradients of rows of one table."""
+
+    table: str
+    ids: Ids
+    values: Floats
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Push:
+    """The gradients of one step of one worker, for one server."""
+
+    source: str
+    sequence: int
+    version: int
+    dense: Sequence[tuple[DenseKey, torch.Tensor, Rule]] = ()
+    rows: Sequence[RowGradients] = ()
+
+
+@dataclass
+class ServerState:
+    """Parameters, tables, versions, and which pushes were applied."""
+
+    folder: Path | None = None
+    """For rows that do not fit into memory."""
+    mode: Mode = field(default_factory=Mode)
+    is_initialized: bool = False
+    version: int = 0
+    dense: dict[DenseKey, DenseParameter] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
+    """The last push of every source."""
+    pending: list[Push] = field(default_factory=list)
+    """Pushes that wait for the others of their step."""
+    staleness: Counter[int] = field(default_factory=Counter)
+    """How many pushes had which age."""
+    num_rejected: int = 0
+
+    def initialize(self, dense: Mapping[DenseKey, torch.Tensor], *, mode: Mode) -> None:
+        """Take the parameters that are not known yet; the mode of the first model counts."""
+        if not self.is_initialized:
+            self.mode, self.is_initialized = mode, True
+        for key, value in dense.items():
+            if key not in self.dense:
+                self.dense[key] = DenseParameter(value, version=self.version)
+
+    def put_dense(self, values: Mapping[DenseKey, tuple[torch.Tensor, dict[str, torch.Tensor], Rule | None]]) -> None:
+        """Replace parameters, with the state of their optimizers and the rule that it belongs to."""
+        for key, (value, slots, rule) in values.items():
+            if key not in self.dense or self.dense[key].value.shape != value.shape:
+                raise InputError(f"there is no parameter {key[0]!r} of shape {tuple(value.shape)} on this server.")
+            self.dense[key] = DenseParameter(value, version=self.version)
+            if rule is not None:
+                self.dense[key].load(slots, rule=rule)
+
+    def add_table(self, spec: TableSpec) -> None:
+        """Have a table; one that is there must be the same."""
+        have = self.tables.get(spec.name)
+        if have is None:
+            folder = None if self.folder is None else self.folder / f"table-{len(self.tables)}"
+            self.tables[spec.name] = Table(spec, folder=folder)
+        elif have.spec != spec:
+            raise InputError(
+                f"table {spec.name!r} exists with other settings. It has {have.spec!r}, and was asked for as {spec!r}."
+            )
+
+    def table(self, name: str) -> Table:
+        """The table called `name`."""
+        if name not in self.tables:
+            raise InputError(f"there is no table {name!r}. There are: {', '.join(sorted(self.tables)) or 'none'}.")
+        return self.tables[name]
+
+    def changed_since(self, version: int) -> dict[DenseKey, DenseParameter]:
+        """The dense parameters that changed after `version`; all, for a negative one."""
+        return {key: one for key, one in self.dense.items() if one.changed_at > version or version < 0}
+
+    def judge(self, push: Push) -> Verdict:
+        """What is to be done with a push; InputError if it does not fit. Changes nothing that counts."""
+        if push.sequence <= self.ledger.get(push.source, 0):
+            return "repeated"
+        self._check(push)
+        if 0 <= self.mode.max_staleness < self.version - push.version:
+            return "rejected"
+        return "apply"
+
+    def apply(self, push: Push) -> None:
+        """Apply a push that was judged so, or keep it until its step is complete."""
+        self.ledger[push.source] = push.sequence
+        stale = max(0, self.version - push.version)
+        self.staleness[stale] += 1
+        scale = 1 / max(1, stale) if self.mode.scale_lr_by_staleness else 1.0
+        if self.mode.grads_to_wait == 1:
+            self._update(push, scale_lr=scale)
+            return
+        self.pending.append(push)
+        if len(self.pending) == self.mode.grads_to_wait:
+            together, self.pending = self.pending, []
+            self._update(mean_of(together), scale_lr=scale)
+
+    def forget_sources(self, prefix: str) -> None:
+        """Forget the pushes of sources that will not push again."""
+        self.ledger = {source: last for source, last in self.ledger.items() if not source.startswith(prefix)}
+
+    def close(self) -> None:
+        """Give memory and files back."""
+        for table in self.tables.values():
+            table.close()
+
+    def _check(self, push: Push) -> None:
+        """InputError unless everything in a push has its place and its rule."""
+        for key, gradient, rule in push.dense:
+            if key not in self.dense:
+                raise InputError(f"there is no parameter {key[0]!r} (from element {key[1]}) on this server.")
+            value = self.dense[key].value
+            if gradient.numel() != value.numel() or gradient.dtype != value.dtype:
+                raise InputError(
+                    f"the gradient of {key[0]!r} must have {value.numel()} numbers of {value.dtype}, "
+                    f"got {gradient.numel()} of {gradient.dtype}."
+                )
+            self.dense[key].follow(rule)
+        for rows in push.rows:
+            self.table(rows.table).check(rows.ids, rows.values)
+            self.table(rows.table).follow(rows.rule)
+
+    def _update(self, push: Push, *, scale_lr: float) -> None:
+        self.version += 1
+        for key, gradient, _ in push.dense:
+            self.dense[key].update(gradient, version=self.version, scale_lr=scale_lr)
+        for rows in push.rows:
+            table = self.tables[rows.table]
+            table.push(rows.ids, rows.values, rule=rows.rule, version=self.version, scale_lr=scale_lr)
+
+
+def mean_of(pushes: Sequence[Push]) -> Push:
+    """One push with the mean of the gradients of several, added in the order of their sources' names."""
+    ordered = sorted(pushes, key=lambda push: (push.source, push.sequence))
+    count = len(ordered)
+    sums: dict[DenseKey, tuple[torch.Tensor, Rule]] = {}
+    parts: dict[str, list[RowGradients]] = {}
+    for push in ordered:
+        for key, gradient, rule in push.dense:
+            sums[key] = (sums[key][0] + gradient if key in sums else gradient, rule)
+        for rows in push.rows:
+            parts.setdefault(rows.table, []).append(rows)
+    return Push(
+        source="",
+        sequence=0,
+        version=ordered[0].version,
+        dense=[(key, total / count, rule) for key, (total, rule) in sums.items()],
+        rows=[_mean_rows(several, count) for several in parts.values()],
+    )
+
+
+def _mean_rows(several: Sequence[RowGradients], count: int) -> RowGradients:
+    ids: Any = np.concatenate([rows.ids for rows in several])
+    values: Any = np.concatenate([rows.values for rows in several])
+    ids, values = sum_duplicates(ids, values)
+    return RowGradients(several[0].table, ids, values / np.float32(count), several[-1].rule)

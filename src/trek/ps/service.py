@@ -1,0 +1,337 @@
+"""Service: the answers of a parameter server, whichever way a request came. One request changes the state at a time.
+
+Reading does not change anything, see `Table`; it takes the same lock, since rows may move while they are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trek.errors import InputError, OutsideError, TrekError
+from trek.ps.figures import Latencies
+from trek.ps.journal import Journal
+from trek.ps.protocol import messages as pb
+from trek.ps.protocol.tensors import Attachments, Bytes, array_of, tensor_of
+from trek.ps.rules import Rule
+from trek.ps.server_state import Mode, Push, RowGradients, ServerState
+from trek.ps.snapshot import read_snapshot, write_snapshot
+from trek.ps.table import as_tensor
+from trek.ps.table_spec import TableSpec
+
+Answer = tuple[pb.Envelope, Attachments | None]
+_DONE = pb.Envelope(done=pb.Done())
+_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table"}
+"""Beside pushes of gradients, which are written before they are applied."""
+
+
+class Service:
+    """The requests of `pserver.proto`. Safe to call from any thread."""
+
+    def __init__(self, *, folder: Path | None = None, journal: Journal | None = None) -> None:
+        """`folder` is for rows that do not fit into memory. Without a journal, a killed server loses everything."""
+        self._changed = threading.Condition()
+        self._folder = folder
+        self._journal = journal
+        self._held_until_s = 0.0
+        self._allowed: dict[str, int] = {}
+        self._latencies = Latencies()
+        self._is_closed = False
+        self._num_states = 0
+        self._state = ServerState(folder=self._rows_folder())
+        self.num_replayed = 0
+        if journal is not None:
+            self._recover(journal)
+
+    def answer(self, request: pb.Envelope, body: Bytes) -> Answer:
+        """The answer to a request; a failure is one, too."""
+        do = request.WhichOneof("message") or ""
+        started = time.perf_counter()
+        try:
+            return self._answer(do, request, body)
+        except TrekError as error:
+            is_input = isinstance(error, InputError)
+            return pb.Envelope(failure=pb.Failure(message=str(error), is_input=is_input)), None
+        finally:
+            self._latencies.add(do, time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Release whoever waits, and close the files."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            if self._journal is not None:
+                self._journal.close()
+            self._state.close()
+
+    def _answer(self, do: str, request: pb.Envelope, body: Bytes) -> Answer:
+        handler: Callable[..., Answer] | None = getattr(self, f"_do_{do}", None)
+        if handler is None:
+            raise InputError(f"a parameter server does not know the request {do!r}.")
+        with self._changed:
+            if do == "push_gradient":
+                return self._push(request, body)
+            answer = handler(getattr(request, do), body)
+            if do in _JOURNALED and self._journal is not None:
+                self._journal.append(request, body)  # once it has been accepted: a replay must not fail
+            return answer
+
+    # -- requests, under the lock
+
+    def _do_push_model(self, model: pb.Model, body: Bytes) -> Answer:
+        was_initialized = self._state.is_initialized
+        mode = Mode(model.mode.grads_to_wait or 1, model.mode.max_staleness, model.mode.scale_lr_by_staleness)
+        dense = {(one.name, one.offset): tensor_of(one, body) for one in model.dense}
+        self._state.initialize(dense, mode=mode)
+        self._do_push_embedding_table_infos(model.tables, body)
+        reply = pb.PushModelResponse(was_initialized=was_initialized, version=self._state.version)
+        return pb.Envelope(pushed_model=reply), None
+
+    def _do_push_embedding_table_infos(self, infos: pb.TableInfos, body: Bytes) -> Answer:
+        del body
+        for spec in infos.specs:
+            self._state.add_table(TableSpec.of(**_object(spec)))
+        return _DONE, None
+
+    def _do_pull_variable(self, wanted: pb.PullModelRequest, body: Bytes) -> Answer:
+        del body
+        state = self._state
+        if wanted.min_version > state.version:
+            self._changed.wait_for(
+                lambda: self._is_closed or self._state.version >= wanted.min_version, wanted.wait_ms / 1e3
+            )
+            state = self._state
+        attached = Attachments()
+        changed = state.changed_since(wanted.version) if state.version >= wanted.min_version else {}
+        # Copied under the lock: it is sent after it.
+        dense = [attached.add(one.value.clone(), name=key[0], offset=key[1]) for key, one in changed.items()]
+        reply = pb.PullModelResponse(initialized=state.is_initialized, version=state.version, dense=dense)
+        if wanted.with_state:
+            for (name, offset), one in changed.items():
+                slots = {slot: value for slot, value in one.state.items() if isinstance(value, torch.Tensor)}
+                reply.state.extend(
+                    attached.add(value.clone(), name=name, offset=offset, slot=slot) for slot, value in slots.items()
+                )
+        return pb.Envelope(model=reply), attached
+
+    def _do_put_model(self, request: pb.PutModelRequest, body: Bytes) -> Answer:
+        slots: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+        for one in request.state:
+            slots.setdefault((one.name, one.offset), {})[one.slot] = tensor_of(one, body).clone()
+        rules = [Rule(one.kind, one.settings) for one in request.rules]
+        values = {(one.name, one.offset): (tensor_of(one, body), one.rule) for one in request.dense}
+        self._state.put_dense(
+            {key: (value, slots.get(key, {}), rules[rule] if rules else None) for key, (value, rule) in values.items()}
+        )
+        self._changed.notify_all()
+        return _DONE, None
+
+    def _do_pull_embedding_vector(self, wanted: pb.PullEmbeddingVectorRequest, body: Bytes) -> Answer:
+        ids = array_of(wanted.ids, body)
+        table = self._state.table(wanted.name)
+        if wanted.ids.dtype != pb.INT64 or ids.ndim != 1:
+            raise InputError(f"ids must be a list of int64, got shape {ids.shape}.")
+        attached = Attachments()
+        vectors = attached.add(as_tensor(table.pull(ids), table.spec.dtype))
+        return pb.Envelope(vectors=vectors), attached
+
+    def _do_push_gradient(self, request: pb.PushGradientRequest, body: Bytes) -> Answer:
+        """What a replay does; `_push` is what a client's push does."""
+        push = _push_of(request, body)
+        if self._state.judge(push) == "apply":
+            self._state.apply(push)
+        return _DONE, None
+
+    def _push(self, request: pb.Envelope, body: Bytes) -> Answer:
+        push = _push_of(request.push_gradient, body)
+        self._wait_while_held(push)
+        verdict = self._state.judge(push)
+        if verdict == "apply":
+            if self._journal is not None:
+                self._journal.append(request, body)
+            self._state.apply(push)
+            self._changed.notify_all()
+            self._shorten_journal()
+        elif verdict == "rejected":
+            self._state.num_rejected += 1
+        reply = pb.PushGradientResponse(
+            accepted=verdict != "rejected", version=self._state.version, is_repeated=verdict == "repeated"
+        )
+        return pb.Envelope(pushed=reply), None
+
+    def _do_pull_table(self, wanted: pb.PullTableRequest, body: Bytes) -> Answer:
+        del body
+        table = self._state.table(wanted.name)
+        saved = table.state()
+        chosen = torch.from_numpy(saved.touched.astype("int64")) > wanted.since
+        chosen = chosen.nonzero()[:, 0]
+        stop = wanted.start + wanted.max_rows if wanted.max_rows else len(chosen)
+        part = chosen[wanted.start : stop]
+        attached = Attachments()
+        rows = pb.Rows(
+            table=wanted.name,
+            ids=attached.add(torch.from_numpy(saved.ids)[part]),
+            values=attached.add(saved.values[part]),
+            step=saved.step,
+            next=stop if stop < len(chosen) else 0,
+        )
+        if wanted.with_slots:
+            rows.slots.extend(attached.add(block[part], name=name) for name, block in saved.slots.items())
+        return pb.Envelope(rows=rows), attached
+
+    def _do_push_table(self, request: pb.PushTableRequest, body: Bytes) -> Answer:
+        rows = request.rows
+        table = self._state.table(rows.table)
+        ids, values = array_of(rows.ids, body), tensor_of(rows.values, body)
+        table.check(ids, values.float().numpy())
+        slots = {one.name: tensor_of(one, body) for one in rows.slots}
+        rule = Rule(request.rule.kind, request.rule.settings) if request.rule.kind else None
+        table.put(ids, values, slots=slots, rule=rule, step=rows.step, version=max(1, self._state.version))
+        return _DONE, None
+
+    def _do_hold(self, request: pb.HoldRequest, body: Bytes) -> Answer:
+        del body
+        self._held_until_s = time.monotonic() + request.limit_ms / 1e3
+        self._allowed = {}
+        return pb.Envelope(made=self._progress("")), None
+
+    def _do_checkpoint(self, request: pb.CheckpointRequest, body: Bytes) -> Answer:
+        """Let those pushes in that other servers have applied, write, and take pushes again."""
+        del body
+        self._allowed = dict(request.until.sequences)
+        self._changed.notify_all()
+        try:
+            self._changed.wait_for(lambda: self._is_closed or self._has_reached(self._allowed), request.wait_ms / 1e3)
+            if not self._has_reached(self._allowed):
+                raise OutsideError("a push that reached some of the servers did not reach this one in time.")
+            self._write(Path(request.path), server=request.server)
+        finally:
+            self._held_until_s = 0.0
+            self._changed.notify_all()
+        return _DONE, None
+
+    def _do_restore(self, request: pb.RestoreRequest, body: Bytes) -> Answer:
+        del body
+        place = {"server": request.server, "num_servers": request.num_servers}
+        before, self._state = self._state, read_snapshot(Path(request.path), spill=self._rows_folder(), **place)
+        before.close()
+        if self._journal is not None:
+            self._journal.begin_anew(lambda path: write_snapshot(self._state, path, server=0))
+        self._changed.notify_all()
+        return _DONE, None
+
+    def _do_progress(self, request: pb.ProgressRequest, body: Bytes) -> Answer:
+        del body
+        if request.forget_prefix:
+            self._state.forget_sources(request.forget_prefix)
+        return pb.Envelope(made=self._progress(request.prefix)), None
+
+    def figures(self) -> dict[str, Any]:
+        """Rows, bytes, versions, staleness and latencies."""
+        with self._changed:
+            return self._figures()
+
+    def _do_stats(self, request: pb.StatsRequest, body: Bytes) -> Answer:
+        del request, body
+        return pb.Envelope(figures=pb.Stats(document=json.dumps(self._figures()))), None
+
+    def _figures(self) -> dict[str, Any]:
+        state = self._state
+        tables = {
+            name: {"rows": len(t), "bytes": t.num_bytes, "spilled": t.num_spilled, "evicted": t.num_evicted}
+            for name, t in state.tables.items()
+        }
+        return {
+            "pid": os.getpid(),
+            "version": state.version,
+            "dense": {"parameters": len(state.dense), "bytes": sum(one.value.nbytes for one in state.dense.values())},
+            "tables": tables,
+            "staleness": {str(age): count for age, count in sorted(state.staleness.items())},
+            "rejected": state.num_rejected,
+            "replayed": self.num_replayed,
+            "requests": self._latencies.summary(),
+        }
+
+    # -- helpers
+
+    def _rows_folder(self) -> Path | None:
+        """A folder for the rows of one more state: while it is read, the one before is still there."""
+        self._num_states += 1
+        return None if self._folder is None else self._folder / str(self._num_states)
+
+    def _recover(self, journal: Journal) -> None:
+        if journal.snapshot is not None:
+            self._state = read_snapshot(journal.snapshot, server=0, num_servers=1, spill=self._rows_folder())
+
+        def repeat(request: pb.Envelope, body: Bytes) -> None:
+            do = request.WhichOneof("message")
+            getattr(self, f"_do_{do}")(getattr(request, do or ""), body)
+
+        self.num_replayed = journal.replay(repeat)
+
+    def _shorten_journal(self) -> None:
+        if self._journal is not None and not self._state.pending:
+            num_bytes = sum(table.num_bytes for table in self._state.tables.values())
+            if self._journal.is_long(num_bytes):
+                self._journal.begin_anew(lambda path: self._write(path, server=0))
+
+    def _write(self, folder: Path, *, server: int) -> None:
+        try:
+            write_snapshot(self._state, folder, server=server)
+        except OSError as error:
+            raise OutsideError(f"the server cannot write to {folder}: {error}.") from error
+
+    def _wait_while_held(self, push: Push) -> None:
+        while not self._is_closed and push.sequence > self._allowed.get(push.source, 0):
+            left_s = self._held_until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            self._changed.wait(left_s)
+
+    def _has_reached(self, sequences: dict[str, int]) -> bool:
+        return all(self._state.ledger.get(source, 0) >= last for source, last in sequences.items())
+
+    def _progress(self, prefix: str) -> pb.Progress:
+        sequences = {source: last for source, last in self._state.ledger.items() if source.startswith(prefix)}
+        return pb.Progress(sequences=sequences, version=self._state.version)
+
+
+def _push_of(request: pb.PushGradientRequest, body: Bytes) -> Push:
+    if request.sequence < 1:
+        raise InputError(f"a push must have a sequence of at least 1, got {request.sequence}.")
+    rules = [Rule(one.kind, one.settings) for one in request.rules]
+
+    def rule(index: int) -> Rule:
+        if not 0 <= index < len(rules):
+            raise InputError(f"a gradient names rule {index}, but the push has {len(rules)}.")
+        return rules[index]
+
+    rows = []
+    for one in request.rows:
+        if one.values.dtype != pb.FLOAT32 or one.ids.dtype != pb.INT64:
+            raise InputError(f"gradients of rows of {one.table!r} must be float32 with int64 ids.")
+        rows.append(RowGradients(one.table, array_of(one.ids, body), array_of(one.values, body), rule(one.rule)))
+    return Push(
+        source=request.source,
+        sequence=request.sequence,
+        version=request.version,
+        dense=[((one.name, one.offset), tensor_of(one, body), rule(one.rule)) for one in request.dense],
+        rows=rows,
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"a table's description must be JSON, got {text!r}.") from error
+    if not isinstance(found, dict):
+        raise InputError(f"a table's description must be a JSON object, got {text!r}.")
+    return found

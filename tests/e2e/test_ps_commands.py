@@ -1,0 +1,40 @@
+"""Parameter servers as a user starts them: by `trek ps`, and with an experiment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from trek.ps import Client, Rule, TableSpec
+from trek.testing.shell import Shell
+
+
+def test_a_server_is_served_and_looked_at() -> None:
+    command = [sys.executable, "-m", "trek", "ps"]
+    with subprocess.Popen([*command, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        with Client([address]) as client:
+            client.push_model(tables=[TableSpec(name="user", dim=2)])
+            client.push_gradients(rows={"user": ([1, 2], client.pull_rows("user", [1, 2]))}, rule=Rule.named("SGD"))
+        shown = subprocess.run([*command, "stats", address], capture_output=True, text=True, check=True).stdout
+        told = subprocess.run([*command, "stats", address, "--json"], capture_output=True, text=True, check=True).stdout
+        server.terminate()
+    assert server.returncode == 0
+    assert "version 1" in shown
+    [figures] = json.loads(told)
+    assert figures["tables"]["user"]["rows"] == 2
+
+
+def test_an_experiment_trains_on_servers(shared_shell: Shell) -> None:
+    settings = {"training__strategy": "ps", "resources__servers": 2, "resources__slots_per_trial": 2}
+    done = shared_shell.create("--json", **settings)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "completed"
+
+
+def test_servers_without_their_strategy_are_refused(shared_shell: Shell) -> None:
+    done = shared_shell.create(resources__servers=2)
+    assert done.returncode == 2
+    assert "needs at least 1 server, and others have none" in done.stderr

@@ -1,0 +1,340 @@
+"""A client and real servers in this process: placement, versions, idempotence, modes, journal, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trek.errors import CheckpointError, ConfigError, InputError, OutsideError, PortInUse
+from trek.ps import Client, Rule, TableSpec
+from trek.ps.client import TableRows
+from trek.ps.journal import Journal
+from trek.ps.placement import SPLIT_ELEMENTS, parts_of
+from trek.ps.server import Server, listen
+from trek.ps.server_state import Mode
+from trek.ps.service import Service
+
+SGD = Rule.named("SGD", lr=0.5)
+USER = TableSpec.of(name="user", dim=4)
+
+
+class Servers:
+    """Servers that can be stopped and started again at the same port."""
+
+    def __init__(self, folder: Path, count: int, *, secret: str = "", least_bytes: int = 1 << 30) -> None:
+        self._folder, self._secret, self._least_bytes = folder, secret, least_bytes
+        self._servers: list[Server | None] = [None] * count
+        self._ports = [0] * count
+        for number in range(count):
+            self.start(number)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self._ports]
+
+    def start(self, number: int) -> Service:
+        folder = self._folder / str(number)
+        service = Service(folder=folder / "rows", journal=Journal(folder / "journal", least_bytes=self._least_bytes))
+        server = Server(service, listen(("127.0.0.1", self._ports[number]), secret=self._secret), secret=self._secret)
+        self._servers[number], self._ports[number] = server, server.port
+        return service
+
+    def stop(self, number: int) -> None:
+        server, self._servers[number] = self._servers[number], None
+        if server is not None:
+            server.close()
+
+    def close(self) -> None:
+        for number in range(len(self._servers)):
+            self.stop(number)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., tuple[Client, Servers]]]:
+    with ExitStack() as stack:
+
+        def begin(count: int = 1, *, name: str = "servers", **options: Any) -> tuple[Client, Servers]:
+            servers = Servers(tmp_path / name, count, **options)
+            stack.callback(servers.close)
+            client = Client(servers.addresses, secret=options.get("secret", ""), patience_s=20)
+            stack.callback(client.close)
+            return client, servers
+
+        yield begin
+
+
+Start = Callable[..., tuple[Client, Servers]]
+
+
+def push(client: Client, seed: int, **named: Any) -> Any:
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(-20, 20, 12)
+    gradients = torch.from_numpy(rng.standard_normal((12, 4)).astype(np.float32))
+    dense = torch.from_numpy(rng.standard_normal(6).astype(np.float32)).reshape(2, 3)
+    return client.push_gradients({"weight": dense}, rows={"user": (ids, gradients)}, rule=SGD, **named)
+
+
+def begin_model(client: Client, **named: Any) -> None:
+    client.push_model({"weight": torch.ones(2, 3)}, tables=[USER], **named)
+
+
+def contents(client: Client) -> tuple[torch.Tensor, torch.Tensor]:
+    return client.pull_dense()["weight"].clone(), client.pull_rows("user", range(-20, 20)).clone()
+
+
+def same(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_the_result_does_not_depend_on_the_number_of_servers(start: Start) -> None:
+    found = []
+    for count in (1, 3):
+        client, _ = start(count, name=f"of-{count}")
+        begin_model(client)
+        for seed in range(5):
+            push(client, seed)
+        found.append(contents(client))
+    assert same(*found)
+
+
+def test_large_parameters_are_split_and_come_back_whole(start: Start) -> None:
+    client, _ = start(3)
+    value = torch.randn(3 * SPLIT_ELEMENTS // 2 + 7, generator=torch.Generator().manual_seed(0)).reshape(-1, 1)
+    client.push_model({"large": value, "small": torch.ones(3)})
+    assert [one["dense"]["parameters"] >= 1 for one in client.stats()] == [True] * 3
+    adam = Rule.named("AdamW", lr=0.1)
+    own = torch.nn.Parameter(value.clone())
+    optimizer = torch.optim.AdamW([own], lr=0.1)
+    for _ in range(2):
+        own.grad = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
+        client.push_gradients({"large": own.grad}, rule=adam)
+        optimizer.step()
+    assert torch.equal(client.pull_dense()["large"], own)
+    into = {"large": torch.zeros_like(value), "small": torch.zeros(3)}
+    client.forget_versions()
+    assert client.pull_dense(into=into) == {"large", "small"}
+    assert torch.equal(into["large"], own)
+
+
+def test_parts_cover_a_parameter_once() -> None:
+    for size in (1, SPLIT_ELEMENTS, SPLIT_ELEMENTS + 1, 10 * SPLIT_ELEMENTS + 3):
+        for servers in (1, 2, 5):
+            parts = parts_of("name", size, num_servers=servers)
+            assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])]
+            assert parts[-1].stop == size
+            assert len({part.server for part in parts}) == len(parts)
+
+
+def test_pulls_skip_what_did_not_change(start: Start) -> None:
+    client, _ = start()
+    client.push_model({"a": torch.ones(2), "b": torch.ones(2)})
+    into = {"a": torch.zeros(2), "b": torch.zeros(2)}
+    assert client.pull_dense(into=into) == {"a", "b"}
+    client.push_gradients({"b": torch.ones(2)}, rule=SGD)
+    assert client.pull_dense(into=into) == {"b"}
+    assert client.pull_dense(into=into) == set()
+    assert into["b"].tolist() == [0.5, 0.5]
+
+
+def test_only_the_first_model_counts(start: Start) -> None:
+    client, servers = start()
+    other = Client(servers.addresses)
+    assert client.push_model({"a": torch.ones(2)})
+    assert not other.push_model({"a": torch.zeros(2)})
+    assert other.pull_dense()["a"].tolist() == [1, 1]
+    other.close()
+
+
+def test_a_push_is_applied_once_whoever_repeats_it(start: Start) -> None:
+    client, servers = start(2)
+    begin_model(client)
+    push(client, 1, source="shard 7", sequence=1)
+    before = contents(client)
+    other = Client(servers.addresses)
+    assert push(other, 1, source="shard 7", sequence=1).accepted
+    assert same(contents(client), before)
+    assert other.progress(prefix="shard") == {"shard 7": 1}
+    push(other, 2, source="shard 7", sequence=2)
+    assert not same(contents(client), before)
+    assert other.progress(forget_prefix="shard") == {}
+    other.close()
+
+
+def test_a_synchronous_step_is_the_mean_of_its_pushes(start: Start) -> None:
+    client, servers = start(2)
+    other = Client(servers.addresses)
+    begin_model(client, mode=Mode(grads_to_wait=2, max_staleness=0))
+    weight, ids = torch.ones(2, 3), [3, -4]
+    rows = client.pull_rows("user", ids)
+    client.pull_dense()
+    other.pull_dense()
+    first = client.push_gradients({"weight": weight}, rows={"user": ([3], torch.ones(1, 4))}, rule=SGD)
+    assert first.accepted
+    assert client.pull_dense()["weight"].tolist() == torch.ones(2, 3).tolist()
+    both = {"user": (ids, torch.ones(2, 4))}
+    other.push_gradients({"weight": 3 * weight}, rows=both, rule=SGD)
+    client.pull_dense(min_version=1)
+    assert torch.equal(client.pull_dense()["weight"], torch.zeros(2, 3))
+    expected = rows - 0.5 * torch.tensor([[1.0], [0.5]])
+    assert torch.equal(client.pull_rows("user", ids), expected)
+    stale = other.push_gradients({"weight": weight}, rule=SGD)
+    assert not stale.accepted, "its gradients are of version 0"
+    other.pull_dense()
+    assert other.push_gradients({"weight": weight}, rule=SGD).accepted
+    other.close()
+
+
+def test_bounded_staleness_rejects_what_is_too_old(start: Start) -> None:
+    client, servers = start()
+    begin_model(client, mode=Mode(max_staleness=2))
+    client.pull_dense()
+    fast = Client(servers.addresses)
+    for seed in range(3):
+        fast.pull_dense()
+        push(fast, seed)
+    assert not push(client, 9).accepted
+    client.pull_dense()
+    assert push(client, 9).accepted
+    [figures] = client.stats()
+    assert (figures["rejected"], figures["version"]) == (1, 4)
+    fast.close()
+
+
+def test_the_learning_rate_is_divided_by_staleness(start: Start) -> None:
+    client, servers = start()
+    begin_model(client, mode=Mode(scale_lr_by_staleness=True))
+    client.pull_dense()
+    fast = Client(servers.addresses)
+    for _ in range(4):
+        fast.pull_dense()
+        fast.push_gradients({"weight": torch.zeros(2, 3)}, rule=SGD)
+    client.push_gradients({"weight": torch.ones(2, 3)}, rule=SGD)
+    assert torch.equal(client.pull_dense()["weight"], torch.full((2, 3), 1 - 0.5 / 4))
+    assert client.stats()[0]["staleness"] == {"0": 4, "4": 1}
+    fast.close()
+
+
+@pytest.mark.parametrize("least_bytes", [1 << 30, 500])
+def test_a_server_comes_back_with_what_it_had_acknowledged(start: Start, least_bytes: int) -> None:
+    client, servers = start(2, least_bytes=least_bytes)
+    begin_model(client, mode=Mode(grads_to_wait=2))
+    for seed in range(7):
+        push(client, seed)
+    before = contents(client)
+    for number in (0, 1):
+        servers.stop(number)
+        servers.start(number)
+    assert same(contents(client), before)
+    push(client, 7)
+    assert client.stats()[0]["version"] == 4, "the seventh push was kept until its step was complete"
+
+
+def test_a_torn_journal_loses_only_what_nobody_was_told(start: Start, tmp_path: Path) -> None:
+    client, servers = start()
+    begin_model(client)
+    push(client, 1)
+    before = contents(client)
+    servers.stop(0)
+    [path] = (tmp_path / "servers" / "0" / "journal").glob("journal-*")
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[:50])
+    servers.start(0)
+    assert same(contents(client), before)
+    push(client, 2)
+    before = contents(client)
+    servers.stop(0)
+    servers.start(0)
+    assert same(contents(client), before)
+
+
+def test_a_client_waits_for_a_server_that_is_started_again(start: Start) -> None:
+    client, servers = start()
+    begin_model(client)
+    servers.stop(0)
+    servers.start(0)
+    assert push(client, 1).accepted
+
+
+def test_a_checkpoint_is_restored_by_any_number_of_servers(start: Start, tmp_path: Path) -> None:
+    found = []
+    for count in (3, 1, 2):
+        client, _ = start(count, name=f"of-{count}")
+        if count == 3:
+            begin_model(client)
+            for seed in range(4):
+                push(client, seed)
+            client.checkpoint(tmp_path / "saved")
+        else:
+            client.restore(tmp_path / "saved")
+        push(client, 4, source="x", sequence=1)
+        found.append(contents(client))
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
+def test_a_restored_server_survives_a_kill(start: Start, tmp_path: Path) -> None:
+    client, servers = start()
+    begin_model(client)
+    push(client, 1)
+    client.checkpoint(tmp_path / "saved")
+    before = contents(client)
+    push(client, 2)
+    client.restore(tmp_path / "saved")
+    servers.stop(0)
+    servers.start(0)
+    client.forget_versions()
+    assert same(contents(client), before)
+
+
+def test_a_missing_checkpoint_and_other_mistakes_are_named(start: Start, tmp_path: Path) -> None:
+    client, servers = start()
+    begin_model(client)
+    with pytest.raises(OutsideError, match="no snapshot"):
+        client.restore(tmp_path / "nothing")
+    with pytest.raises(InputError, match="no table 'tag'"):
+        client.pull_rows("tag", [1])
+    with pytest.raises(InputError, match="other settings"):
+        client.add_tables([TableSpec.of(name="user", dim=5)])
+    with pytest.raises(InputError, match="no rule"):
+        client.push_gradients({"weight": torch.ones(2, 3)})
+    with pytest.raises(InputError, match="must have 6 numbers"):
+        client.push_gradients({"weight": torch.ones(5)}, rule=SGD)
+    with pytest.raises(InputError, match="whole numbers"):
+        client.pull_rows("user", [1.5])
+    with pytest.raises(InputError, match="a row of 4 numbers"):
+        client.push_gradients(rows={"user": ([1], torch.ones(1, 3))}, rule=SGD)
+    with pytest.raises(ConfigError, match="host:port"):
+        Client(["nowhere"])
+    with pytest.raises(PortInUse, match="in use"):
+        listen(("127.0.0.1", int(servers.addresses[0].split(":")[1])), secret="")
+    with pytest.raises(ConfigError, match="needs a secret"):
+        listen(("0.0.0.0", 0), secret="")
+    assert CheckpointError.exit_code == 3
+
+
+def test_a_stranger_learns_nothing(start: Start) -> None:
+    _, servers = start(secret="a secret of this job")
+    with Client(servers.addresses, secret="another one") as stranger, pytest.raises(OutsideError, match="secret"):
+        stranger.stats()
+
+
+def test_rows_are_exported_and_put_elsewhere(start: Start) -> None:
+    client, _ = start(2)
+    begin_model(client)
+    for seed in range(3):
+        push(client, seed)
+    version = client.stats()[0]["version"]
+    ids, rows = client.export_rows("user")
+    assert torch.equal(client.pull_rows("user", ids), rows)
+    client.push_gradients(rows={"user": ([5], torch.ones(1, 4))}, rule=SGD)
+    assert client.export_rows("user", since=version)[0].tolist() == [5]
+    other, _ = start(1, name="other")
+    other.push_model(tables=[USER])
+    other.put_rows("user", TableRows(ids, rows, {}, 3))
+    assert torch.equal(other.pull_rows("user", ids), rows)

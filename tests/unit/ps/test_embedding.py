@@ -1,0 +1,136 @@
+"""trek.nn.Embedding and EmbeddingBag train what torch's modules train."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import trek
+from trek.errors import ConfigError, InputError
+from trek.nn import Embedding, EmbeddingBag
+from trek.strategies import open_strategy
+from trek.world import World
+
+
+def step(strategy: Any, optimizer: torch.optim.Optimizer) -> None:
+    strategy.step(optimizer, lambda one: one.step())
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.SparseAdam])
+def test_an_embedding_equals_torchs_sparse_one(kind: Any) -> None:
+    own, peer = Embedding("t", dim=3), nn.Embedding(30, 3, sparse=True)
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(own)
+    peer.weight.data = own(torch.arange(30)).detach()
+    own.clear()
+    optimizers = [kind(module.parameters(), lr=0.1) for module in (own, peer)]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(10):
+        ids = torch.randint(0, 30, (4, 5), generator=generator)
+        weights = torch.randn(4, 5, 3, generator=generator)
+        for module in (own, peer):
+            (module(ids) * weights).sum().backward()
+        step(strategy, optimizers[0])
+        with torch.sparse.check_sparse_tensor_invariants(enable=True):
+            optimizers[1].step()
+        optimizers[1].zero_grad()
+    torch.testing.assert_close(own(torch.arange(30)), peer.weight, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_a_bag_pools_as_torchs_does(mode: Any) -> None:
+    own, peer = EmbeddingBag("t", dim=3, mode=mode), nn.EmbeddingBag(30, 3, mode=mode)
+    open_strategy("solo", World()).wrap_model(own)
+    rows, _ = own.look_up(torch.arange(30))
+    peer.weight.data = rows.detach()
+    ids, offsets = torch.tensor([4, 5, 4, 9, 2, 2]), torch.tensor([0, 3, 3])
+    assert torch.equal(own(ids, offsets), peer(ids, offsets))
+    assert torch.equal(own(ids.view(2, 3)), peer(ids.view(2, 3)))
+    jagged = torch.nested.nested_tensor_from_jagged(ids, torch.tensor([0, 3, 3, 6]))
+    assert torch.equal(own(jagged), peer(ids, offsets))
+    nothing = torch.empty(0, dtype=torch.int64)
+    assert own(nothing, torch.tensor([0, 0])).tolist() == [[0] * 3] * 2
+
+
+def test_the_group_of_the_placeholder_sets_the_rule() -> None:
+    model = nn.ModuleDict({"slow": Embedding("slow", dim=2), "fast": Embedding("fast", dim=2)})
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(model)
+    groups = [{"params": model["slow"].parameters(), "lr": 0.0}, {"params": model["fast"].parameters(), "lr": 1.0}]
+    optimizer = torch.optim.SGD(groups)
+    before = {name: module(torch.tensor([7])).detach() for name, module in model.items()}
+    for module in model.values():
+        module.clear()
+        module(torch.tensor([7, 7])).sum().backward()
+    step(strategy, optimizer)
+    assert torch.equal(model["slow"](torch.tensor([7])), before["slow"])
+    assert torch.equal(model["fast"](torch.tensor([7])), before["fast"] - 2)
+
+
+def test_clipping_counts_the_gradients_of_rows() -> None:
+    model = Embedding("t", dim=2)
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(model)
+    (3 * model(torch.tensor([1])).sum()).backward()
+    norm = strategy.clip_norm(model.parameters(), 1.0)
+    assert norm.item() == pytest.approx(18**0.5)
+    assert model.used_rows()[0].grad.norm().item() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_evaluation_makes_no_rows_and_keeps_no_gradients() -> None:
+    model = Embedding("t", dim=2)
+    open_strategy("solo", World()).wrap_model(model)
+    with torch.no_grad():
+        model(torch.arange(5))
+    assert model.used_rows() == []
+    assert len(model.state_dict()["ids"]) == 0
+
+
+def test_a_trained_model_is_loaded_for_evaluation_and_for_further_training() -> None:
+    trained = Embedding("t", dim=2)
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(trained)
+    trained(torch.tensor([5, -7])).sum().backward()
+    step(strategy, torch.optim.SGD(trained.parameters(), lr=1.0))
+    expected = trained(torch.tensor([5, 9]))
+    fresh = Embedding("t", dim=2).eval()
+    fresh.load_state_dict(trained.state_dict())
+    assert torch.equal(fresh(torch.tensor([5, 9])), expected)
+    open_strategy("solo", World()).wrap_model(fresh.train())
+    assert torch.equal(fresh(torch.tensor([5, 9])), expected)
+    embedding, index = trek.ps.to_embedding(*trained.state_dict().values())
+    assert torch.equal(embedding(torch.tensor([index[5]])), expected[:1])
+    assert sorted(index) == [-7, 5]
+    assert len(embedding.weight) == 3
+
+
+def test_a_table_with_a_memory_limit_trains_and_leaves_no_file() -> None:
+    model = Embedding("t", dim=2, memory_bytes=100)
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for start in range(0, 100, 10):
+        model(torch.arange(start, start + 10)).sum().backward()
+        step(strategy, optimizer)
+    assert len(model.state_dict()["ids"]) == 100
+    strategy.teardown()
+
+
+def test_wrong_uses_are_named() -> None:
+    with pytest.raises(InputError, match="not connected to a training"):
+        Embedding("t", dim=2)(torch.tensor([1]))
+    with pytest.raises(ConfigError, match="different settings"):
+        open_strategy("solo", World()).wrap_model(nn.Sequential(Embedding("t", dim=2), Embedding("t", dim=3)))
+    with pytest.raises(ConfigError, match="initial must be"):
+        Embedding("t", dim=2, initial="large")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="mode of a bag"):
+        EmbeddingBag("t", dim=2, mode="median")  # type: ignore[arg-type]
+    model = Embedding("t", dim=2)
+    open_strategy("solo", World()).wrap_model(model)
+    with pytest.raises(InputError, match="must be int64"):
+        model(torch.tensor([1.5]))
+    assert trek.nn.Embedding is Embedding
