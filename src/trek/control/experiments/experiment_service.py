@@ -40,6 +40,10 @@ class ExperimentService:
         """Changes whenever anything about `subject`, or anything at all, may have changed; needs no query."""
         return self._store.num_writes if subject is None else self._store.version(subject)
 
+    def changes(self, since: int) -> tuple[int, list[Subject] | None]:
+        """The present version, and what changed after the version `since`; None if anything may have."""
+        return self._store.changes(since)
+
     def create(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""
         if not self._archives.has(request.archive):
