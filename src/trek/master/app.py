@@ -35,6 +35,7 @@ from trek.master.routes import (
     registry,
     sessions,
     trials,
+    views,
 )
 from trek.master.web_page import StrictHeaders
 from trek.master.web_page import make_router as make_page_router
@@ -129,6 +130,7 @@ def make_app(
         sessions.make_router(auth, sessions=web, limits=limits),
         cluster.make_router(services, auth, stop=stop),
         flows.make_router(services, auth),
+        views.make_router(services, auth),
         events.make_router(services, auth, is_stopping=is_stopping, on_listening=on_request),
     ):
         app.include_router(router, prefix="/api/v1")
