@@ -70,6 +70,16 @@ class CodeText(CodeFile):
     is_text: bool = True
 
 
+class TrialEvent(Model):
+    """Something that happened to a trial: a run that started, or how one ended."""
+
+    id: int
+    run: int
+    time_s: float
+    kind: str
+    text: str
+
+
 class LogOutline(Model):
     """How many lines match, and where to begin reading any of them."""
 

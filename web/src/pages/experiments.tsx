@@ -156,25 +156,25 @@ function useSparklines(visible: readonly Experiment[]): ReadonlyMap<number, numb
 
 function columnsOf(chosen: readonly string[], { now, curves }: { now: number; curves: ReadonlyMap<number, number[]> }): Column<Experiment>[] {
   const known: Record<string, Column<Experiment>> = {
-    id: { id: "id", title: "ID", width: "64px", isNumber: true, sort: (row) => row.id, cell: (row) => row.id },
+    id: { id: "id", title: "ID", width: "48px", isNumber: true, sort: (row) => row.id, cell: (row) => row.id },
     name: {
-      id: "name", title: "Name", width: "minmax(160px, 2fr)", sort: (row) => row.name,
+      id: "name", title: "Name", width: "minmax(130px, 2fr)", sort: (row) => row.name,
       cell: (row) => <a class="strong" href={href(["experiments", row.id])} title={row.description || row.name}>{row.name}</a>,
     },
-    state: { id: "state", title: "State", width: "120px", sort: (row) => row.state, cell: (row) => <Badge state={row.state} /> },
-    progress: { id: "progress", title: "Progress", width: "140px", sort: (row) => row.progress, cell: (row) => <Progress value={row.progress} state={row.state} /> },
-    best: { id: "best", title: "Best", width: "130px", isNumber: true, sort: (row) => row.best_metric, cell: (row) => <span title={row.metric}>{number(row.best_metric)}</span> },
+    state: { id: "state", title: "State", width: "104px", sort: (row) => row.state, cell: (row) => <Badge state={row.state} /> },
+    progress: { id: "progress", title: "Progress", width: "120px", sort: (row) => row.progress, cell: (row) => <Progress value={row.progress} state={row.state} /> },
+    best: { id: "best", title: "Best", width: "84px", isNumber: true, sort: (row) => row.best_metric, cell: (row) => <span title={row.metric}>{number(row.best_metric)}</span> },
     metric: { id: "metric", title: "Metric", sort: (row) => row.metric, cell: (row) => row.metric },
-    curve: { id: "curve", title: "Curve", width: "100px", cell: (row) => <Sparkline values={curves.get(row.id) ?? []} /> },
-    trials: { id: "trials", title: "Trials", width: "80px", isNumber: true, sort: (row) => row.num_trials, cell: (row) => row.num_trials },
+    curve: { id: "curve", title: "Curve", width: "84px", cell: (row) => <Sparkline values={curves.get(row.id) ?? []} /> },
+    trials: { id: "trials", title: "Trials", width: "52px", isNumber: true, sort: (row) => row.num_trials, cell: (row) => row.num_trials },
     searcher: { id: "searcher", title: "Searcher", sort: (row) => row.searcher, cell: (row) => row.searcher },
     duration: {
-      id: "duration", title: "Duration", width: "120px", isNumber: true, sort: (row) => span(row.started_s, row.ended_s, now),
+      id: "duration", title: "Duration", width: "96px", isNumber: true, sort: (row) => span(row.started_s, row.ended_s, now),
       cell: (row) => duration(span(row.started_s, row.ended_s, now)),
     },
-    owner: { id: "owner", title: "Owner", width: "110px", sort: (row) => row.owner, cell: (row) => row.owner },
-    labels: { id: "labels", title: "Labels", cell: (row) => row.labels.map((label) => <span key={label} class="tag">{label}</span>) },
-    created: { id: "created", title: "Created", width: "110px", sort: (row) => row.created_s, cell: (row) => <time title={moment(row.created_s)}>{ago(row.created_s, now)}</time> },
+    owner: { id: "owner", title: "Owner", width: "72px", sort: (row) => row.owner, cell: (row) => row.owner },
+    labels: { id: "labels", title: "Labels", width: "minmax(90px, 1fr)", cell: (row) => row.labels.map((label) => <span key={label} class="tag">{label}</span>) },
+    created: { id: "created", title: "Created", width: "84px", sort: (row) => row.created_s, cell: (row) => <time title={moment(row.created_s)}>{ago(row.created_s, now)}</time> },
   };
   return chosen.map(
     (id) => known[id] ?? { id, title: id, isNumber: true, sort: (row) => (fieldOf(row, id) ?? null) as number | string | null, cell: (row) => value(fieldOf(row, id)) },

@@ -37,7 +37,18 @@ interface Hover {
 
 const REACH_PX = 40;
 
-export function Chart({ label, series, isLog = false, xLabel, height = 300, onPick, format = number, canvas }: Props): VNode {
+export function Chart(props: Props): VNode {
+  if (props.series.length === 0) {
+    return (
+      <div class="chart-wait" style={{ height: `${props.height ?? 300}px` }}>
+        No points
+      </div>
+    );
+  }
+  return <Plot {...props} />;
+}
+
+function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, format = number, canvas }: Props): VNode {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const shown = useRef(series);

@@ -120,7 +120,7 @@ function Lines({ list, outline, owner, filter, isFollowed, onScrolledUp, withTri
     return found;
   }, [first, last, pages, outline.step]);
 
-  if (total === 0) return <p class="muted pad">No line matches.</p>;
+  if (total === 0) return <p class="muted pad">{Object.values(filter).some(Boolean) ? "No line matches." : "Nothing has been written yet."}</p>;
   const offset = view.top - (view.top % ROW_PX) - Math.min(10, fromPx(view.top, total)) * ROW_PX;
   return (
     <div

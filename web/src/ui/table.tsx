@@ -60,7 +60,8 @@ export function Table<T>(props: Props<T>): VNode {
   const { onView } = props;
   useEffect(() => onView?.(shown), [first, last, sorted]);
 
-  const template = `${selected ? "40px " : ""}${columns.map((one) => one.width ?? "minmax(90px, 1fr)").join(" ")}`;
+  const least = columns.reduce((sum, one) => sum + Number(/\d+/.exec(one.width ?? "90")![0]) + 8, (selected ? 32 : 0) + 32);
+  const template = `${selected ? "24px " : ""}${columns.map((one) => one.width ?? "minmax(90px, 1fr)").join(" ")}`;
   const isAll = selected !== undefined && sorted.length > 0 && sorted.every((row) => selected.has(Number(rowKey(row))));
   const toggle = (key: number) => {
     const next = new Set(selected);
@@ -79,7 +80,7 @@ export function Table<T>(props: Props<T>): VNode {
   return (
     <div class="table" role="table" aria-label={props.label} aria-rowcount={sorted.length + 1}>
       <div class="table-scroll" ref={body} style={{ maxHeight: props.maxHeight ?? "none" }} onKeyDown={move} tabIndex={0}>
-        <div role="rowgroup" class="table-head">
+        <div role="rowgroup" class="table-head" style={{ minWidth: `${least}px` }}>
           <div role="row" class="table-row head" style={{ gridTemplateColumns: template }}>
             {selected && (
               <span role="columnheader" class="cell">
@@ -96,7 +97,7 @@ export function Table<T>(props: Props<T>): VNode {
             ))}
           </div>
         </div>
-        <div role="rowgroup" class="table-body" style={{ height: `${sorted.length * rowHeight}px` }}>
+        <div role="rowgroup" class="table-body" style={{ height: `${sorted.length * rowHeight}px`, minWidth: `${least}px` }}>
           {shown.map((row, index) => {
             const key = rowKey(row);
             const at = first + index;

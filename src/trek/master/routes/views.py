@@ -17,6 +17,7 @@ from trek.client.view_models import (
     MetricNames,
     RungView,
     Sparkline,
+    TrialEvent,
 )
 from trek.control.services import Services
 from trek.errors import InputError
@@ -85,6 +86,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
             owner=identity.name,
             is_admin=identity.role == "admin",
         )
+
+    @router.get("/trials/{trial_id}/history", dependencies=viewer)
+    def get_history(trial_id: int) -> list[TrialEvent]:
+        """When its runs began and ended, and why."""
+        return services.trials.history(trial_id)
 
     @router.get("/trials/{trial_id}/logs/outline", dependencies=viewer)
     def outline_trial(trial_id: int, query: Annotated[LogQuery, Depends()]) -> LogOutline:
