@@ -15,9 +15,10 @@ class Curve(Model):
 
     trial_id: int
     batches: list[int]
-    epochs: list[float]
-    times: list[float]
     values: list[float]
+    epochs: list[float] = Field(default_factory=list)
+    times: list[float] = Field(default_factory=list)
+    """Of each point, if they were asked for."""
 
 
 class MetricNames(Model):

@@ -124,7 +124,7 @@ function Overview({ details, isLive }: { details: ExperimentDetails; isLive: boo
       {details.trials.length === 0 ? (
         <Empty title="No trials yet"><p>The searcher makes the first trials when slots are free. See the <a href="#/cluster">cluster</a>.</p></Empty>
       ) : (
-        <Curves experimentId={details.id} metric={details.metric} labelOf={labelOf} subjects={[`experiment:${details.id}`]} only={only} onOnly={setOnly} isLive={isLive} />
+        <Curves experimentId={details.id} numTrials={details.trials.length} metric={details.metric} labelOf={labelOf} subjects={[`experiment:${details.id}`]} only={only} onOnly={setOnly} isLive={isLive} />
       )}
       {best && (
         <Card title="Best trial" actions={<a class="button small" href={href(["trials", best.id])}>Open trial {best.id}</a>}>

@@ -110,9 +110,10 @@ function useExperiments(): { rows: Experiment[] | null; error: Error | null; isC
           for (const one of page.items) known.current.set(one.id, one);
           cursor = page.next;
           isComplete = cursor === null || isComplete;
-          publish();
+          if (isFirst) publish();
           isFirst = false;
         } while (cursor !== null && !isGone && needsOlder(known.current, cursor, isComplete));
+        publish();
       } catch (error) {
         if (!isGone) setState((old) => ({ ...old, error: error as Error }));
       }

@@ -121,7 +121,7 @@ function MetricGroups({ trial, names }: { trial: Trial; names: readonly MetricNa
 
 function SmallChart({ trial, group, metric, title, scale = 1, isTime = false }: { trial: Trial; group: string; metric: string; title: string; scale?: number; isTime?: boolean }): VNode {
   const dark = useDark();
-  const { data } = useQuery(`small ${trial.id} ${group} ${metric}`, () => get<Curve[]>("/curves", { trials: trial.id, group, metric, max_points: 200 }), { subjects: [`metrics:${trial.id}`] });
+  const { data } = useQuery(`small ${trial.id} ${group} ${metric}`, () => get<Curve[]>("/curves", { trials: trial.id, group, metric, max_points: 200, with_times: isTime }), { subjects: [`metrics:${trial.id}`] });
   const series = useMemo(
     () => (data ?? []).map((curve) => {
       const first = trial.started_s ?? curve.times[0] ?? 0;

@@ -103,7 +103,7 @@ function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, form
   };
   const isFlipped = hover !== null && hover.left > (holder.current?.clientWidth ?? 0) - 240;
   return (
-    <figure class="chart" aria-label={label}>
+    <figure class="chart" aria-label={label} data-points={series.reduce((sum, one) => sum + one.xs.length, 0)}>
       <div
         ref={holder}
         class="chart-area"

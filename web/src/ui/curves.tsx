@@ -16,6 +16,7 @@ interface Props {
   /** What to ask for: all trials of an experiment, or these. */
   experimentId?: number;
   trialIds?: readonly number[];
+  numTrials?: number;
   /** The metric that is shown first. */
   metric?: string;
   labelOf: (trialId: number) => string;
@@ -41,10 +42,12 @@ export function Curves(props: Props): VNode {
   const [scale, setScale] = useParam("scale", "linear");
   const [weight, setWeight] = useParam("smooth", "0");
   const [group = "", metric = ""] = splitMetric(chosen);
-  const maxPoints = 400;
+  // The screen has about a thousand columns: with many curves, fewer points of each can be told apart.
+  const maxPoints = (props.numTrials ?? trialIds?.length ?? 1) > 40 ? 120 : 400;
+  const withTimes = axis !== "batches";
   const curves = useQuery(
-    `curves ${ownerKey} ${chosen}`,
-    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints }),
+    `curves ${ownerKey} ${chosen} ${withTimes} ${maxPoints}`,
+    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints, with_times: withTimes }),
     { subjects, isEnabled: Boolean(group && metric) },
   );
   const dark = useDark();

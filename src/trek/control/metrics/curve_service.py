@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from trek.client.view_models import Curve, MetricNames, Sparkline
 from trek.control.lookup import find_experiment
 from trek.control.metrics.metric_blocks import groups, points_to_show, rows_at
+from trek.control.metrics.overview import Point, overviews
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 
@@ -26,13 +27,21 @@ class CurveService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def of_trials(self, trial_ids: Sequence[int], *, group: str, metric: str, max_points: int) -> list[Curve]:
-        """One metric of these trials, those without it left out."""
+    def of_trials(
+        self, trial_ids: Sequence[int], *, group: str, metric: str, max_points: int, with_times: bool = False
+    ) -> list[Curve]:
+        """One metric of these trials, those without it left out; `with_times` reads a row for each point."""
         with self._store.reading() as session:
-            found = [_curve(session, one, group, metric, max_points=max_points) for one in trial_ids]
+            if with_times:
+                found = [_curve(session, one, group, metric, max_points=max_points) for one in trial_ids]
+            else:
+                points = overviews(session, trial_ids, group, metric, max_points=max_points)
+                found = [_overview(trial_id, points[trial_id]) for trial_id in trial_ids]
         return [curve for curve in found if curve.values]
 
-    def of_experiment(self, experiment_id: int, *, group: str, metric: str, max_points: int) -> list[Curve]:
+    def of_experiment(
+        self, experiment_id: int, *, group: str, metric: str, max_points: int, with_times: bool = False
+    ) -> list[Curve]:
         """One metric of all trials of an experiment."""
         with self._store.reading() as session:
             find_experiment(session, experiment_id)
@@ -40,7 +49,7 @@ class CurveService:
                 select(TrialRow.id).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.id)
             )
             trial_ids = list(ids)
-        return self.of_trials(trial_ids, group=group, metric=metric, max_points=max_points)
+        return self.of_trials(trial_ids, group=group, metric=metric, max_points=max_points, with_times=with_times)
 
     def names(self, *, experiment_id: int | None = None, trial_ids: Sequence[int] = ()) -> list[MetricNames]:
         """The groups and metrics of trials, or of the first and last ones of an experiment."""
@@ -69,6 +78,11 @@ def _sparkline(session: Session, row: ExperimentRow) -> list[float]:
     assert row.best_trial is not None
     metric = str(row.config.get("searcher", {}).get("metric", ""))
     return _curve(session, row.best_trial, "validation", metric, max_points=SPARKLINE_POINTS).values
+
+
+def _overview(trial_id: int, points: Sequence[Point]) -> Curve:
+    batches, values = [at for at, _ in points], [value for _, value in points]
+    return Curve(trial_id=trial_id, batches=batches, values=values)
 
 
 def _curve(session: Session, trial_id: int, group: str, metric: str, *, max_points: int) -> Curve:

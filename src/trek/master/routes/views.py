@@ -39,17 +39,20 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.get("/curves", dependencies=viewer)
     def get_curves(
-        group: str,
-        metric: str,
+        group: str = "validation",
+        metric: str = "",
         trials: Ids = "",
         experiment_id: int | None = None,
         max_points: MaxPoints = 300,
+        with_times: bool = False,
     ) -> list[Curve]:
-        """One metric of these trials, or of all trials of an experiment."""
-        chosen = {"group": group, "metric": metric, "max_points": max_points}
+        """One metric of these trials, or of all trials of an experiment, over batches; epochs and times on request."""
+        chosen: dict[str, Any] = {
+            "group": group, "metric": metric, "max_points": max_points, "with_times": with_times,
+        }  # fmt: skip
         if experiment_id is not None:
-            return services.curves.of_experiment(experiment_id, **chosen)  # type: ignore[arg-type]
-        return services.curves.of_trials(_ids(trials), **chosen)  # type: ignore[arg-type]
+            return services.curves.of_experiment(experiment_id, **chosen)
+        return services.curves.of_trials(_ids(trials), **chosen)
 
     @router.get("/metric-names", dependencies=viewer)
     def get_names(trials: Ids = "", experiment_id: int | None = None) -> list[MetricNames]:
@@ -57,7 +60,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.curves.names(experiment_id=experiment_id, trial_ids=_ids(trials))
 
     @router.get("/sparklines", dependencies=viewer)
-    def get_sparklines(experiments: Ids) -> list[Sparkline]:
+    def get_sparklines(experiments: Ids = "") -> list[Sparkline]:
         """The searcher's metric of each experiment's best trial, in a few points."""
         return services.curves.sparklines(_ids(experiments))
 
@@ -72,7 +75,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return services.code.files(experiment_id)
 
     @router.get("/experiments/{experiment_id}/file", dependencies=editor)
-    def get_code(experiment_id: int, path: Annotated[str, Query(max_length=4000)]) -> CodeText:
+    def get_code(experiment_id: int, path: Annotated[str, Query(max_length=4000)] = "") -> CodeText:
         """One of the files that ran."""
         return services.code.file(experiment_id, path)
 
