@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench campaign docs clean
+.PHONY: demo web test check format bench campaign docs clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,16 +18,22 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	$(BIN)/python examples/mnist/demo.py
 
+# The page is built with the package; this builds it again after a change in web/.
+web: $(VENV)/.dev
+	$(BIN)/python hatch_build.py
+
 # Two processes: most tests use one core, or wait. ARGS="-n 0 …" runs them in one.
 # Compiled first: under PYTHONDONTWRITEBYTECODE each of a thousand processes would compile Trek for itself.
 test: $(VENV)/.dev
 	$(BIN)/python -m compileall -q src
+	$(BIN)/python hatch_build.py test || test ! -d web/node_modules
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not campaign" $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python hatch_build.py check || test ! -d web/node_modules
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

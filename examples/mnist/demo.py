@@ -75,7 +75,8 @@ def main() -> int:
     print(f"Inspect:    trek experiment describe {experiment}")
     print(f"            trek experiment logs {experiment}")
     print("Change:     edit examples/mnist/const.yaml, then: cd examples/mnist && trek experiment create const.yaml .")
-    print(f"(trek is installed at {Path(sys.executable).with_name('trek')})")
+    print(f"(trek is installed at {Path(sys.executable).with_name('trek')})", flush=True)
+    subprocess.run([*TREK, "web", f"/experiments/{experiment}", "--no-open"], check=True)
     return 0
 
 

@@ -18,6 +18,7 @@ from trek.cli.listing import Listing, listing_options
 from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json, echo_lines
+from trek.cli.web import show_page
 
 if TYPE_CHECKING:
     from trek.client.client import Client
@@ -41,6 +42,7 @@ def experiment() -> None:
 @click.option(
     "--detach-on-interrupt", is_flag=True, help="Let Ctrl-C leave the experiment running instead of ending it."
 )
+@click.option("--web", "with_web", is_flag=True, help="Show the experiment on the web page as well.")
 @json_option
 @click.pass_obj
 def create(
@@ -52,6 +54,7 @@ def create(
     template: str | None,
     is_followed: bool,
     detach_on_interrupt: bool,
+    with_web: bool,
     as_json: bool,
 ) -> None:
     """Create an experiment from the YAML file CONFIG and the model folder DIR, and follow it."""
@@ -71,13 +74,13 @@ def create(
             template=template,
             on_packed=show_package,
         )
+        _show_created(created, as_json=as_json)
+        if with_web:
+            show_page(open_client(), f"/experiments/{created.id}", is_opened=None, to_stderr=as_json)
         if is_followed:
-            _show_created(created, as_json=as_json)
             _follow(open_client(), created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
-        else:
-            _show_created(created, as_json=as_json)
-            if as_json:
-                render.show_json(created)
+        elif as_json:
+            render.show_json(created)
 
 
 @experiment.command()

@@ -33,6 +33,7 @@ COMMANDS = {
     "trial": ("trek.cli.trial:trial", "Describe, end and scale trials, and show their metrics and logs."),
     "up": ("trek.cli.up:up", "Start a master that other people can use."),
     "user": ("trek.cli.user:user", "Log in, and manage the users of a master."),
+    "web": ("trek.cli.web:web", "Open the web page."),
 }
 
 

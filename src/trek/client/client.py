@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ from trek import errors
 from trek.client import models
 from trek.client.files import unpack_files
 from trek.client.flow_calls import FlowCalls
+from trek.client.session_models import SessionLink
 from trek.client.wire_values import segment
 from trek.errors import MasterUnreachable, TrekError
 
@@ -282,6 +284,12 @@ class Client(FlowCalls):
     def change_user(self, name: str, **changes: Any) -> models.User:
         """Set password (one's own with old_password), role or is_active."""
         return self._one(models.User, "PATCH", f"/users/{segment(name)}", body=_checked(models.ChangeUser, **changes))
+
+    def page_link(self, page: str = "/") -> str:
+        """The address of a page that logs a browser in, once and within some minutes; keep it out of files and logs."""
+        link = self._one(SessionLink, "POST", "/session-links")
+        # After the #, so that browsers send it to no server and proxies do not log it.
+        return f"{self._address.url}/#/login?{urlencode({'code': link.code, 'to': page})}"
 
     def tokens(self) -> list[models.Token]:
         """The user's tokens."""

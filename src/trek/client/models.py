@@ -200,6 +200,8 @@ class ForkExperiment(Model):
     """A new experiment with the code and config of another; `changes` are keyed by dotted names."""
 
     changes: JsonObject = {}
+    config: Text | None = Field(default=None, max_length=1_000_000)
+    """The whole config as YAML, to which `changes` are applied; values that are still masked stay as they were."""
     is_continued: bool = False
     """Start from the experiment's best checkpoint."""
 

@@ -57,6 +57,11 @@ class Accounts:
         """Verified for unknown names, so that the response time does not reveal which names exist."""
         return self._hasher.hash(secrets.token_hex())
 
+    @property
+    def database_id(self) -> str:
+        """Tells this database from others; not secret."""
+        return self._sign("database id")[:8]
+
     # users
 
     @property
@@ -140,6 +145,12 @@ class Accounts:
             if row is None or row.user_id != self._find(session, name).id:
                 raise NotFound(f"token {token_id} of {name} does not exist. See `trek token list`.")
             session.delete(row)
+        self._recognised.clear()
+
+    def revoke(self, token: str) -> None:
+        """Revoke a token by its text; one that is not known is left."""
+        with self._store.writing() as session:
+            session.execute(delete(TokenRow).where(TokenRow.hash == _digest(token)))
         self._recognised.clear()
 
     def identify(self, token: str) -> Identity | None:

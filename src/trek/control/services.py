@@ -9,11 +9,13 @@ from trek.control.checkpoints.checkpoint_service import CheckpointService
 from trek.control.checkpoints.model_registry import ModelRegistry
 from trek.control.cluster_service import ClusterService
 from trek.control.experiments.archives import Archives
+from trek.control.experiments.code_browser import CodeBrowser
 from trek.control.experiments.experiment_service import ExperimentService
 from trek.control.experiments.templates import Templates
 from trek.control.flows.flow_service import FlowService
 from trek.control.layout import Layout
 from trek.control.logs.log_service import LogService
+from trek.control.metrics.curve_service import CurveService
 from trek.control.store import Store
 from trek.control.trials.trial_runner import TrialRunner
 from trek.control.trials.trial_service import TrialService
@@ -28,6 +30,8 @@ class Services:
     archives: Archives
     checkpoints: CheckpointService
     cluster: ClusterService
+    code: CodeBrowser
+    curves: CurveService
     experiments: ExperimentService
     flows: FlowService
     logs: LogService
@@ -44,6 +48,8 @@ class Services:
             archives=archives,
             checkpoints=CheckpointService(store, layout=layout),
             cluster=ClusterService(store, runner=runner),
+            code=CodeBrowser(store, archives=archives),
+            curves=CurveService(store),
             experiments=ExperimentService(store, archives=archives, layout=layout, runner=runner, clock=clock),
             flows=FlowService(store, home=layout.home, clock=clock),
             logs=LogService(store),

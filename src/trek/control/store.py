@@ -74,16 +74,23 @@ class Store:
         with self._write_lock:
             with self._session(begin="IMMEDIATE") as session, session.begin():
                 yield session
-            self.num_writes += 1
+            number = self.num_writes + 1
             if about is None:
-                self._last_wide_write = self.num_writes
+                self._last_wide_write = number
                 self._last_write.clear()
             else:
-                self._last_write.update(dict.fromkeys(about, self.num_writes))
+                self._last_write.update(dict.fromkeys(about, number))
+            self.num_writes = number  # last, since `changes` needs no lock
 
     def version(self, subject: Subject) -> int:
         """Two equal readings mean that nothing about `subject` changed between them."""
         return self._last_write.get(subject, self._last_wide_write)
+
+    def changes(self, since: int) -> tuple[int, list[Subject] | None]:
+        """The number of writes, and what those after `since` were about; None if they may have changed anything."""
+        number = self.num_writes  # first: what later writes add is told once more with the next number
+        written = list(self._last_write.items())
+        return number, None if self._last_wide_write > since else [who for who, when in written if when > since]
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -165,6 +165,19 @@ class LogTable(Base):
     text: Mapped[str] = mapped_column(Text)
 
 
+class TrialEventTable(Base):
+    """What happened to trials; see `trial_history`."""
+
+    __tablename__ = "trial_events"
+
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"), index=True)
+    run: Mapped[int] = mapped_column(Integer)
+    time_s: Mapped[float] = mapped_column(Float)
+    kind: Mapped[str] = mapped_column(String(20))
+    text: Mapped[str] = mapped_column(Text)
+
+
 class CheckpointTable(Base):
     """Checkpoints of trials, deleted ones included."""
 

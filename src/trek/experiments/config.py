@@ -195,12 +195,12 @@ class ExperimentConfig(Section):
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, name: str = "config") -> Self:
         """From a mapping in any accepted spelling."""
-        return cls._from_source(YamlSource(name, dict(raw)))
+        return cls.from_source(YamlSource(name, dict(raw)))
 
     @classmethod
     def parse_text(cls, text: str, *, name: str = "config", environ: Mapping[str, str] = os.environ) -> Self:
         """From YAML text."""
-        return cls._from_source(parse_yaml(text, name=name, environ=environ))
+        return cls.from_source(parse_yaml(text, name=name, environ=environ))
 
     @classmethod
     def read(
@@ -217,10 +217,11 @@ class ExperimentConfig(Section):
             source.data = merge_configs(respell_training(template), respell_training(source.data))
         for setting in overrides:
             source.override(setting)
-        return cls._from_source(source)
+        return cls.from_source(source)
 
     @classmethod
-    def _from_source(cls, source: YamlSource) -> Self:
+    def from_source(cls, source: YamlSource) -> Self:
+        """From YAML that was read, so that errors name lines."""
         if fault := find_fault(source.data):
             where = ".".join(map(str, fault.path)) or "the config"
             raise Problem(fault.path, f"{where!r} {fault.reason}.").as_error(source)

@@ -72,6 +72,21 @@ def masked(value: Any) -> Any:
     return masked_text(value) if isinstance(value, str) else value
 
 
+def restored(value: Any, config: Any) -> Any:
+    """`value`, an edited copy of `masked(config)`, with what is still as it was shown replaced by what it is."""
+    return _restored(value, masked(config), config)
+
+
+def _restored(value: Any, shown: Any, real: Any) -> Any:
+    if value == shown:
+        return real
+    if isinstance(value, Mapping) and isinstance(shown, Mapping):
+        return {key: _restored(item, shown[key], real[key]) if key in shown else item for key, item in value.items()}
+    if isinstance(value, list) and isinstance(shown, list) and len(value) == len(shown):
+        return [_restored(*three) for three in zip(value, shown, real, strict=True)]
+    return value
+
+
 def masked_text(text: str) -> str:
     """A text without the passwords of URLs, and without the values of secret settings (`password=…`, `--token …`)."""
     if ":" not in text and "=" not in text and "-" not in text and " " not in text:

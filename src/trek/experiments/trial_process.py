@@ -14,6 +14,7 @@ from trek.engines.member_folder import MemberFolder
 from trek.errors import InputError, MasterUnreachable
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.reporting import ControlPlaneLogger
+from trek.experiments.system_metrics import SystemReporter
 from trek.train.loop.stopping import StopRequest
 
 RESTART_TIMEOUT_S = 120.0
@@ -72,6 +73,10 @@ class TrialProcess:
         return ControlPlaneLogger(
             send, run=self.run, folder=self.folder.path, stop=stop, awaits_decisions=config.searcher.is_search
         )
+
+    def open_system_reporter(self, client: Client, *, rank: int) -> SystemReporter:
+        """What reports the process's use of its machine."""
+        return SystemReporter(lambda report: client.report(self.trial_id, report), run=self.run, rank=rank)
 
     def _relocated(self) -> Address | None:
         """The address of a restarted control plane, which may have changed; the trial's token stays valid."""

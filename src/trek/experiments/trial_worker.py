@@ -79,6 +79,7 @@ def _train(
     with ExitStack() as stack:
         trial_class = load_entrypoint(config.trial_class, place.code)
         logger = place.open_logger(client, config=config, stop=stop) if world.is_leader else None
+        stack.enter_context(place.open_system_reporter(client, rank=world.rank))
         return (train or train_trial)(
             trial_class,
             hparams=assignment.hparams,

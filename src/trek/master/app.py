@@ -18,7 +18,7 @@ from trek.control.services import Services
 from trek.master.answer_cache import AnswerCache
 from trek.master.api_page import POLICY, api_page
 from trek.master.auth import Auth
-from trek.master.door import OPEN, Door
+from trek.master.door import LOGIN, OPEN, Door
 from trek.master.error_answers import show_bad_request, show_error, show_http_error
 from trek.master.etags import EntityTags
 from trek.master.login_limits import LoginLimits
@@ -33,8 +33,13 @@ from trek.master.routes import (
     logs,
     prometheus,
     registry,
+    sessions,
     trials,
+    views,
 )
+from trek.master.web_page import StrictHeaders
+from trek.master.web_page import make_router as make_page_router
+from trek.master.web_sessions import WebSessions
 from trek.world.clock import Clock, SystemClock
 
 _DOCUMENTED: dict[int | str, dict[str, Any]] = {
@@ -66,9 +71,10 @@ class _Api(FastAPI):
             schema["components"]["securitySchemes"] = {"token": scheme}
             schema["security"] = [{"token": []}]
             for path, item in schema["paths"].items():
-                for operation in item.values():
+                for method, operation in item.items():
                     _describe_errors(operation)
-                    operation.update({"security": []} if path in OPEN else {})
+                    is_open = path in OPEN or (method.upper(), path) == LOGIN
+                    operation.update({"security": []} if is_open else {})
         assert self.openapi_schema is not None
         return self.openapi_schema
 
@@ -87,18 +93,21 @@ def make_app(
     stop: Callable[[bool], None],
     is_stopping: Callable[[], bool] = lambda: False,
     on_request: Callable[[], None] = lambda: None,
+    web: WebSessions | None = None,
     clock: Clock | None = None,
 ) -> FastAPI:
-    """The application. `stop(kill)` ends the control plane; `on_request` is called for every request."""
+    """The application. `stop(kill)` ends the control plane; `on_request` is called while anybody asks or listens."""
     clock = clock or SystemClock()
-    auth = Auth(services, own_token=token)
+    web, limits = web or WebSessions(services.accounts, clock=clock), LoginLimits(clock=clock)
+    auth = Auth(services, own_token=token, sessions=web)
     app = _Api(title="Trek", version=__version__, docs_url=None, redoc_url=None, responses=_DOCUMENTED)
     app.add_exception_handler(errors.TrekError, show_error)
     app.add_exception_handler(RequestValidationError, show_bad_request)
     app.add_exception_handler(HTTPException, show_http_error)
     app.add_middleware(AnswerCache, version=services.experiments.version, clock=clock)
     app.add_middleware(EntityTags)
-    app.add_middleware(Door, auth=auth, on_request=on_request)
+    app.add_middleware(Door, auth=auth, sessions=web, on_request=on_request)
+    app.add_middleware(StrictHeaders)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -117,11 +126,14 @@ def make_app(
         archives.make_router(services, auth),
         logs.make_router(services, auth),
         registry.make_router(services, auth),
-        accounts.make_router(services, auth, limits=LoginLimits(clock=clock)),
+        accounts.make_router(services, auth, limits=limits),
+        sessions.make_router(auth, sessions=web, limits=limits),
         cluster.make_router(services, auth, stop=stop),
         flows.make_router(services, auth),
-        events.make_router(services, auth, is_stopping=is_stopping),
+        views.make_router(services, auth),
+        events.make_router(services, auth, is_stopping=is_stopping, on_listening=on_request),
     ):
         app.include_router(router, prefix="/api/v1")
+    app.include_router(make_page_router())
     app.include_router(prometheus.make_router(services, auth))
     return app

@@ -21,7 +21,7 @@ class BodyLimit:
 
 
 _LIMITS: tuple[tuple[str, re.Pattern[str], BodyLimit], ...] = (
-    ("POST", re.compile(r"/api/v1/login"), BodyLimit(16 * 2**10, timeout_s=10.0)),
+    ("POST", re.compile(r"/api/v1/(login|session)"), BodyLimit(16 * 2**10, timeout_s=10.0)),
     ("PUT", re.compile(r"/api/v1/archives/[^/]*"), BodyLimit(MAX_BYTES, timeout_s=600.0)),
     ("POST", re.compile(r"/api/v1/trials/[^/]*/reports"), BodyLimit(64 * 2**20)),
     ("PUT", re.compile(r"/api/v1/flows/[^/]*/runs/.*"), BodyLimit(32 * 2**20)),

@@ -38,6 +38,7 @@ from trek.master.connection_guard import MAX_IDLE
 from trek.master.http_server import HttpServer, allow_many_files, server_config
 from trek.master.own_file import OwnFile
 from trek.master.prefix import UnderPrefix
+from trek.master.web_sessions import WebSessions
 from trek.world.addresses import is_loopback
 from trek.world.clock import Clock, SystemClock
 from trek.world.home import OTHERS, claim_home
@@ -151,12 +152,14 @@ class ControlPlane:
         )
         services = Services.over(store, layout=self._layout, runner=supervisor, clock=self._clock)
         self._check_reach(services)
+        web = WebSessions(services.accounts, clock=self._clock)
         app = make_app(
             services,
             token=self._token,
             stop=self.stop,
             is_stopping=self._is_stopping.is_set,
             on_request=self._notice,
+            web=web,
             clock=self._clock,
         )
         served = UnderPrefix(app, prefix=self._settings.prefix)
@@ -168,7 +171,7 @@ class ControlPlane:
             supervisor.start()
 
             def watch() -> None:
-                self._watch(services, supervisor, server, lock_file=lock_file, address_file=address_file)
+                self._watch(services, supervisor, server, web, lock_file=lock_file, address_file=address_file)
 
             watcher = threading.Thread(target=watch, name="trek-watch")
             watcher.start()
@@ -184,12 +187,13 @@ class ControlPlane:
         services: Services,
         supervisor: Supervisor,
         server: uvicorn.Server,
+        web: WebSessions,
         *,
         lock_file: OwnFile,
         address_file: OwnFile,
     ) -> None:
         """Wait until told to stop, idle for too long or homeless; then end the trials while they can still report."""
-        while not self._is_stopping.wait(0.5) and lock_file.is_there and not self._is_idle(services):
+        while not self._is_stopping.wait(0.5) and lock_file.is_there and not self._is_idle(services, web):
             pass
         # Commands must not be sent to a control plane that is shutting down; from now on they start the next one.
         address_file.remove()
@@ -209,9 +213,10 @@ class ControlPlane:
         finally:
             server.should_exit = True
 
-    def _is_idle(self, services: Services) -> bool:
+    def _is_idle(self, services: Services, web: WebSessions) -> bool:
         quiet_s, idle_s = self._clock.monotonic_s() - self._last_request_s, self._settings.idle_s
-        return idle_s is not None and quiet_s > idle_s and services.cluster.num_active() == 0
+        is_quiet = idle_s is not None and quiet_s > idle_s and not web.has_links
+        return is_quiet and services.cluster.num_active() == 0
 
     def _check_reach(self, services: Services) -> None:
         if not is_loopback(self._settings.host) and not services.accounts.has_users:

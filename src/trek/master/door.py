@@ -18,17 +18,21 @@ from trek.errors import TrekError
 from trek.master.auth import Auth
 from trek.master.body_limits import BodyLimit, LimitedBody, body_limit, too_large
 from trek.master.error_answers import error_answer, show_http_error
+from trek.master.web_page import is_page
+from trek.master.web_sessions import WebSessions, check_csrf
 
 OPEN = frozenset({"/health", "/docs", "/openapi.json", "/api/v1/login"})
-"""Paths that need no token; every other path does, known or not."""
+"""Paths that need no token; every other path does, known or not, but for those of the page and for logging in there."""
+LOGIN = ("POST", "/api/v1/session")
 
 
 class Door:
     """Middleware: identifies the sender and limits the body. `on_request` is called for every request."""
 
-    def __init__(self, app: ASGIApp, *, auth: Auth, on_request: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, *, auth: Auth, sessions: WebSessions, on_request: Callable[[], None]) -> None:
         self._app = app
         self._auth = auth
+        self._sessions = sessions
         self._on_request = on_request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +48,7 @@ class Door:
 
     async def _refusal(self, scope: Scope, path: str, limit: BodyLimit) -> Response | None:
         try:
-            if path not in OPEN:
+            if path not in OPEN and not is_page(path) and (scope["method"], path) != LOGIN:
                 await self._identify(scope)
         except TrekError as error:
             return error_answer(error)
@@ -54,10 +58,14 @@ class Door:
 
     async def _identify(self, scope: Scope) -> None:
         """Remember the sender for the routes. Most are known without a query, which would need a thread."""
-        token = Headers(scope=scope).get("authorization", "").removeprefix("Bearer ")
-        known = self._auth.recognise(token)
-        identity = known if known is not None else await run_in_threadpool(self._auth.find, token)
-        scope.setdefault("state", {}).update(identity=identity, token=token)
+        headers = Headers(scope=scope)
+        credentials = self._sessions.credentials(headers)
+        known = self._auth.recognise(credentials.token)
+        identity = known if known is not None else await run_in_threadpool(self._auth.find, credentials.token)
+        check_csrf(credentials, method=scope["method"], headers=headers)
+        scope.setdefault("state", {}).update(
+            identity=identity, token=credentials.token, is_cookie=credentials.is_cookie
+        )
 
 
 def _announced(scope: Scope) -> int:

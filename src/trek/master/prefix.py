@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -16,6 +17,8 @@ class UnderPrefix:
         """Pass the request on with its full path, and the prefix as its root path."""
         if self._prefix and scope["type"] in ("http", "websocket"):
             path = scope["path"]
+            if path == self._prefix:  # the page's own links are relative to the folder
+                return await RedirectResponse(f"{self._prefix}/", status_code=308)(scope, receive, send)
             whole = path if path.startswith(f"{self._prefix}/") else self._prefix + path
             scope = {**scope, "path": whole, "root_path": self._prefix}
-        await self._app(scope, receive, send)
+        return await self._app(scope, receive, send)

@@ -33,7 +33,7 @@ def test_the_openapi_names_its_security_scheme(app: FastAPI) -> None:
     assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert schema["security"] == [{"token": []}]
     opened = {path for path, item in schema["paths"].items() for one in item.values() if one.get("security") == []}
-    assert opened == {"/health", "/api/v1/login"}
+    assert opened == {"/health", "/api/v1/login", "/api/v1/session"}
 
 
 @pytest.mark.anyio

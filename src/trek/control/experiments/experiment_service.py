@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sqlalchemy import func, select
 
 from trek.client import models
 from trek.client.models import ENDED
+from trek.client.view_models import ConfigCheck, RungView
 from trek.control import views
 from trek.control.checkpoints.starting_point import find_starting_point
 from trek.control.experiments.archives import Archives
 from trek.control.experiments.removal import delete_experiment
+from trek.control.experiments.rung_view import rungs_of
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment
 from trek.control.store import Store, Subject
@@ -22,7 +25,8 @@ from trek.control.trials.trial_runner import TrialRunner
 from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
-from trek.experiments.masking import check_unmasked, masked
+from trek.experiments.masking import check_unmasked, masked, restored
+from trek.experiments.yaml_source import parse_yaml
 from trek.world.clock import Clock
 
 
@@ -40,6 +44,10 @@ class ExperimentService:
         """Changes whenever anything about `subject`, or anything at all, may have changed; needs no query."""
         return self._store.num_writes if subject is None else self._store.version(subject)
 
+    def changes(self, since: int) -> tuple[int, list[Subject] | None]:
+        """The present version, and what changed after the version `since`; None if anything may have."""
+        return self._store.changes(since)
+
     def create(self, request: models.CreateExperiment, *, owner: str = "") -> models.ExperimentDetails:
         """Check everything, then store the experiment and its first trials in one transaction."""
         if not self._archives.has(request.archive):
@@ -55,19 +63,26 @@ class ExperimentService:
 
         Secrets go to the experiment's owner and admins alone; others give their own, since they may run any code.
         """
-        with self._store.reading() as session:
-            row = find_experiment(session, experiment_id)
-        base = row.config if is_admin or owner == row.owner else masked(row.config)
-        start = {"start_from": f"experiment:{experiment_id}"} if request.is_continued else {}
-        config = with_changes(base, {**start, **request.changes})
-        check_unmasked(config)
-        return self._create(
-            ExperimentConfig.parse(config),
-            archive=row.archive,
-            owner=owner,
-            provenance=row.provenance,
-            parent=experiment_id,
-        )
+        row = self._find(experiment_id)
+        config = _forked(row, request, is_own=is_admin or owner == row.owner)
+        return self._create(config, archive=row.archive, owner=owner, provenance=row.provenance, parent=experiment_id)
+
+    def check_fork(
+        self, experiment_id: int, request: models.ForkExperiment, *, owner: str = "", is_admin: bool = False
+    ) -> ConfigCheck:
+        """Whether `fork` would accept the request; changes nothing."""
+        row = self._find(experiment_id)
+        try:
+            config = _forked(row, request, is_own=is_admin or owner == row.owner)
+            self._check_slots(config)
+        except InputError as error:
+            line = re.match(r"config:([0-9]+)", str(error))
+            return ConfigCheck(is_valid=False, message=str(error), line=int(line[1]) if line else None)
+        return ConfigCheck(is_valid=True, config=masked(config.normal_form()))
+
+    def rungs(self, experiment_id: int) -> list[RungView]:
+        """Who came to which rung of the search, and who went on; empty for searchers without rungs."""
+        return rungs_of(self._store, experiment_id)
 
     def _create(
         self,
@@ -172,6 +187,10 @@ class ExperimentService:
             files = delete_experiment(session, row, layout=self._layout)
         files.remove()
 
+    def _find(self, experiment_id: int) -> ExperimentRow:
+        with self._store.reading() as session:
+            return find_experiment(session, experiment_id)
+
     def _request(self, experiment_id: int, wanted: str) -> models.ExperimentDetails:
         with self._store.writing() as session:
             row = find_experiment(session, experiment_id)
@@ -193,3 +212,17 @@ class ExperimentService:
             raise ConfigError(
                 f"resources.slots_per_trial is {wanted}, but this machine has {have} GPUs. Lower slots_per_trial."
             )
+
+
+def _forked(row: ExperimentRow, request: models.ForkExperiment, *, is_own: bool) -> ExperimentConfig:
+    """The config of a fork of `row`. Variables in edited text are not those of the control plane's environment."""
+    base = row.config if is_own else masked(row.config)
+    start = {"start_from": f"experiment:{row.id}"} if request.is_continued else {}
+    if request.config is None:
+        config = with_changes(base, {**start, **request.changes})
+        check_unmasked(config)
+        return ExperimentConfig.parse(config)
+    source = parse_yaml(request.config, environ={})
+    source.data = with_changes(restored(source.data, base), {**start, **request.changes})
+    check_unmasked(source.data)
+    return ExperimentConfig.from_source(source)

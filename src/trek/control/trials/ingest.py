@@ -16,6 +16,7 @@ from trek.control.logs.levels import levels_of
 from trek.control.metrics.metric_blocks import forget, summarise
 from trek.control.tables import ExperimentRow, LogTable, MetricTable, TrialRow
 from trek.control.trials.searching import report_validation, update_progress
+from trek.experiments.system_metrics import GROUP as SYSTEM
 
 _STOPS = {"kill": "killed", "pause": "preempted", "stop": "searcher"}
 
@@ -74,7 +75,8 @@ def _take_metrics(session: Session, trial: TrialRow, points: Sequence[MetricPoin
         forget(session, trial.id, group, from_batches=min(batches))
         # Rows after these are of an earlier run, and about to be reported again.
         summarise(session, trial.id, group, until=max(batches))
-    trial.batches = max(point.batches for point in points)
+    trained = [point.batches for point in points if not point.group.startswith(SYSTEM)]
+    trial.batches = max(trained, default=trial.batches)
     if validations:
         trial.latest_metrics = {k: v for k, v in validations[-1].metrics.items() if v is not None}
     if unseen:

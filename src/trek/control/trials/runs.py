@@ -17,6 +17,7 @@ from trek.control.trials.endings import Ending, Next, Standing, decide, delay_af
 from trek.control.trials.failing_search import common_error, end_failing_search
 from trek.control.trials.scheduler import DEFAULT_PRIORITY, Request
 from trek.control.trials.searching import advance, conclude
+from trek.control.trials.trial_history import note, note_end
 
 
 def requests(session: Session, *, now_s: float) -> list[Request]:
@@ -44,6 +45,8 @@ def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int], now_s:
     if experiment.state != "running":
         experiment.move("running")
     experiment.started_s = experiment.started_s or now_s
+    place = f"from {trial.start_batches} batches" if trial.start_batches else "from the beginning"
+    note(session, trial, "started", f"with {len(trial.slots)} processes, {place}", now_s=now_s)
 
 
 def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, is_shutting_down: bool = False) -> Next:
@@ -53,6 +56,7 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, 
     if is_shutting_down and next_ == "restart":
         next_ = "queued"
     trial.slots = []
+    note_end(session, trial, ending, next_, now_s=now_s)
     if next_ in ("errored", "restart", "rejected"):
         trial.error, trial.traceback, trial.failure = ending.message, ending.traceback, failure_of(ending)
     if next_ == "restart":

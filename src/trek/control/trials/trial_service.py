@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from trek.client import models
 from trek.client.models import ENDED
+from trek.client.view_models import TrialEvent
 from trek.control import views
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
@@ -21,10 +22,12 @@ from trek.control.trials.ingest import take_report
 from trek.control.trials.runs import kill_trial
 from trek.control.trials.scaling import check_scaling
 from trek.control.trials.searching import load_searcher
+from trek.control.trials.trial_history import history_of
 from trek.control.trials.trial_runner import TrialRunner
 from trek.errors import InputError, RunEnded
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
+from trek.experiments.system_metrics import GROUP as SYSTEM
 from trek.world.clock import Clock
 
 
@@ -55,10 +58,15 @@ class TrialService:
     def metric_page(
         self, trial_id: int, *, group: str | None = None, limit: int, after: tuple[float, str] | None = None
     ) -> list[models.MetricPoint]:
-        """Reports ordered by group and batches, as stored: at most `limit`, past the batches and group in `after`."""
+        """Reports ordered by group and batches, as stored: at most `limit`, past the batches and group in `after`.
+
+        What Trek measures of the machine is given only by the name of its group.
+        """
         query = select(MetricTable).where(MetricTable.trial_id == trial_id)
         if group is not None:
             query = query.where(MetricTable.group == group)
+        else:
+            query = query.where(~MetricTable.group.startswith(SYSTEM, autoescape=True))
         if after is not None:
             batches, last_group = after
             query = query.where(tuple_(MetricTable.group, MetricTable.batches) > tuple_(last_group, int(batches)))
@@ -73,7 +81,8 @@ class TrialService:
         """A trial's reports in order; with `max_points`, about that many of each group, every extreme included."""
         with self._store.reading() as session:
             find_trial(session, trial_id)
-            names = [group] if group is not None else groups(session, trial_id)
+            own = [name for name in groups(session, trial_id) if not name.startswith(SYSTEM)] if group is None else []
+            names = [group] if group is not None else own
             rows = [row for name in names for row in _series(session, trial_id, name, max_points=max_points)]
         return [views.metric(row) for row in sorted(rows, key=lambda row: (row.batches, row.group))]
 
@@ -137,6 +146,10 @@ class TrialService:
         storage = self._layout.checkpoints(trial, config.checkpoint_storage)
         for checkpoint in report.checkpoints:
             storage.check(checkpoint.path)
+
+    def history(self, trial_id: int) -> list[TrialEvent]:
+        """What happened to the trial, the oldest first."""
+        return history_of(self._store, trial_id)
 
     def kill(self, trial_id: int) -> models.TrialRecord:
         """End one trial; its searcher counts it as failed."""

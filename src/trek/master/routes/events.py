@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from trek.client.models import ENDED
 from trek.control.services import Services
 from trek.master.auth import Auth
+from trek.master.change_feed import ChangeFeed
 from trek.master.event_topics import EventTopics, Look
 
 CHECK_S = 1.0
@@ -21,23 +22,36 @@ IsOpen = Callable[[], Awaitable[bool]]
 
 
 def make_router(
-    services: Services, auth: Auth, *, is_stopping: Callable[[], bool], topics: EventTopics | None = None
+    services: Services,
+    auth: Auth,
+    *,
+    is_stopping: Callable[[], bool],
+    on_listening: Callable[[], None] = lambda: None,
+    topics: EventTopics | None = None,
 ) -> APIRouter:
     """Viewers listen, until their token or role ends."""
     router = APIRouter(tags=["events"], dependencies=[Depends(auth.at_least("viewer"))])
     experiments = services.experiments
     topics = topics or EventTopics(version=experiments.version)
+    changes = ChangeFeed(experiments.changes)
 
-    def stream(request: Request, key: Hashable, look: Look, *, name: str) -> StreamingResponse:
+    def check_open(request: Request) -> IsOpen:
         async def is_open() -> bool:
+            on_listening()
             return not is_stopping() and await auth.is_current(request)
 
+        return is_open
+
+    def stream(request: Request, key: Hashable, look: Look, *, name: str) -> StreamingResponse:
         topics.check_room()
-        return StreamingResponse(
-            _events(topics, key, look, name=name, is_open=is_open),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-        )
+        return _answer(_events(topics, key, look, name=name, is_open=check_open(request)))
+
+    @router.get("/changes/events", response_class=StreamingResponse)
+    async def follow_changes(request: Request) -> StreamingResponse:
+        """What changed, by name, so that a page fetches it again; first what it missed since its last event."""
+        changes.check_room()
+        seen = request.headers.get("last-event-id", "")
+        return _answer(changes.follow(seen, is_open=check_open(request)))
 
     @router.get("/experiments/{experiment_id}/events", response_class=StreamingResponse)
     async def follow_experiment(experiment_id: int, request: Request) -> StreamingResponse:
@@ -56,6 +70,11 @@ def make_router(
         return stream(request, "all", look, name="experiments")
 
     return router
+
+
+def _answer(events: AsyncIterator[str]) -> StreamingResponse:
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 async def _events(topics: EventTopics, key: Hashable, look: Look, *, name: str, is_open: IsOpen) -> AsyncIterator[str]:

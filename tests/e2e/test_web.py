@@ -1,0 +1,289 @@
+"""The web page in a real browser, against a real master with real trials, under a path prefix."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trek.client.client import Client
+from trek.client.embedded import running_address
+from trek.experiments.creation import create_experiment
+from trek.master.web_page import FOLDER
+from trek.testing.browser import open_browser, why_no_browser
+from trek.testing.shell import Shell, wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
+MODEL = Path(__file__).parent / "model"
+NASTY = "<img src=x onerror=alert(1)>"
+PASSWORD = "correct horse"
+MISSING = why_no_browser() or ("" if (FOLDER / "index.html").is_file() else "the page is not built (make web)")
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(600)]
+
+SEARCH = {
+    "name": NASTY,
+    "description": f"# Notes\n\n{NASTY} and [a link](javascript:alert(1))\n\n- **bold**",
+    "labels": ["<b>label</b>"],
+    "hyperparameters": {
+        "learning_rate": {"type": "log", "minval": -3, "maxval": -1, "base": 10},
+        "global_batch_size": {"type": "categorical", "vals": [16, 32, 64]},
+    },
+    "searcher": {
+        "name": "asha", "metric": "validation_error", "smaller_is_better": True, "max_trials": 4,
+        "max_length": 16, "num_rungs": 2, "divisor": 2,
+    },
+    "training": {"validation_period": {"batches": 4}, "report_period": 2},
+    "entrypoint": "model_def:LineTrial",
+}  # fmt: skip
+SLOW = {
+    "name": "slow",
+    "hyperparameters": {"learning_rate": 0.01, "global_batch_size": 32, "sleep_s": 0.05},
+    "searcher": {"name": "single", "metric": "validation_error", "smaller_is_better": True, "max_length": 100_000},
+    "training": {"validation_period": {"batches": 10}, "report_period": 5},
+    "entrypoint": "model_def:LineTrial",
+}
+
+
+@dataclass
+class Site:
+    """A master under /trek with a finished search (1), and a browser."""
+
+    url: str
+    client: Client
+    browser: Any
+
+    def link(self, place: str) -> str:
+        return self.client.page_link(place).replace(self.client.url, self.url)
+
+    def create(self, config: dict[str, Any]) -> int:
+        return create_experiment(config, MODEL, connect=lambda: self.client).id
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, _warm_dir: Path) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("web")
+    shell = Shell(folder / "home", folder, MODEL, {"TREK_WARM_DIR": str(_warm_dir)})
+    for name, role in (("ann", "admin"), ("vic", "viewer")):
+        assert shell.run("user", "create", name, "--role", role, "--password", PASSWORD).returncode == 0
+    master = shell.start("up", "--port", "0", "--prefix", "/trek")
+    try:
+        assert master.stdout is not None
+        url = master.stdout.readline().split(" at ")[1].split()[0]
+        address = running_address(shell.home)
+        assert address is not None
+        with Client(address) as client, open_browser() as browser:
+            made = Site(url, client, browser)
+            assert made.create(SEARCH) == 1
+            wait_until(lambda: client.experiment(1).state == "completed", timeout_s=300)
+            yield made
+            for one in client.experiments():
+                client.kill_experiment(one.id)
+    finally:
+        master.send_signal(signal.SIGINT)
+        master.communicate(timeout=60)
+
+
+@pytest.fixture
+def open_page(site: Site) -> Iterator[Callable[..., Any]]:
+    """Opens places of the page as the home's owner; fails for whatever the console complains about."""
+    context = site.browser.new_context(viewport={"width": 1360, "height": 850}, accept_downloads=True)
+    context.set_default_timeout(30_000)
+    complaints: list[str] = []
+    hosts: set[str] = set()
+
+    def open_(place: str) -> Any:
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
+        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+        page.goto(site.link(place))
+        page.wait_for_selector("nav.side")
+        return page
+
+    yield open_
+    context.close()
+    assert complaints == []
+    assert hosts <= {site.url.split("/")[2]}, "the page contacted another host"
+
+
+def points(page: Any) -> int:
+    """How many points the first chart shows. Playwright's waiting evaluates text, which the page's policy refuses."""
+    return int(page.get_attribute("figure.chart", "data-points"))
+
+
+def test_the_link_logs_in_once_and_leaves_no_code_behind(site: Site, open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments/1?tab=trials")
+    assert page.url == f"{site.url}/#/experiments/1?tab=trials"
+    assert page.evaluate("document.cookie") == "", "scripts cannot read the session"
+    [cookie] = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/trek")
+    page.reload()
+    page.wait_for_selector("text=4 trials")
+
+
+def test_names_and_notes_are_text(open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments")
+    page.wait_for_selector(f"text={NASTY}")
+    page.goto(page.url.replace("/experiments", "/experiments/1?tab=notes"))
+    page.wait_for_selector(".markdown strong")
+    assert page.locator("main img").count() == 0
+    assert page.locator(".markdown a").count() == 0, "a javascript: address is no link"
+
+
+def test_a_curve_grows_and_is_paused_resumed_and_killed(site: Site, open_page: Callable[..., Any]) -> None:
+    number = site.create(SLOW)
+    page = open_page(f"/experiments/{number}")
+    page.wait_for_selector("figure.chart[data-points]", timeout=60_000)
+    before = points(page)
+    wait_until(lambda: points(page) > before + 1)
+    page.click("button:text-is('Pause')")
+    page.wait_for_selector("h1 + .badge:has-text('paused')", timeout=60_000)
+    page.click("button:text-is('Resume')")
+    page.wait_for_selector("h1 + .badge:has-text('running')", timeout=60_000)
+    page.click("[role=tab]:has-text('Trials')")
+    page.click(".table-body a")
+    page.wait_for_selector("h1:has-text('Trial')")
+    page.click("button:text-is('Kill')")
+    page.click("dialog button:text-is('Kill')")
+    page.wait_for_selector("h1 + .badge:has-text('killed')", timeout=60_000)
+    page.click("[role=tab]:has-text('History')")
+    page.wait_for_selector(".timeline li.event-killed")
+    assert page.locator(".timeline li.event-started").count() == 2
+    page.click("[role=tab]:has-text('System')")
+    page.wait_for_selector("text=Memory, MiB")
+
+
+def test_a_fork_is_checked_while_it_is_edited(site: Site, open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments/1")
+    page.click("button:text-is('Fork')")
+    page.wait_for_selector("[data-testid=fork-check]:has-text('valid')")
+    config = page.input_value("textarea.config")
+    page.fill("textarea.config", re.sub(r"max_trials: \d+", "max_trials: many", config))
+    page.wait_for_selector("[data-testid=fork-check].problem:has-text('max_trials')")
+    assert page.is_disabled("button:text-is('Create the fork')")
+    page.fill("textarea.config", re.sub(r"max_trials: \d+", "max_trials: 2", config).replace(f'"{NASTY}"', "forked"))
+    page.wait_for_selector("[data-testid=fork-check].good")
+    page.click("button:text-is('Create the fork')")
+    page.wait_for_selector("h1:has-text('forked')")
+    page.wait_for_selector("text=Forked from")
+    number = int(re.search(r"experiments/(\d+)", page.url)[1])  # type: ignore[index]
+    assert site.client.experiment(number).parent == 1
+
+
+def test_trials_are_compared_and_exported(open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments/1?tab=trials")
+    for at in (0, 1):
+        page.locator(".table-body [role=row]").nth(at).locator("input").check()
+    page.click("button:has-text('Compare 2')")
+    page.wait_for_selector(".legend li:nth-child(2)")
+    assert "learning_rate" in page.inner_text("table[aria-label='Differing hyperparameters']")
+    for kind, beginning in (("csv", "series,batches"), ("svg", "<svg"), ("png", "\x89PNG")):
+        with page.expect_download() as download:
+            page.select_option("label:has-text('Export') select", kind)
+        assert Path(download.value.path()).read_bytes().decode("latin-1").startswith(beginning)
+
+
+def test_brushing_an_axis_keeps_the_trials_in_its_range(open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments/1?tab=hparams")
+    page.wait_for_selector("[data-testid=brushed]:has-text('4 of 4 trials')")
+    box = page.locator("[data-axis=validation_error]").bounding_box()
+    middle = box["x"] + box["width"] / 2
+    page.mouse.move(middle, box["y"] + box["height"] - 1)
+    page.mouse.down()
+    page.mouse.move(middle, box["y"] + box["height"] - 12, steps=4)
+    page.mouse.up()
+    wait_until(lambda: not page.inner_text("[data-testid=brushed]").startswith("4 of 4"))
+    page.click("button:text-is('Clear brushes')")
+    page.wait_for_selector("[data-testid=brushed]:has-text('4 of 4 trials')")
+
+
+def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: Site) -> None:
+    context = site.browser.new_context()
+    page = context.new_page()
+    page.goto(f"{site.url}/#/experiments/1")
+    page.fill("input[name=name]", "vic")
+    page.fill("input[name=password]", "wrong password")
+    page.click("button:has-text('Log in')")
+    page.wait_for_selector("[role=alert]:has-text('Invalid user name or password')")
+    page.fill("input[name=password]", PASSWORD)
+    page.click("button:has-text('Log in')")
+    page.wait_for_selector(f"h1:has-text('{NASTY}')")
+    for name in ("Pause", "Kill", "Fork", "Archive", "Delete", "Code"):
+        assert page.locator(f"main button:text-is('{name}')").count() == 0, name
+    page.click("button:has-text('Log out')")
+    page.wait_for_selector("text=Log in to Trek")
+    context.close()
+
+
+def test_tabs_share_one_connection_and_both_are_live(site: Site, open_page: Callable[..., Any]) -> None:
+    first, second = open_page("/experiments"), open_page("/experiments")
+    asked = [page.evaluate("performance.getEntriesByType('resource').map(one => one.name)") for page in (first, second)]
+    assert not any("changes/events" in name for names in asked for name in names), "the shared worker listens for both"
+    site.client.change_experiment(1, labels=["seen-at-once"])
+    for page in (first, second):
+        page.wait_for_selector(".tag:has-text('seen-at-once')")
+
+
+def test_the_palette_and_the_keys_lead_everywhere(open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments")
+    page.keyboard.press("Control+k")
+    page.fill("dialog input", "cluster")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Cluster')")
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    page.wait_for_selector("h1:has-text('Models')")
+
+
+PAGES = {
+    "experiments": "/experiments",
+    "experiment": "/experiments/1?scale=log",
+    "trials": "/experiments/1?tab=trials",
+    "hyperparameters": "/experiments/1?tab=hparams",
+    "search": "/experiments/1?tab=search",
+    "logs": "/experiments/1?tab=logs",
+    "config": "/experiments/1?tab=config",
+    "code": "/experiments/1?tab=code",
+    "notes": "/experiments/1?tab=notes",
+    "trial": "/trials/1",
+    "checkpoints": "/trials/1?tab=checkpoints",
+    "compare": "/compare?trials=1,2,3",
+    "flows": "/flows",
+    "models": "/models",
+    "cluster": "/cluster",
+    "users": "/users",
+}
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed (make web)")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_passes_axe(open_page: Callable[..., Any], theme: str) -> None:
+    page = open_page("/experiments")
+    page.evaluate("theme => localStorage.setItem('trek.theme', JSON.stringify(theme))", theme)
+    page.reload()
+    page.evaluate(AXE.read_text())
+    found = {}
+    for name, place in PAGES.items():
+        page.evaluate("place => { location.hash = place }", place)
+        page.wait_for_selector("main h1, main .empty, main .card")
+        wait_until(lambda: page.locator("main .loading").count() == 0)
+        rules = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        found.update({f"{name}: {rule['id']}: {rule['nodes'][0]['html'][:150]}": rule["help"] for rule in rules})
+    assert found == {}
+
+
+def test_a_phone_shows_the_page_without_scrolling_sideways(open_page: Callable[..., Any]) -> None:
+    page = open_page("/experiments/1")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_selector("figure.chart")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.click("button[aria-label=Menu]")
+    page.click("nav.side a:has-text('Cluster')")
+    page.wait_for_selector("h1:has-text('Cluster')")

@@ -1,0 +1,103 @@
+"""Curves: many series in one answer, downsampled without losing an extreme."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trek.client.models import MetricPoint
+from trek.control.metrics.curve_service import CurveService
+from trek.control.metrics.metric_blocks import summarise
+from trek.control.store import Store
+from trek.control.tables import ExperimentRow, MetricTable, TrialRow
+from trek.errors import NotFound
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.at(tmp_path)
+    yield made
+    made.close()
+
+
+def add_trials(store: Store, count: int) -> list[int]:
+    with store.writing() as session:
+        config = {"searcher": {"metric": "loss"}}
+        experiment = ExperimentRow(name="e", config=config, archive="", created_s=0.0, best_trial=1)
+        session.add(experiment)
+        session.flush()
+        trials = [
+            TrialRow(experiment_id=experiment.id, key=key, hparams={}, seed=0, length=1, created_s=0.0)
+            for key in range(count)
+        ]
+        session.add_all(trials)
+        session.flush()
+        return [trial.id for trial in trials]
+
+
+def add_points(store: Store, trial_id: int, values: list[float | None], *, group: str = "validation") -> None:
+    with store.writing() as session:
+        for batches, value in enumerate(values):
+            when = {"batches": batches, "epoch": batches / 10, "time_s": float(batches)}
+            point = MetricPoint.model_validate({"group": group, "metrics": {"loss": value}, **when})
+            session.add(MetricTable(trial_id=trial_id, **vars(point)))
+        session.flush()
+        summarise(session, trial_id, group)
+
+
+def test_short_series_are_whole_and_trials_without_the_metric_left_out(store: Store) -> None:
+    first, second, _ = add_trials(store, 3)
+    add_points(store, first, [3.0, None, 1.0])
+    add_points(store, second, [5.0], group="training")
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100}
+    [curve] = service.of_experiment(1, **asked)
+    assert (curve.trial_id, curve.batches, curve.values, curve.epochs) == (first, [0, 2], [3.0, 1.0], [])
+    [curve] = service.of_experiment(1, **asked, with_times=True)
+    assert (curve.batches, curve.values, curve.epochs) == ([0, 2], [3.0, 1.0], [0.0, 0.2])
+
+
+def test_long_series_keep_their_extremes_within_the_limit(store: Store) -> None:
+    [trial] = add_trials(store, 1)
+    generator = random.Random(3)
+    values = [generator.random() for _ in range(5000)]
+    values[1234], values[4321] = 9.0, -9.0
+    add_points(store, trial, list(values))
+    for with_times in (False, True):
+        asked = {"group": "validation", "metric": "loss", "max_points": 200, "with_times": with_times}
+        [curve] = CurveService(store).of_trials([trial], **asked)
+        assert 100 < len(curve.values) <= 200
+        assert {9.0, -9.0} <= set(curve.values)
+        assert curve.batches == sorted(curve.batches)
+        assert curve.batches[-1] == 4999
+        assert [values[at] for at in curve.batches] == curve.values
+
+
+@pytest.mark.parametrize("metric", ["a.b", 'say "x"', "$", "back\\slash", "é/ü", ""])
+def test_a_metric_may_have_any_name(store: Store, metric: str) -> None:
+    [trial] = add_trials(store, 1)
+    with store.writing() as session:
+        row = {"group": "validation", "batches": 1, "epoch": 0.0, "metrics": {metric: 2.5}, "time_s": 0.0}
+        session.add(MetricTable(trial_id=trial, **row))
+    [curve] = CurveService(store).of_trials([trial], group="validation", metric=metric, max_points=10)
+    assert curve.values == [2.5]
+
+
+def test_names_are_by_group(store: Store) -> None:
+    first, second = add_trials(store, 2)
+    add_points(store, first, [1.0])
+    add_points(store, second, [1.0], group="training")
+    found = CurveService(store).names(experiment_id=1)
+    assert [(one.group, one.names) for one in found] == [("training", ["loss"]), ("validation", ["loss"])]
+    with pytest.raises(NotFound):
+        CurveService(store).names(experiment_id=9)
+
+
+def test_a_sparkline_is_of_the_best_trial(store: Store) -> None:
+    first, second = add_trials(store, 2)
+    add_points(store, first, [2.0, 1.0])
+    add_points(store, second, [4.0, 3.0])
+    [line] = CurveService(store).sparklines([1, 77])
+    assert (line.experiment_id, line.values) == (1, [2.0, 1.0])

@@ -1,0 +1,66 @@
+// Numbers, times and sizes as people read them; times are in the reader's zone.
+import type { Json } from "./types";
+
+export function number(value: number | null | undefined, digits = 4): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
+  if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  return String(Number(value.toPrecision(digits)));
+}
+
+export function percent(value: number): string {
+  return `${Math.floor(Math.min(Math.max(value, 0), 1) * 100)} %`;
+}
+
+export function bytes(value: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${at === 0 ? value : value.toFixed(value < 10 ? 1 : 0)} ${units[at]}`;
+}
+
+export function duration(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || seconds < 0) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+}
+
+export function span(started: number | null, ended: number | null, nowS: number): number | null {
+  return started === null ? null : (ended ?? nowS) - started;
+}
+
+export function ago(seconds: number, nowS: number): string {
+  const past = nowS - seconds;
+  if (past < 60) return "just now";
+  if (past < 3600) return `${Math.floor(past / 60)} min ago`;
+  if (past < 86_400) return `${Math.floor(past / 3600)} h ago`;
+  if (past < 30 * 86_400) return `${Math.floor(past / 86_400)} d ago`;
+  return new Date(seconds * 1000).toLocaleDateString();
+}
+
+export function moment(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleString();
+}
+
+export function clock(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false });
+}
+
+export function value(json: Json | undefined): string {
+  if (json === undefined) return "–";
+  if (typeof json === "number") return number(json);
+  return typeof json === "string" ? json : JSON.stringify(json);
+}
+
+export function count(amount: number, noun: string): string {
+  return `${amount.toLocaleString("en-US")} ${noun}${amount === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,48 @@
+// What is done to a curve between the server and the screen.
+import type { Curve } from "./types";
+
+export type XAxis = "batches" | "epochs" | "time";
+
+/** The x values of a curve; time is in seconds since its first point. */
+export function xOf(curve: Curve, axis: XAxis): number[] {
+  if (axis === "batches") return curve.batches;
+  if (axis === "epochs") return curve.epochs;
+  const first = curve.times[0] ?? 0;
+  return curve.times.map((time) => time - first);
+}
+
+/** Exponential smoothing with the bias of its beginning removed; 0 leaves the values as they are. */
+export function smooth(values: readonly number[], weight: number): number[] {
+  if (weight <= 0) return [...values];
+  const smoothed: number[] = [];
+  let sum = 0;
+  let share = 0;
+  for (const value of values) {
+    sum = sum * weight + value * (1 - weight);
+    share = share * weight + (1 - weight);
+    smoothed.push(sum / share);
+  }
+  return smoothed;
+}
+
+/** Index of the value of the sorted `xs` nearest to x; -1 for none. */
+export function nearest(xs: readonly number[], x: number): number {
+  let low = 0;
+  let high = xs.length - 1;
+  if (high < 0) return -1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle]! < x) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && x - xs[low - 1]! < xs[low]! - x ? low - 1 : low;
+}
+
+// Okabe and Ito's colours, told apart by people with any kind of colour vision; the dark theme has lighter ones.
+const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#b0569b", "#8a6d00", "#3a86c8", "#a03b00", "#00684c", "#7a3a69", "#5c5c5c"];
+const DARK = ["#56b4e9", "#e69f00", "#2fc99b", "#e08fc6", "#f0e442", "#7fb2ff", "#ff8a5c", "#8fe0c0", "#c9a3ff", "#bdbdbd"];
+
+export function seriesColor(index: number, isDark: boolean): string {
+  const colors = isDark ? DARK : LIGHT;
+  return colors[((index % colors.length) + colors.length) % colors.length]!;
+}

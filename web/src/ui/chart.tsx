@@ -1,0 +1,209 @@
+// Learning curves: many series with points of their own, zoomed by dragging, the one under the pointer brought forward.
+import type { VNode } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { number } from "../lib/format";
+import { useDark } from "../lib/saved";
+import { nearest } from "../lib/series";
+
+export interface Series {
+  id: string;
+  label: string;
+  color: string;
+  xs: readonly number[];
+  ys: readonly number[];
+  isDashed?: boolean;
+}
+
+interface Props {
+  label: string;
+  series: readonly Series[];
+  isLog?: boolean;
+  xLabel: string;
+  height?: number;
+  /** Called with the series that was clicked. */
+  onPick?: (id: string) => void;
+  format?: (value: number) => string;
+  canvas?: (element: HTMLCanvasElement | null) => void;
+}
+
+interface Hover {
+  left: number;
+  top: number;
+  at: number;
+  series: Series;
+}
+
+const REACH_PX = 40;
+
+export function Chart(props: Props): VNode {
+  if (props.series.length === 0) {
+    return (
+      <div class="chart-wait" style={{ height: `${props.height ?? 300}px` }}>
+        No points
+      </div>
+    );
+  }
+  return <Plot {...props} />;
+}
+
+function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, format = number, canvas }: Props): VNode {
+  const holder = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const shown = useRef(series);
+  const [hover, setHover] = useState<Hover | null>(null);
+  const [isZoomed, setZoomed] = useState(false);
+  const zoomed = useRef(false);
+  zoomed.current = isZoomed;
+  const dark = useDark();
+  const data = useMemo(() => toData(series, isLog), [series, isLog]);
+  const shape = `${series.map((one) => `${one.id}${one.color}`).join()}|${isLog}|${xLabel}|${dark}|${height}`;
+  shown.current = series;
+
+  useEffect(() => {
+    const element = holder.current!;
+    const made = new uPlot(options(shown.current, { isLog, xLabel, dark, height, width: element.clientWidth, format }), data as unknown as uPlot.AlignedData, element);
+    plot.current = made;
+    canvas?.(made.ctx.canvas);
+    setZoomed(false);
+    made.hooks.setSelect = [
+      (u) => {
+        if (u.select.width < 4) return;
+        const [from, to] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+        u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        u.setScale("x", { min: from, max: to });
+        setZoomed(true);
+      },
+    ];
+    const onMove = (event: PointerEvent) => setHover(find(made, shown.current, event));
+    const onLeave = () => setHover(null);
+    made.over.addEventListener("pointermove", onMove);
+    made.over.addEventListener("pointerleave", onLeave);
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      plot.current = null;
+      canvas?.(null);
+    };
+  }, [shape]);
+
+  useEffect(() => {
+    if (plot.current && (plot.current.data as unknown) !== data) {
+      plot.current.setData(data as unknown as uPlot.AlignedData, !zoomed.current);
+      if (zoomed.current) plot.current.redraw();
+    }
+  }, [data]);
+
+  const reset = () => {
+    plot.current?.setData(data as unknown as uPlot.AlignedData, true);
+    setZoomed(false);
+  };
+  const isFlipped = hover !== null && hover.left > (holder.current?.clientWidth ?? 0) - 240;
+  return (
+    <figure class="chart" aria-label={label} data-points={series.reduce((sum, one) => sum + one.xs.length, 0)}>
+      <div
+        ref={holder}
+        class="chart-area"
+        style={{ height: `${height}px` }}
+        onDblClick={reset}
+        onClick={() => hover && onPick?.(hover.series.id)}
+      />
+      {isZoomed && (
+        <button class="button small chart-reset" onClick={reset}>
+          Reset zoom
+        </button>
+      )}
+      {hover && (
+        <>
+          <span class="chart-dot" style={{ left: `${hover.left}px`, top: `${hover.top}px`, background: hover.series.color }} />
+          <div class={`chart-tip${isFlipped ? " flipped" : ""}`} style={{ left: `${hover.left}px`, top: `${hover.top}px` }}>
+            <span class="swatch" style={{ background: hover.series.color }} /> <strong>{hover.series.label}</strong>
+            <br />
+            {format(hover.series.ys[hover.at]!)} <span class="muted">at {number(hover.series.xs[hover.at]!)} {xLabel}</span>
+          </div>
+        </>
+      )}
+    </figure>
+  );
+}
+
+type Faceted = [null, ...[number[], (number | null)[]][]];
+
+function toData(series: readonly Series[], isLog: boolean): Faceted {
+  // A logarithm has no place for values of zero and below.
+  return [null, ...series.map((one): [number[], (number | null)[]] => [one.xs as number[], isLog ? one.ys.map((y) => (y > 0 ? y : null)) : (one.ys as number[])])];
+}
+
+function options(
+  series: readonly Series[],
+  { isLog, xLabel, dark, height, width, format }: { isLog: boolean; xLabel: string; dark: boolean; height: number; width: number; format: (value: number) => string },
+): uPlot.Options {
+  const ink = dark ? "#a9b4c0" : "#5b6672";
+  const grid = { stroke: dark ? "#2a323b" : "#e8ebee", width: 1 };
+  const font = "12px system-ui, sans-serif";
+  const paths = uPlot.paths.linear!({ alignGaps: 1 });
+  return {
+    mode: 2,
+    width: Math.max(width, 50),
+    height,
+    legend: { show: false },
+    cursor: { points: { show: false }, drag: { x: true, y: false, setScale: false }, y: false },
+    scales: { x: { time: false, auto: true }, y: { auto: true, distr: isLog ? 3 : 1, range: isLog ? undefined : padded } as uPlot.Scale },
+    axes: [
+      { stroke: ink, font, grid, ticks: { ...grid, size: 4 }, label: xLabel, labelFont: font, labelSize: 18, size: 34, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : compact(tick))) },
+      { stroke: ink, font, grid, ticks: { ...grid, size: 4 }, size: 62, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
+    ],
+    series: [
+      null as unknown as uPlot.Series,
+      ...series.map(
+        (one): uPlot.Series => ({
+          label: one.label,
+          stroke: one.color,
+          width: series.length > 40 ? 1 : 1.75,
+          ...(one.isDashed ? { dash: [6, 4] } : {}),
+          alpha: series.length > 60 ? 0.7 : 1,
+          points: { show: one.xs.length === 1, size: 6, fill: one.color },
+          paths,
+          facets: [
+            { scale: "x", auto: true },
+            { scale: "y", auto: true },
+          ],
+        }),
+      ),
+    ],
+  };
+}
+
+function padded(_: uPlot, low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const pad = (high - low || Math.abs(high) || 1) * 0.06;
+  return [low >= 0 && low - pad < 0 ? 0 : low - pad, high + pad];
+}
+
+function compact(value: number): string {
+  return Math.abs(value) >= 10_000 ? new Intl.NumberFormat("en-US", { notation: "compact" }).format(value) : number(value);
+}
+
+/** The point under the pointer: of all series the one whose point at this place is nearest. */
+function find(u: uPlot, series: readonly Series[], event: PointerEvent): Hover | null {
+  const box = u.over.getBoundingClientRect();
+  const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+  const x = u.posToVal(px, "x");
+  let best: Hover | null = null;
+  let distance = REACH_PX * REACH_PX;
+  for (const one of series) {
+    const at = nearest(one.xs, x);
+    if (at < 0) continue;
+    const left = u.valToPos(one.xs[at]!, "x");
+    const top = u.valToPos(one.ys[at]!, "y");
+    const far = (left - px) ** 2 + (top - py) ** 2;
+    if (far < distance) {
+      distance = far;
+      best = { left: left + u.over.offsetLeft, top: top + u.over.offsetTop, at, series: one };
+    }
+  }
+  return best;
+}

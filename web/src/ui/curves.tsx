@@ -1,0 +1,173 @@
+// Curves of many trials with their controls: metric, axis, scale, smoothing, who is shown. Used by experiments, trials and comparisons.
+import type { VNode } from "preact";
+import { useMemo, useRef } from "preact/hooks";
+import { get } from "../lib/api";
+import { download, toCsv } from "../lib/csv";
+import { useQuery } from "../lib/query";
+import { useParam } from "../lib/router";
+import { useDark } from "../lib/saved";
+import { seriesColor, smooth, xOf, type XAxis } from "../lib/series";
+import type { Curve, MetricNames } from "../lib/types";
+import { Card, Choice, Empty, Failure, Loading, Toggle } from "./bits";
+import { Chart, type Series } from "./chart";
+import { toSvg } from "./svg-export";
+
+interface Props {
+  /** What to ask for: all trials of an experiment, or these. */
+  experimentId?: number;
+  trialIds?: readonly number[];
+  numTrials?: number;
+  /** The metric that is shown first. */
+  metric?: string;
+  labelOf: (trialId: number) => string;
+  subjects: readonly string[];
+  /** Trials to show; null for all. */
+  only?: ReadonlySet<number> | null;
+  onOnly?: (trials: Set<number> | null) => void;
+  title?: string;
+  isLive?: boolean;
+}
+
+const SMOOTHING = [["0", "none"], ["0.6", "light"], ["0.9", "medium"], ["0.97", "strong"]] as const;
+const AXES = [["batches", "batches"], ["epochs", "epochs"], ["time", "time"]] as const;
+
+export function Curves(props: Props): VNode {
+  const { experimentId, trialIds, labelOf, subjects, only = null } = props;
+  const owner = { experiment_id: experimentId, trials: trialIds?.join(",") };
+  const ownerKey = `${experimentId ?? ""}:${trialIds?.join() ?? ""}`;
+  const names = useQuery(`names ${ownerKey}`, () => get<MetricNames[]>("/metric-names", owner), { subjects });
+  const choices = useMemo(() => metricChoices(names.data ?? []), [names.data]);
+  const [chosen, setChosen] = useParam("metric", defaultMetric(choices, props.metric));
+  const [axis, setAxis] = useParam("x", "batches");
+  const [scale, setScale] = useParam("scale", "linear");
+  const [weight, setWeight] = useParam("smooth", "0");
+  const [group = "", metric = ""] = splitMetric(chosen);
+  // The screen has about a thousand columns: with many curves, fewer points of each can be told apart.
+  const maxPoints = (props.numTrials ?? trialIds?.length ?? 1) > 40 ? 120 : 400;
+  const withTimes = axis !== "batches";
+  const curves = useQuery(
+    `curves ${ownerKey} ${chosen} ${withTimes} ${maxPoints}`,
+    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints, with_times: withTimes }),
+    { subjects, isEnabled: Boolean(group && metric) },
+  );
+  const dark = useDark();
+  const series = useMemo(
+    () => toSeries(curves.data ?? [], { axis: axis as XAxis, weight: Number(weight), labelOf, only, dark }),
+    [curves.data, axis, weight, only, dark, labelOf],
+  );
+  const canvas = useRef<HTMLCanvasElement | null>(null);
+
+  if (names.error) return <Failure error={names.error} retry={names.reload} />;
+  if (names.isLoading) return <Loading what="Loading the curves" />;
+  if (choices.length === 0) {
+    return (
+      <Card title={props.title ?? "Learning curves"}>
+        <Empty title="No metrics yet">
+          <p>{props.isLive ? "The curves begin with the first report of a trial, after a few batches." : "No trial reported a metric."}</p>
+        </Empty>
+      </Card>
+    );
+  }
+  const xLabel = axis === "time" ? "seconds" : axis;
+  return (
+    <Card
+      title={props.title ?? "Learning curves"}
+      actions={
+        <>
+          <Choice label="Metric" value={chosen} options={choices} onChange={setChosen} />
+          <Choice label="Over" value={axis} options={AXES} onChange={setAxis} />
+          <Choice label="Smoothing" value={weight} options={SMOOTHING} onChange={setWeight} />
+          <Toggle label="Log scale" value={scale === "log"} onChange={(isLog) => setScale(isLog ? "log" : "linear")} />
+          {only && (
+            <button class="button small" onClick={() => props.onOnly?.(null)}>
+              Show all
+            </button>
+          )}
+          <Export name={`${chosen}`} series={series} xLabel={xLabel} isLog={scale === "log"} canvas={() => canvas.current} />
+        </>
+      }
+    >
+      {curves.error && <Failure error={curves.error} retry={curves.reload} />}
+      {curves.data === null && !curves.error ? (
+        <div class="chart-wait">
+          <Loading what="Loading the curves" />
+        </div>
+      ) : (
+        <Chart
+          label={`${chosen} over ${xLabel}, ${series.length} series`}
+          series={series}
+          isLog={scale === "log"}
+          xLabel={xLabel}
+          height={340}
+          onPick={(id) => props.onOnly?.(only ? null : new Set([Number(id)]))}
+          canvas={(element) => (canvas.current = element)}
+        />
+      )}
+      {series.length > 1 && series.length <= 12 && (
+        <ul class="legend">
+          {series.map((one) => (
+            <li key={one.id}>
+              <button class="legend-item" onClick={() => props.onOnly?.(only ? null : new Set([Number(one.id)]))}>
+                <span class="swatch" style={{ background: one.color }} /> {one.label}
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+function Export({ name, series, xLabel, isLog, canvas }: { name: string; series: readonly Series[]; xLabel: string; isLog: boolean; canvas: () => HTMLCanvasElement | null }): VNode {
+  const file = name.replace(/[^\w.-]+/g, "_");
+  const save = (kind: string) => {
+    if (kind === "csv") {
+      const rows = series.flatMap((one) => one.xs.map((x, at) => [one.label, x, one.ys[at]!]));
+      download(`${file}.csv`, toCsv([["series", xLabel, name], ...rows]), "text/csv");
+    } else if (kind === "svg") {
+      download(`${file}.svg`, toSvg(series, { title: name, xLabel, isLog }), "image/svg+xml");
+    } else {
+      canvas()?.toBlob((blob) => blob && download(`${file}.png`, blob));
+    }
+  };
+  return (
+    <Choice
+      label="Export"
+      value=""
+      options={[["", "as …"], ["csv", "CSV"], ["png", "PNG"], ["svg", "SVG"]]}
+      onChange={(kind) => kind && save(kind)}
+    />
+  );
+}
+
+export function metricChoices(names: readonly MetricNames[]): [string, string][] {
+  return names
+    .filter((one) => !one.group.startsWith("system"))
+    .flatMap(({ group, names: metrics }) => metrics.map((metric): [string, string] => [`${group}/${metric}`, `${metric} (${group})`]));
+}
+
+function defaultMetric(choices: readonly [string, string][], metric: string | undefined): string {
+  const wanted = choices.find(([id]) => id === `validation/${metric}`) ?? choices.find(([id]) => id.endsWith(`/${metric}`));
+  return (wanted ?? choices.find(([id]) => id.startsWith("validation/")) ?? choices[0])?.[0] ?? "";
+}
+
+export function splitMetric(chosen: string): [string?, string?] {
+  const at = chosen.indexOf("/");
+  return at < 0 ? [] : [chosen.slice(0, at), chosen.slice(at + 1)];
+}
+
+export function toSeries(
+  curves: readonly Curve[],
+  { axis, weight, labelOf, only, dark }: { axis: XAxis; weight: number; labelOf: (trial: number) => string; only: ReadonlySet<number> | null; dark: boolean },
+): Series[] {
+  return curves
+    .map((curve, index): Series & { trial: number } => ({
+      trial: curve.trial_id,
+      id: String(curve.trial_id),
+      label: labelOf(curve.trial_id),
+      color: seriesColor(index, dark),
+      xs: xOf(curve, axis),
+      ys: smooth(curve.values, weight),
+    }))
+    .filter((one) => only === null || only.has(one.trial));
+}

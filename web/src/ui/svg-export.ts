@@ -1,0 +1,58 @@
+// A chart as an SVG file: plain shapes and escaped text.
+import { number } from "../lib/format";
+import type { Series } from "./chart";
+
+const WIDTH = 960;
+const HEIGHT = 540;
+const LEFT = 80;
+const BOTTOM = 60;
+const TOP = 50;
+const RIGHT = 20;
+
+export function toSvg(series: readonly Series[], { title, xLabel, isLog }: { title: string; xLabel: string; isLog: boolean }): string {
+  const scaleY = (y: number) => (isLog ? Math.log10(y) : y);
+  const points = series.map((one) => one.xs.map((x, at): [number, number] => [x, scaleY(one.ys[at]!)]).filter(([, y]) => Number.isFinite(y)));
+  const xs = points.flat().map(([x]) => x);
+  const ys = points.flat().map(([, y]) => y);
+  const [x0, x1] = range(xs);
+  const [y0, y1] = range(ys);
+  const px = (x: number) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT);
+  const py = (y: number) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
+  const lines = points.map((line, at) => {
+    const path = line.map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ");
+    return `<polyline points="${path}" fill="none" stroke="${escape(series[at]!.color)}" stroke-width="1.5"><title>${escape(series[at]!.label)}</title></polyline>`;
+  });
+  const ticks = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => {
+    const x = x0 + share * (x1 - x0);
+    const y = y0 + share * (y1 - y0);
+    return [
+      `<text x="${px(x)}" y="${HEIGHT - BOTTOM + 20}" text-anchor="middle">${number(x)}</text>`,
+      `<text x="${LEFT - 8}" y="${py(y) + 4}" text-anchor="end">${number(isLog ? 10 ** y : y)}</text>`,
+      `<line x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${py(y)}" y2="${py(y)}" stroke="#ddd"/>`,
+    ];
+  });
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="sans-serif" font-size="13">`,
+    `<rect width="${WIDTH}" height="${HEIGHT}" fill="#fff"/>`,
+    `<text x="${LEFT}" y="28" font-size="17">${escape(title)}</text>`,
+    ...ticks,
+    ...lines,
+    `<text x="${WIDTH / 2}" y="${HEIGHT - 14}" text-anchor="middle">${escape(xLabel)}</text>`,
+    "</svg>",
+  ].join("\n");
+}
+
+function range(values: readonly number[]): [number, number] {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (!Number.isFinite(low)) return [0, 1];
+  return low === high ? [low - 0.5, high + 0.5] : [low, high];
+}
+
+export function escape(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
+}

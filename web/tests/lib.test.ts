@@ -1,0 +1,143 @@
+import { describe, expect, it } from "vitest";
+import { parts, visible } from "../src/lib/ansi";
+import { toCsv } from "../src/lib/csv";
+import { diffLines } from "../src/lib/diff";
+import { fieldOf, matches, parseSearch } from "../src/lib/filter";
+import { differing, flatten } from "../src/lib/flatten";
+import { ago, bytes, duration, number } from "../src/lib/format";
+import { layoutGraph } from "../src/lib/layout";
+import { href, parsePlace } from "../src/lib/router";
+import { nearest, smooth, xOf } from "../src/lib/series";
+import { explained, importances, ranks, spearman } from "../src/lib/stats";
+import type { Experiment } from "../src/lib/types";
+import { toYaml } from "../src/lib/yaml";
+import { escape, toSvg } from "../src/ui/svg-export";
+
+const EXPERIMENT: Experiment = {
+  id: 7, name: "mnist <b>", description: "", state: "running", progress: 0.5, metric: "loss", smaller_is_better: true,
+  searcher: "random", hyperparameters: { lr: { type: "log", minval: -4 } }, best_metric: 0.2, best_trial: 3,
+  best_hparams: { lr: 0.01, model: { depth: 4, act: "relu" } }, num_trials: 2, labels: ["demo", "vision"], owner: "ann",
+  is_archived: false, parent: null, error: "", failure: "", created_s: 1, started_s: 2, ended_s: 12,
+};
+
+describe("search", () => {
+  const finds = (text: string) => matches(EXPERIMENT, parseSearch(text));
+  it.each([
+    "mnist", "MNIST vision", "state:running", "lr<0.02", "lr>=0.01", "depth=4", "act:rel", "best<0.3", "loss<0.3",
+    "owner:ann demo", "label:demo", "id=7", "missing!=3", "progress>40", "duration=10", 'name:"mnist <b>"',
+  ])("finds %s", (text) => expect(finds(text)).toBe(true));
+  it.each(["cifar", "state:paused", "lr>0.02", "depth=5", "best>0.3", "owner!=ann", "missing:3", "act<3", "lr<abc"])(
+    "does not find %s", (text) => expect(finds(text)).toBe(false));
+  it("reads hyperparameters of the best trial before those of the config", () => {
+    expect(fieldOf(EXPERIMENT, "lr")).toBe(0.01);
+  });
+});
+
+describe("curves", () => {
+  it("smoothing keeps a constant, and nothing changes without it", () => {
+    expect(smooth([2, 2, 2], 0.9)).toEqual([2, 2, 2].map((one) => expect.closeTo(one, 9)));
+    expect(smooth([1, 5], 0)).toEqual([1, 5]);
+    const [first, second] = smooth([0, 10], 0.5);
+    expect(first).toBe(0);
+    expect(second).toBeCloseTo(20 / 3);
+  });
+  it("finds the nearest point", () => {
+    expect(nearest([], 1)).toBe(-1);
+    for (let x = -5; x < 40; x += 0.37) {
+      const xs = [0, 3, 4, 10, 25];
+      const at = nearest(xs, x);
+      expect(Math.abs(xs[at]! - x)).toBe(Math.min(...xs.map((one) => Math.abs(one - x))));
+    }
+  });
+  it("time begins with the first point", () => {
+    const curve = { trial_id: 1, batches: [1, 2], epochs: [0.1, 0.2], times: [100, 107], values: [1, 2] };
+    expect(xOf(curve, "time")).toEqual([0, 7]);
+  });
+});
+
+describe("logs", () => {
+  it("keeps colours and drops everything else", () => {
+    expect(parts("\x1b[31mred\x1b[0m plain")).toEqual([{ text: "red", style: "ansi-red" }, { text: " plain", style: "" }]);
+    expect(parts("\x1b]0;title\x07a\x1b[2Jb\x1b[1;32mc")).toEqual([
+      { text: "a", style: "" }, { text: "b", style: "" }, { text: "c", style: "ansi-bold ansi-green" }]);
+  });
+  it("shows the last version of a line that was overwritten, and no invisible characters", () => {
+    expect(visible("10%\r50%\r")).toBe("50%");
+    expect(visible("a\u202eb\x00c")).toBe("a\ufffdb\ufffdc");
+  });
+  it("leaves markup as text", () => expect(parts("<img onerror=x>")[0]!.text).toBe("<img onerror=x>"));
+});
+
+describe("files", () => {
+  it("defuses formulas and quotes", () => {
+    expect(toCsv([["a", '=HYPERLINK("x")'], ["b,c", 1.5], [null, 'say "hi"']])).toBe(
+      'a,"\'=HYPERLINK(""x"")"\r\n"b,c",1.5\r\n,"say ""hi"""\r\n');
+  });
+  it("escapes names in SVG", () => {
+    const series = [{ id: "1", label: '<img onerror="x">', color: "#123456", xs: [0, 1], ys: [1, 2] }];
+    const svg = toSvg(series, { title: "<script>", xLabel: "batches", isLog: false });
+    expect(svg).not.toContain("<img");
+    expect(svg).not.toContain("<script");
+    expect(escape("<&>\"")).toBe("&lt;&amp;&gt;&quot;");
+  });
+  it("tells what changed", () => {
+    const kinds = diffLines("a\nb\nc\nd", "a\nc\nx\nd").map((line) => `${line.kind[0]}${line.text}`);
+    expect(kinds).toEqual(["sa", "rb", "sc", "ax", "sd"]);
+  });
+  it("a diff applied to the old text gives the new one", () => {
+    let seed = 1;
+    const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+    for (let round = 0; round < 200; round += 1) {
+      const text = () => Array.from({ length: Math.floor(random() * 12) }, () => "abc"[Math.floor(random() * 3)]).join("\n");
+      const [before, after] = [text(), text()];
+      const lines = diffLines(before, after);
+      expect(lines.filter((one) => one.kind !== "added").map((one) => one.text).join("\n")).toBe(before);
+      expect(lines.filter((one) => one.kind !== "removed").map((one) => one.text).join("\n")).toBe(after);
+    }
+  });
+});
+
+describe("statistics", () => {
+  it("ranks share ties", () => expect(ranks([10, 20, 20, 5])).toEqual([2, 3.5, 3.5, 1]));
+  it("a monotone relation is perfect whatever its shape", () => {
+    const xs = [1e-4, 1e-3, 1e-2, 0.1];
+    expect(spearman(xs, xs.map((x) => -Math.log(x)))).toBeCloseTo(-1);
+    expect(spearman([1, 1], [1, 2])).toBe(0);
+  });
+  it("categories explain what lies between them", () => {
+    expect(explained(["a", "a", "b", "b"], [1, 1, 5, 5])).toBe(1);
+    expect(explained(["a", "b", "a", "b"], [1, 1, 5, 5])).toBe(0);
+  });
+  it("puts the strongest first", () => {
+    const rows = [1, 2, 3, 4].map((x) => ({ values: new Map<string, number | string>([["lr", x], ["seed", x % 2]]), metric: x * x }));
+    expect(importances(rows, ["seed", "lr"]).map((one) => one.name)).toEqual(["lr", "seed"]);
+  });
+});
+
+describe("small things", () => {
+  it("numbers", () => {
+    expect([0, 0.000012, 1234, 0.123456, 1e9, null].map((one) => number(one))).toEqual(["0", "1.20e-5", "1,234", "0.1235", "1.00e9", "–"]);
+    expect(bytes(1536)).toBe("1.5 KiB");
+    expect([0.2, 5, 75, 3700, 90_000].map(duration)).toEqual(["200 ms", "5.0 s", "1 min 15 s", "1 h 1 min", "1 d 1 h"]);
+    expect(ago(0, 7200)).toBe("2 h ago");
+  });
+  it("places are read as they are written", () => {
+    const target = href(["flows", "a/b c", "r#1"], { step: "x&y", none: null });
+    const place = parsePlace(target);
+    expect(place.parts).toEqual(["flows", "a/b c", "r#1"]);
+    expect(place.query.get("step")).toBe("x&y");
+    expect(parsePlace("#/%E0%A4%A").parts).toEqual(["%E0%A4%A"]);
+  });
+  it("settings that differ", () => {
+    const all = [flatten({ a: 1, b: { c: 2 } }), flatten({ a: 1, b: { c: 3 }, d: [1] })];
+    expect(differing(all)).toEqual(["b.c", "d"]);
+  });
+  it("a step is drawn after those it waits for", () => {
+    const placed = layoutGraph([{ name: "c", after: ["a", "b"] }, { name: "a", after: [] }, { name: "b", after: ["a"] }, { name: "x", after: ["x", "gone"] }]);
+    expect(Object.fromEntries(placed.map((one) => [one.name, one.column]))).toEqual({ c: 2, a: 0, b: 1, x: 1 });
+  });
+  it("YAML quotes what would be read as something else", () => {
+    expect(toYaml({ a: "true", b: "1e-3", c: "x: y", d: [1, { e: null }], f: {}, g: "model:Trial" })).toBe(
+      'a: "true"\nb: "1e-3"\nc: "x: y"\nd:\n  - 1\n  - e: null\nf: {}\ng: model:Trial');
+  });
+});

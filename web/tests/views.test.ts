@@ -1,0 +1,57 @@
+import { describe, expect, it } from "vitest";
+import { defaultsOf, isDefault } from "../src/ui/config-view";
+import { isSafe } from "../src/ui/markdown";
+import { fromPx, toPx } from "../src/ui/log-view";
+import { why } from "../src/ui/search-view";
+import { sortRows, type Column } from "../src/ui/table";
+
+describe("tables", () => {
+  const columns: Column<{ x: number | null }>[] = [{ id: "x", title: "x", cell: () => null, sort: (row) => row.x }];
+  it("sort, with what is missing last in both directions", () => {
+    const rows = [{ x: 2 }, { x: null }, { x: 10 }];
+    expect(sortRows(rows, columns, { id: "x", isDown: false }).map((row) => row.x)).toEqual([2, 10, null]);
+    expect(sortRows(rows, columns, { id: "x", isDown: true }).map((row) => row.x)).toEqual([10, 2, null]);
+    expect(sortRows(rows, columns, null)).toBe(rows);
+  });
+});
+
+describe("a million lines", () => {
+  it("every line can be reached, and pixels stay within what browsers draw", () => {
+    for (const total of [10, 1000, 1_000_000]) {
+      expect(toPx(total, total)).toBeLessThanOrEqual(8_000_000);
+      for (const line of [0, Math.floor(total / 3), total - 1]) {
+        expect(Math.abs(fromPx(toPx(line, total), total) - line)).toBeLessThanOrEqual(1);
+      }
+    }
+  });
+});
+
+describe("links in notes", () => {
+  it.each(["https://a.b", "http://a", "mailto:a@b", "#/experiments/1"])("%s is one", (target) => expect(isSafe(target)).toBe(true));
+  it.each(["javascript:alert(1)", " javascript:x", "data:text/html,x", "//evil", "vbscript:x"])("%s is not", (target) => expect(isSafe(target)).toBe(false));
+});
+
+describe("configs", () => {
+  const schema = {
+    properties: { max_restarts: { default: 5 }, resources: { $ref: "#/$defs/Resources" }, name: {} },
+    $defs: { Resources: { properties: { slots_per_trial: { default: 1 } } } },
+  };
+  it("tell what is a default", () => {
+    const defaults = defaultsOf(schema);
+    expect(isDefault(defaults, "max_restarts", 5)).toBe(true);
+    expect(isDefault(defaults, "max_restarts", 4)).toBe(false);
+    expect(isDefault(defaults, "resources.slots_per_trial", 1)).toBe(true);
+    expect(isDefault(defaults, "name", "x")).toBe(false);
+  });
+});
+
+describe("rungs", () => {
+  const entries = [{ trial_id: 4, metric: 0.1, went_on: true }, { trial_id: 5, metric: 0.2, went_on: false }, { trial_id: 6, metric: null, went_on: false }];
+  const rung = { bracket: 0, length: 10, unit: "batches", divisor: 3, is_last: false, entries };
+  it("say why a trial was stopped", () => {
+    expect(why(rung, 0, "completed")).toContain("among the best");
+    expect(why(rung, 1, "completed")).toContain("was stopped here: number 2 of 3");
+    expect(why(rung, 1, "running")).toContain("so far");
+    expect(why(rung, 2, "errored")).toContain("failed");
+  });
+});
