@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 
 import trek
 from trek.testing.elastic_training import NUM_BATCHES, Fault, check_ledgers, train_with_ledger
+from trek.testing.trials import PointsTrial
 
 EPOCHS = 2
 
@@ -81,7 +84,7 @@ def test_every_row_is_trained_once(faults: list[Fault], tmp_path: Path) -> None:
 def test_a_killed_worker_is_replaced_and_the_new_one_falls_in(tmp_path: Path) -> None:
     _train(tmp_path / "run", Fault("kill", "batch", 1, 2), workers=(1, 2), delay_s=0.5)
     sizes = check_ledgers(tmp_path / "run", epochs=EPOCHS)
-    assert sizes[3] == 1
+    assert sizes[2] == 1
     assert sizes[EPOCHS * NUM_BATCHES] == 2
 
 
@@ -107,3 +110,44 @@ def test_all_workers_are_killed_and_the_job_goes_on_from_its_last_checkpoint(tmp
 def test_a_step_of_several_parts_is_applied_once(settings: dict[str, int], tmp_path: Path) -> None:
     faults = [Fault("kill", "some_of_sum", 1, 6), Fault("kill", "batch", 0, 11)]
     _train(tmp_path / "run", *faults, workers=(1, 3), **settings)
+
+
+def test_exact_gives_the_same_bits_whoever_is_killed(tmp_path: Path) -> None:
+    undisturbed = _train(tmp_path / "undisturbed", workers=(1, 3), elastic="exact")
+    faults = [Fault("kill", "some_of_sum", 1, 4), Fault("kill", "before_sum", 0, 9), Fault("kill", "validation", 2, 12)]
+    disturbed = _train(tmp_path / "disturbed", *faults, workers=(1, 3), elastic="exact", delay_s=0.1)
+    assert disturbed["weights"] == undisturbed["weights"]
+    check_ledgers(tmp_path / "disturbed", epochs=EPOCHS)
+
+
+def test_a_trial_goes_on_without_its_leader(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "hparams": {"global_batch_size": 12, "rows": 120, "momentum": 0.9, "kills": str(tmp_path / "killed")},
+        "max_length": trek.epochs(3),
+        "checkpoint_period": trek.batches(7),
+        "report_period": 5,
+        "show_progress": False,
+    }
+    elastic = trek.fit(LeaderDies, workers=(1, 3), **settings)
+    alone = trek.fit(PointsTrial, workers=1, **settings)
+    assert (tmp_path / "killed").exists()
+    assert elastic.checkpoint is not None
+    assert alone.checkpoint is not None
+    weights = alone.checkpoint.state_dict()
+    for name, weight in elastic.checkpoint.state_dict().items():
+        torch.testing.assert_close(weight, weights[name], rtol=1e-4, atol=1e-5)
+    rows = [[(row["group"], row["batches"]) for row in run.metrics] for run in (elastic, alone)]
+    assert rows[0] == rows[1]
+    assert [row["loss"] for row in elastic.epochs] == pytest.approx([row["loss"] for row in alone.epochs], rel=0.2)
+
+
+class LeaderDies(PointsTrial):
+    """The leader kills itself once, in the middle of the second epoch."""
+
+    def train_batch(self, batch: Any, model: torch.nn.Module, batch_idx: int) -> Any:
+        if batch_idx == 14 and self.context.distributed.get_rank() == 0 and self.context.distributed.get_size() > 1:
+            path = Path(self.context.get_hparam("kills"))
+            if not path.exists():
+                path.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().train_batch(batch, model, batch_idx)

@@ -90,6 +90,8 @@ def train_with_ledger(
                 _at(faults, "batch", tr.position.batches, place)
                 is_applied = True
                 for optimizer in optimizers:
+                    if num_optimizers > 1:
+                        model.zero_grad()
                     loss = F.mse_loss(model(inputs), targets)
                     tr.backward(loss)
                     is_applied = tr.step(optimizer) and is_applied
@@ -167,7 +169,7 @@ def check_ledgers(folder: Path, *, epochs: int) -> dict[int, int]:
             if what == "tried":
                 tried[batch, generation][rank] = rows
             else:
-                has_gone_on = lines[-1][2] > batch or lines[-1][3] > generation
+                has_gone_on = lines[-1][3] > generation
                 applied[batch][generation] = applied[batch].get(generation, False) or has_gone_on
     assert sorted(applied) == list(range(1, epochs * NUM_BATCHES + 1)), sorted(applied)
     trained: dict[int, list[int]] = defaultdict(list)
