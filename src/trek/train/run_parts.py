@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from trek.data.loaders import Loader, as_loader
 from trek.elastic.joining import elastic_world, is_elastic, job_started_s, open_member
 from trek.errors import ConfigError, InputError
 from trek.strategies import Strategy
@@ -33,6 +34,7 @@ from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
 from trek.train.loop.logical_workers import LogicalWorkers
 from trek.train.loop.optimization import Optimization
+from trek.train.loop.portions import Portion
 from trek.train.loop.precision import open_precision
 from trek.train.loop.stop_agreement import StopAgreement
 from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, Stopped, StopRequest, stopped
@@ -46,8 +48,6 @@ from trek.world.seeds import seed_everything
 
 if TYPE_CHECKING:
     import torch
-
-    from trek.data.loaders import Loader
 
 _NO_CONTEXT = nullcontext()
 
@@ -181,6 +181,28 @@ class RunParts:
     def world(self) -> World:
         """This process among those that train now."""
         return self.strategy.world
+
+    def bound(self, data: Any) -> Loader:
+        """The Loader of `data` for the present World."""
+        return as_loader(self._source(data), world=self.world, seed=self.settings.seed)
+
+    def _source(self, data: Any) -> Any:
+        """Where workers come and go, what a loader was made from: it was bound to an earlier World."""
+        known = self._sources.get(id(data))
+        return data if known is None else known[1]
+
+    def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
+        """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
+        self._num_samples = portion.num_samples
+        if self.logical is not None and self.optimization.is_training:
+            return self._share_context(portion)
+        return _NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
+
+    @contextmanager
+    def _share_context(self, portion: Portion) -> Iterator[None]:
+        assert self.logical is not None
+        with self.logical.acting(portion), _NO_CONTEXT if portion.num_samples else self.journal.discard_batch():
+            yield
 
     def shared_state(self) -> dict[str, Any]:
         """What is the same on every rank, without the models."""

@@ -19,7 +19,7 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -194,17 +194,9 @@ class Traveler(RunParts):
 
     def bind(self, data: Any) -> Loader:
         """The Loader of `data` for this World; the run's lengths and periods are counted in its batches."""
-        loader = self._as_loader(data)
+        loader = self.bound(data)
         self.agenda = Agenda.of(self.settings, loader, length=self._length)
         return loader
-
-    def _as_loader(self, data: Any) -> Loader:
-        return as_loader(self._source(data), world=self.world, seed=self.seed)
-
-    def _source(self, data: Any) -> Any:
-        """Where workers come and go, what a loader was made from: it was bound to an earlier World."""
-        known = self._sources.get(id(data))
-        return data if known is None else known[1]
 
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
         """One pass over validation data, with the models in evaluation mode and without gradients.
@@ -316,7 +308,7 @@ class Traveler(RunParts):
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
         """The batches of `validate`, without the reduction at its end."""
-        loader = self._as_loader(data)
+        loader = self.bound(data)
         self.begin_validation()
         with self._on_signals, self._instruments.bar("validation", loader.num_batches) as bar, torch.no_grad():
             for portion in self.feed.validation(loader):
@@ -472,19 +464,6 @@ class Traveler(RunParts):
     def _state_to_save(self) -> list[int]:
         """Differs if more than training has happened since a save: the end of an epoch, or a validation."""
         return [self.position.batches, self.position.epoch, int(bool(self.journal.metrics_at(self.position)))]
-
-    def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
-        """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
-        self._num_samples = portion.num_samples
-        if self.logical is not None and self.optimization.is_training:
-            return self._share_context(portion)
-        return _NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
-
-    @contextmanager
-    def _share_context(self, portion: Portion) -> Iterator[None]:
-        assert self.logical is not None
-        with self.logical.acting(portion), _NO_CONTEXT if portion.num_samples else self.journal.discard_batch():
-            yield
 
     def _restore_rank(self, state: RunState) -> None:
         """Restore the state of this rank; if the number of ranks changed, the leader takes over the metrics of all."""
