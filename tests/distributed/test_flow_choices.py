@@ -90,7 +90,7 @@ def test_small_steps_run_while_a_large_one_waits(tmp_path: Path) -> None:
             time.sleep(0.01)
 
     flow = trek.Flow("passing")
-    flow.step(wait_for, "small", timeout_s=60)
+    flow.step(wait_for, "small", timeout_s=240)
     flow.step(lambda: 1, workers=2, name="large")
     flow.step(lambda: (tmp_path / "small").touch(), name="small")
     assert set(flow.run(show=False, parallel=2).states().values()) == {"done"}

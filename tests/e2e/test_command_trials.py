@@ -55,7 +55,7 @@ def test_a_length_in_batches_ends_within_an_epoch_and_is_saved(shell: Shell) -> 
 
 def test_a_paused_and_scaled_loop_goes_on_where_it_was(shell: Shell) -> None:
     whole = create(shell)
-    created = create(shell, "--no-follow", hyperparameters={"lr": 0.05, "sleep_s": 0.2, "global_batch_size": 32})
+    created = create(shell, "--no-follow", hyperparameters={"lr": 0.05, "sleep_s": 0.5, "global_batch_size": 32})
     number, trial = str(created["id"]), str(created["trials"][0]["id"])
     wait_until(lambda: shell.experiment(number)["trials"][0]["batches"] >= 8)
     assert shell.run("experiment", "pause", number).returncode == 0
@@ -110,7 +110,7 @@ def test_a_fit_in_a_program_that_is_killed_goes_on_from_its_checkpoint(shell: Sh
 
 
 def test_a_fit_in_a_program_stops_when_it_is_paused_and_goes_on(shell: Shell) -> None:
-    hparams = {"sleep_s": 0.2, "global_batch_size": 32}
+    hparams = {"sleep_s": 0.5, "global_batch_size": 32}
     created = create(
         shell, "--no-follow", entrypoint="python fit.py", max_length={"batches": 30}, hyperparameters=hparams
     )

@@ -49,7 +49,7 @@ def test_a_killed_trial_goes_on_from_its_last_checkpoint(shell: Shell) -> None:
 
 
 def test_a_stopped_control_plane_lets_trials_save_and_continues_them_at_its_next_start(shell: Shell) -> None:
-    experiment = create(shell, hyperparameters__sleep_s=0.02)
+    experiment = create(shell, hyperparameters__first_run_sleep_s=0.2)
     wait_until(lambda: trial_of(shell, experiment)["batches"] > 0)
     assert shell.run("cluster", "stop").returncode == 0
     assert not shell.processes()

@@ -12,7 +12,7 @@ from trek.testing.shell import Shell, wait_until
 
 
 def _write_flow(shell: Shell) -> None:
-    config = shell.config(hyperparameters__sleep_s=0.03)
+    config = shell.config(hyperparameters__first_run_sleep_s=0.2)
     (shell.folder / "flow.py").write_text(
         textwrap.dedent(f"""
             import trek

@@ -44,7 +44,7 @@ class Shell:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("TREK_") or k.startswith("TREK_WARM_")}
         return {**inherited, "TREK_HOME": str(self.home), "TREK_SLOTS": "2", **self.variables}
 
-    def run(self, *args: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
         """Run `trek args…` to its end."""
         return subprocess.run(
             self._command(args),

@@ -15,7 +15,11 @@ import trek
 
 
 class LineTrial(trek.Trial):
-    """Fits a line; sleeps `sleep_s` at every batch, and does `at_batch: {number: deed}` once per trial folder."""
+    """Fits a line; does `deeds: {batch_<number>: deed}` once per trial folder.
+
+    Sleeps `sleep_s` at every batch; `first_run_sleep_s` only until the trial was stopped once, so that a test has time
+    to stop it and need not wait for its end.
+    """
 
     def __init__(self, context: trek.TrialContext) -> None:
         self.context = context
@@ -33,8 +37,10 @@ class LineTrial(trek.Trial):
         return trek.DataLoader(self._data(), batch_size=64)
 
     def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
-        time.sleep(self.context.get_hparams().get("sleep_s", 0))
-        deed = self.context.get_hparams().get("deeds", {}).get(f"batch_{batch_idx}")
+        hparams = self.context.get_hparams()
+        time.sleep(hparams.get("sleep_s", 0))
+        time.sleep(hparams.get("first_run_sleep_s", 0) if os.environ.get("TREK_RUN") == "1" else 0)
+        deed = hparams.get("deeds", {}).get(f"batch_{batch_idx}")
         if deed is not None:
             self._do(deed)
         x, y = batch

@@ -33,7 +33,7 @@ with trek.Traveler() as tr:
     print(f"rank {tr.world.rank} of {tr.world.size}, lr {args.lr}")
     for _ in tr.epochs(args.epochs):
         for features, target in tr.train(data):
-            time.sleep(args.sleep_s)
+            time.sleep(args.sleep_s if os.environ.get("TREK_RUN") == "1" else 0)  # until it was paused
             loss = nn.functional.mse_loss(model(features), target)
             tr.backward(loss)
             tr.step(optimizer)

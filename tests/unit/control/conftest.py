@@ -61,7 +61,7 @@ class Plane:
         with self.store.reading() as session:
             return session.get_one(TrialRow, trial_id)
 
-    def run_until(self, is_true: Callable[[], bool], *, timeout_s: float = 30) -> None:
+    def run_until(self, is_true: Callable[[], bool], *, timeout_s: float = 240) -> None:
         """Move on until something is so."""
         deadline = time.monotonic() + timeout_s
         while not is_true():

@@ -89,7 +89,7 @@ def test_a_command_on_a_full_disk_gives_one_sentence_and_exit_code_3(small_disk:
     assert "Traceback" not in done.stderr
 
 
-def _await(is_true: Callable[[], Any], *, timeout_s: float = 30) -> None:
+def _await(is_true: Callable[[], Any], *, timeout_s: float = 240) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -24,7 +24,7 @@ class Ring:
         self._barrier = threading.Barrier(size)
         self._told: list[Any] = [None] * size
 
-    def run(self, body: Callable[[HostSum | None, int], Any], *, timeout_s: float = 30.0, local: bool = True) -> list:
+    def run(self, body: Callable[[HostSum | None, int], Any], *, timeout_s: float = 240.0, local: bool = True) -> list:
         def one(rank: int) -> Any:
             world = World(rank=rank, size=self.size, local_rank=rank, local_size=self.size)
             if not local:

@@ -55,7 +55,7 @@ def assert_same_run(resumed: Result, whole: Result) -> None:
     assert told(resumed) == told(whole)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stop_at=st.integers(1, NUM_BATCHES - 1),
     data=st.sampled_from(["tensors", "mapped", "stream"]),
