@@ -6,7 +6,7 @@ divide by n - 1. Sums of integers have 64 bits; sums, means and deviations of fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,10 +73,18 @@ def parse_aggregates(asked: AggregateSpec, schema: pa.Schema, *, keys: Sequence[
 
 
 def aggregate_frame(
-    frame: pl.LazyFrame, schema: pa.Schema, aggregates: Sequence[Aggregate], *, keys: Sequence[str] = ()
+    frame: pl.LazyFrame,
+    schema: pa.Schema,
+    aggregates: Sequence[Aggregate],
+    *,
+    keys: Sequence[str] = (),
+    filled: Container[str] = (),
 ) -> pl.LazyFrame:
-    """One row for each key, by key in ascending order, missing ones last; or one row in all, none of no rows."""
-    asked = [_asked(aggregate, schema) for aggregate in aggregates]
+    """One row for each key, by key in ascending order, missing ones last; or one row in all, none of no rows.
+
+    Missing values are not looked for in the columns `filled`, where there are none.
+    """
+    asked = [_asked(aggregate, schema, is_filled=aggregate.column in filled) for aggregate in aggregates]
     if keys:
         return frame.group_by(list(keys)).agg(asked).sort(list(keys), nulls_last=True)
     rows = load_polars().len().alias(_ROWS)
@@ -105,6 +113,11 @@ def aggregate_table(table: pa.Table, aggregates: Sequence[Aggregate], *, keys: S
         frame = to_polars(table.select(list(used)) if used else table, carrier).lazy()
         found = aggregate_frame(frame, table.schema, aggregates, keys=keys).select(schema.names).collect()
     return pa.Table.from_batches(to_arrow(found, schema, carrier), schema)
+
+
+def look_for_missing(aggregates: Sequence[Aggregate]) -> set[str]:
+    """The columns whose aggregates take longer where values may be missing."""
+    return {aggregate.column for aggregate in aggregates if aggregate.function in _NEVER_MISSING}
 
 
 def _parse(name: str, asked: str | tuple[str, str]) -> Aggregate:
@@ -139,7 +152,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return any(check(kind) for check in (*checks, pa.types.is_duration))
 
 
-def _asked(aggregate: Aggregate, schema: pa.Schema) -> pl.Expr:
+def _asked(aggregate: Aggregate, schema: pa.Schema, *, is_filled: bool) -> pl.Expr:
     load_polars()
     import polars as pl
 
@@ -154,6 +167,6 @@ def _asked(aggregate: Aggregate, schema: pa.Schema) -> pl.Expr:
     found = _FUNCTIONS[aggregate.function](column)
     if aggregate.function in _COUNTS:
         found = found.cast(pl.Int64)
-    if aggregate.function in _NEVER_MISSING:
+    if aggregate.function in _NEVER_MISSING and not is_filled:
         found = pl.when(pl.col(aggregate.column).count() > 0).then(found)
     return found.alias(aggregate.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,10 @@ class PlanNode(ABC):
     def schema_without_rows(self) -> pa.Schema | None:
         """The columns, found without a row of this node, where there is none; None if they cannot be known."""
         return None
+
+    def filled(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the columns `names` that are known to have no missing values."""
+        return frozenset()
 
     def split(self, num_partitions: int) -> PlanNode | None:
         """The same rows in the same order in as many partitions, if that is possible without reading them."""

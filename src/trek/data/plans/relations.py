@@ -23,7 +23,7 @@ from trek.data.column_types import common_schema
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Readable
 from trek.data.execution.polars_engine import load_polars
-from trek.data.plans.aggregates import Aggregate, aggregate_frame, aggregate_schema
+from trek.data.plans.aggregates import Aggregate, aggregate_frame, aggregate_schema, look_for_missing
 from trek.data.plans.exchanges import Exchange, spread_evenly
 from trek.data.plans.joins import How, joined_names, joined_schema
 from trek.data.plans.lowering import Lowering, query_of, run_query
@@ -128,7 +128,9 @@ class Aggregation(Relation):
     def lowered(self, lowering: Lowering) -> pl.LazyFrame:
         """A group-by; no rows reduce to no row."""
         schema = schema_of(self.inputs[0])
-        return aggregate_frame(lowering.frame(self.inputs[0]), schema, self.aggregates, keys=self.keys)
+        filled = self.inputs[0].filled(look_for_missing(self.aggregates))
+        frame = lowering.frame(self.inputs[0])
+        return aggregate_frame(frame, schema, self.aggregates, keys=self.keys, filled=filled)
 
 
 class KeyedGather(Relation):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -170,6 +170,10 @@ class Filter(PartitionStep):
         """Queries of Polars where it can scan the rows, or the input's partitions followed by this step."""
         return lowered_pieces(self, executor) or super().pieces(executor)
 
+    def filled(self, names: Iterable[str]) -> frozenset[str]:
+        """As before."""
+        return self.inputs[0].filled(names)
+
     def single(self, index: int) -> PlanNode | None:
         """The filter over one partition."""
         before = self.inputs[0].single(index) if isinstance(self.condition, Expression) else None
@@ -288,6 +292,12 @@ class Project(PartitionStep):
             computed = dict(zip(expressions, computation.compute(expressions, batch), strict=True))
             arrays = [computed[name] if name in computed else batch.column(s) for name, s in self.columns.items()]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+    def filled(self, names: Iterable[str]) -> frozenset[str]:
+        """Columns that were chosen or renamed, as before; nothing is known of computed ones."""
+        chosen = {name: source for name in names if isinstance(source := self.columns[name], str)}
+        before = self.inputs[0].filled(chosen.values())
+        return frozenset(name for name, source in chosen.items() if source in before)
 
     def single(self, index: int) -> PlanNode | None:
         """The same columns of one partition."""

@@ -9,7 +9,7 @@ import copy
 import gzip
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -111,6 +111,16 @@ class FileSource(Source):
         if self._num_rows is None and self.format.is_counted:
             self._num_rows = sum(self._count(file) for file in self.files)
         return self._num_rows
+
+    def filled(self, names: Iterable[str]) -> frozenset[str]:
+        """What every file says of itself."""
+        found = frozenset(names) if self.format.is_described and self._is_scanned() else frozenset()
+        for file in self.files:
+            if not found:
+                break
+            with self._opened(file) as content:
+                found = self.format.filled(content, found)
+        return found
 
     def describe(self) -> str:
         """One line for `explain`."""

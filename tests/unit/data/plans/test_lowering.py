@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -91,3 +92,40 @@ def test_rows_before_a_filter_are_computed_while_they_are_read() -> None:
     made.clear()
     next(iter(table))
     assert len(made) < 5
+
+
+def test_a_sum_over_stored_rows_is_missing_where_every_value_is(tmp_path: Path) -> None:
+    """Values that are never missing are not counted; whether they may be is taken from the files' statistics."""
+    rng = np.random.default_rng(1)
+    for number in range(30):
+        rows = pa.table({"k": rng.integers(0, 6, 20), "x": rng.random(20), "b": rng.random(20) < 0.5, "y": np.ones(20)})
+        gaps = pa.array(rng.random(20) < rng.choice([0, 0.1, 0.9]))
+        rows = rows.set_column(1, "x", pc.if_else(gaps, None, rows["x"])).set_column(
+            2, "b", pc.if_else(gaps, None, rows["b"])
+        )
+        has_statistics = bool(rng.random() < 0.8)
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=7, write_statistics=has_statistics)
+        stored = trek.data.open(tmp_path / f"{number}.parquet")
+        known = {"y"} if gaps.true_count else {"x", "y"}
+        assert stored._node.filled({"x", "y"}) == (known if has_statistics else set())
+        for change in (lambda t: t, lambda t: t.filter(col("y") > 0).rename({"x": "y", "y": "x"})):
+            asked = {"x": "sum", "y": "sum", "b": "any", "every": ("b", "all")}
+            for by in ("k", ()):
+                expected = change(Table.of(rows)).reduce(asked, by=by).to_arrow()
+                assert_alike(change(stored).reduce(asked, by=by).to_arrow(), expected)
+
+
+def test_columns_of_several_files_are_filled_where_all_are(tmp_path: Path) -> None:
+    nested = pa.array([{"b": 1}, {"b": 2}])
+    for name, values in (("0", [1, 2]), ("1", [1, None])):
+        pq.write_table(pa.table({"a": nested, "x": values, "a.b": [None, 1]}), tmp_path / f"{name}.parquet")
+    assert trek.data.open(tmp_path / "0.parquet")._node.filled(["x", "a.b"]) == {"x"}
+    assert trek.data.open(tmp_path)._node.filled(["x"]) == set()
+
+
+def assert_alike(found: pa.Table, expected: pa.Table) -> None:
+    """Equal but for the last bits of sums."""
+    assert found.schema.equals(expected.schema)
+    for name in expected.column_names:
+        assert found[name].is_null().equals(expected[name].is_null())
+        np.testing.assert_allclose(found[name].drop_null().to_numpy(), expected[name].drop_null().to_numpy())

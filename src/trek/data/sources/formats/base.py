@@ -113,6 +113,10 @@ class FileFormat(ABC):
         """A batch without rows, with the columns that `read` gives; None of a file that has no rows."""
         raise NotImplementedError
 
+    def filled(self, content: BinaryIO, names: frozenset[str]) -> frozenset[str]:
+        """Those of the columns `names` that have no missing values, as far as the file says; for `is_described`."""
+        return frozenset()
+
     def count_rows(self, content: BinaryIO, *, url: str) -> int:
         """How many rows there are."""
         raise NotImplementedError

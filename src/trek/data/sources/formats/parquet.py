@@ -53,11 +53,28 @@ class ParquetFormat(FileFormat):
         with pq.ParquetFile(content, pre_buffer=False) as file:
             return _no_rows(file) if file.metadata.num_rows else None
 
+    def filled(self, content: BinaryIO, names: frozenset[str]) -> frozenset[str]:
+        """As the statistics of every row group say; they may be left out."""
+        import pyarrow.parquet as pq
+
+        metadata = pq.read_metadata(content)
+        columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+        places = {column.name: index for index, column in enumerate(columns) if column.name == column.path}
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        return frozenset(
+            name for name in names if name in places and all(_is_filled(group.column(places[name])) for group in groups)
+        )
+
     def count_rows(self, content: BinaryIO, *, url: str) -> int:
         """Rows, as the file's footer says."""
         import pyarrow.parquet as pq
 
         return int(pq.read_metadata(content).num_rows)
+
+
+def _is_filled(chunk: pq.ColumnChunkMetaData) -> bool:
+    statistics = chunk.statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == 0
 
 
 def _no_rows(file: pq.ParquetFile) -> pa.RecordBatch:
