@@ -38,7 +38,7 @@ class TestPS(StrategyConformance):
     options: ClassVar[dict[str, Any]] = {"mode": "sync"}
 
     def run(self, function: Any, *args: Any, **settings: Any) -> Any:
-        return super().run(function, *args, servers=2, **settings)
+        return super().run(function, *args, servers=1, **settings)
 
 
 def test_every_strategy_of_ours_is_tested_here() -> None:

@@ -28,7 +28,7 @@ def test_a_server_is_served_and_looked_at() -> None:
 
 
 def test_an_experiment_trains_on_servers(shared_shell: Shell) -> None:
-    settings = {"training__strategy": "ps", "resources__servers": 2, "resources__slots_per_trial": 2}
+    settings = {"training__strategy": "ps", "resources__servers": 1}
     done = shared_shell.create("--json", **settings)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state"] == "completed"

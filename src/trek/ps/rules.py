@@ -15,6 +15,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -80,8 +81,9 @@ class Rule:
     def of(cls, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Rule:
         """The rule of one parameter group of an optimizer, with its learning rate of now."""
         kind = type(optimizer).__name__
-        known = inspect.signature(_kind(kind).optimizer).parameters
-        plain = {name: _plain(group[name]) for name in known if name in group and name not in _NOT_A_RULE}
+        if _kind(kind).optimizer is not type(optimizer):
+            raise InputError(f"parameter servers know torch's {kind}, but not {type(optimizer).__module__}.{kind}.")
+        plain = {name: _plain(group[name]) for name in _settings_of(kind) if name in group}
         return cls(kind, json.dumps(plain, sort_keys=True))
 
     @classmethod
@@ -98,6 +100,12 @@ def _kind(name: str) -> _Kind:
             "(FTRL of trek.ps)."
         )
     return _KINDS[name]
+
+
+@lru_cache
+def _settings_of(kind: str) -> tuple[str, ...]:
+    """The arguments of an optimizer that belong to its rule."""
+    return tuple(name for name in inspect.signature(_kind(kind).optimizer).parameters if name not in _NOT_A_RULE)
 
 
 def _plain(value: Any) -> Any:

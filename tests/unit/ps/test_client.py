@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from trek.errors import CheckpointError, ConfigError, InputError, OutsideError, PortInUse
-from trek.ps import Client, Rule, TableSpec
+from trek.ps import Client, Initial, Rule, TableSpec
 from trek.ps.client import TableRows
 from trek.ps.journal import Journal
 from trek.ps.placement import SPLIT_ELEMENTS, parts_of
@@ -276,6 +277,28 @@ def test_a_checkpoint_is_restored_by_any_number_of_servers(start: Start, tmp_pat
         found.append(contents(client))
     assert same(found[0], found[1])
     assert same(found[0], found[2])
+
+
+def test_a_checkpoint_is_a_consistent_cut(start: Start, tmp_path: Path) -> None:
+    client, servers = start(3)
+    ids = list(range(12))  # on all three servers
+    client.push_model(tables=[TableSpec.of(name="user", dim=4, initial=Initial(kind="zeros"))])
+
+    def push_all() -> None:
+        with Client(servers.addresses) as other:
+            for _ in range(60):
+                other.push_gradients(rows={"user": (ids, torch.ones(12, 4))}, rule=SGD)
+
+    pushing = threading.Thread(target=push_all)
+    pushing.start()
+    for number in range(5):
+        client.checkpoint(tmp_path / str(number))
+    pushing.join()
+    assert (client.pull_rows("user", ids) == -30).all()
+    single, _ = start(1, name="single")
+    for number in range(5):
+        single.restore(tmp_path / str(number))
+        assert len(single.pull_rows("user", ids).unique()) == 1
 
 
 def test_a_restored_server_survives_a_kill(start: Start, tmp_path: Path) -> None:

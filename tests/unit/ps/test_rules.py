@@ -111,6 +111,15 @@ def test_slots_start_at_the_optimizers_value_in_reused_rows() -> None:
     assert np.isfinite(table.pull(np.array([3]))).all()
 
 
+def test_an_optimizer_of_the_same_name_is_not_taken_for_torchs() -> None:
+    class Adam(torch.optim.Adam):
+        """Another rule."""
+
+    optimizer = Adam([torch.nn.Parameter(torch.ones(1))])
+    with pytest.raises(InputError, match="know torch's Adam"):
+        Rule.of(optimizer, optimizer.param_groups[0])
+
+
 def test_what_rows_cannot_follow_is_refused() -> None:
     table = Table(TableSpec.of(name="t", dim=2))
     ids, gradient = np.array([1]), np.ones((1, 2), np.float32)

@@ -89,7 +89,7 @@ def test_optimizer_state_travels_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "world", "options", "message"),
     [
-        ("magic", World(), {}, "strategy 'magic' does not exist. Use one of: ddp, fsdp, solo"),
+        ("magic", World(), {}, "strategy 'magic' does not exist. Use one of: ddp, fsdp, ps, solo"),
         ("solo", TWO, {}, "trains one replica, got 2 processes.* Use strategy 'ddp', or one worker"),
         ("fsdp", World(), {}, "needs at least 2 processes, got 1"),
         ("ddp", TWO, {"backend": "mpi"}, "without the communication backend 'mpi'. Use gloo"),

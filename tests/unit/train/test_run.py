@@ -274,7 +274,7 @@ def test_data_that_can_be_read_only_once_is_an_error_in_its_second_epoch() -> No
     [
         ({"workers": 0}, InputError, "workers must be a whole number of at least 1, got 0"),
         ({"precision": "fp8"}, ConfigError, "precision must be 'fp32', 'bf16' or 'fp16', got 'fp8'"),
-        ({"strategy": "magic"}, ConfigError, "strategy 'magic' does not exist. Use one of: ddp, fsdp, solo"),
+        ({"strategy": "magic"}, ConfigError, "strategy 'magic' does not exist. Use one of: ddp, fsdp, ps, solo"),
         ({"strategy": "fsdp"}, ConfigError, "needs at least 2 processes, got 1"),
         ({"accumulate": 0}, ConfigError, "accumulate must be greater than or equal to 1, got 0"),
         ({"strategy": "ddp", "strategy_options": {"backend": "mpi"}}, ConfigError, "backend 'mpi'. Use gloo"),

@@ -122,7 +122,7 @@ def test_profiling_of_other_platforms_becomes_a_trace() -> None:
         ({"clip_norm": -1}, "clip_norm must be greater than 0, got -1"),
         ({"report_period": 0}, "report_period must be greater than or equal to 1, got 0"),
         ({"validation_period": 5}, r"validation_period must be trek.batches\(n\), .* got 5"),
-        ({"strategy": "ps"}, "strategy 'ps' does not exist. Use one of: ddp, fsdp, solo"),
+        ({"strategy": "magic"}, "strategy 'magic' does not exist. Use one of: ddp, fsdp, ps, solo"),
         ({"capture": "yes"}, "capture must be a valid boolean, got 'yes'"),
         ({"profile": {"first": 3, "last": 2}}, "1 <= first <= last, got 3 to 2"),
         ({"presicion": "bf16"}, "unknown setting 'presicion'. Did you mean 'precision'"),
@@ -191,7 +191,11 @@ def test_loggers_are_objects_or_names(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("training", {"strategy": "ps"}, "config: strategy 'ps' does not exist. Use one of: ddp, fsdp, solo."),
+        (
+            "training",
+            {"strategy": "magic"},
+            "config: strategy 'magic' does not exist. Use one of: ddp, fsdp, ps, solo.",
+        ),
         ("engine", "mars", "config: engine 'mars' does not exist. Use one of: local."),
         ("training", 3, "config: 'training' is 3: must be a mapping of keys to values."),
         ("training", {"profile": "x"}, "config: 'training.profile' is 'x': must be a mapping of keys to values."),
