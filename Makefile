@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo web test check format bench campaign docs clean
+.PHONY: demo web pictures test check format bench campaign docs clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,6 +21,9 @@ demo: $(VENV)/.demo
 # The page is built with the package; this builds it again after a change in web/.
 web: $(VENV)/.dev
 	$(BIN)/python hatch_build.py
+
+pictures: $(VENV)/.dev
+	WEB_PICTURES=1 $(BIN)/python -m pytest tests/e2e/test_web.py -k axe
 
 test: $(VENV)/.dev
 	$(BIN)/python hatch_build.py test || test ! -d web/node_modules
