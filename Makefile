@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo web test check format bench campaign docs clean
+.PHONY: demo web pictures test check format bench campaign docs clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,6 +21,9 @@ demo: $(VENV)/.demo
 # The page is built with the package; this builds it again after a change in web/.
 web: $(VENV)/.dev
 	$(BIN)/python hatch_build.py
+
+pictures: $(VENV)/.dev
+	WEB_PICTURES=1 $(BIN)/python -m pytest tests/e2e/test_web.py -k axe
 
 # Two processes: most tests use one core, or wait. ARGS="-n 0 …" runs them in one.
 # Compiled first: under PYTHONDONTWRITEBYTECODE each of a thousand processes would compile Trek for itself.

@@ -48,7 +48,8 @@ def build_page() -> None:
     digest = _digest()
     if (PAGE / STAMP).is_file() and (PAGE / STAMP).read_text() == digest:
         return
-    _npm("ci", "--no-audit", "--no-fund", "--ignore-scripts")
+    # Not `npm ci`, which refuses a lock file without the binaries of every other platform.
+    _npm("install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts")
     _npm("run", "build")
     if not (PAGE / "index.html").is_file():
         raise PageError("vite left no index.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from trek.client.client import Client
 from trek.client.embedded import running_address
+from trek.client.models import ENDED
 from trek.experiments.creation import create_experiment
 from trek.master.web_page import FOLDER
 from trek.testing.browser import open_browser, why_no_browser
@@ -23,6 +25,7 @@ AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
 MODEL = Path(__file__).parent / "model"
 NASTY = "<img src=x onerror=alert(1)>"
 PASSWORD = "correct horse"
+PICTURES = bool(os.environ.get("WEB_PICTURES"))
 MISSING = why_no_browser() or ("" if (FOLDER / "index.html").is_file() else "the page is not built (make web)")
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(600)]
 
@@ -52,11 +55,10 @@ SLOW = {
 
 @dataclass
 class Site:
-    """A master under /trek with a finished search (1), and a browser."""
+    """A master under /trek with a finished search (1)."""
 
     url: str
     client: Client
-    browser: Any
 
     def link(self, place: str) -> str:
         return self.client.page_link(place).replace(self.client.url, self.url)
@@ -77,8 +79,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, _warm_dir: Path) -> Iterator[
         url = master.stdout.readline().split(" at ")[1].split()[0]
         address = running_address(shell.home)
         assert address is not None
-        with Client(address) as client, open_browser() as browser:
-            made = Site(url, client, browser)
+        with Client(address) as client:
+            made = Site(url, client)
             assert made.create(SEARCH) == 1
             wait_until(lambda: client.experiment(1).state == "completed", timeout_s=300)
             yield made
@@ -90,9 +92,16 @@ def site(tmp_path_factory: pytest.TempPathFactory, _warm_dir: Path) -> Iterator[
 
 
 @pytest.fixture
-def open_page(site: Site) -> Iterator[Callable[..., Any]]:
+def browser(site: Site) -> Iterator[Any]:
+    """One for each test: Chromium starts processes whenever it likes."""
+    with open_browser() as made:
+        yield made
+
+
+@pytest.fixture
+def open_page(site: Site, browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens places of the page as the home's owner; fails for whatever the console complains about."""
-    context = site.browser.new_context(viewport={"width": 1360, "height": 850}, accept_downloads=True)
+    context = browser.new_context(viewport={"width": 1360, "height": 850}, accept_downloads=True)
     context.set_default_timeout(30_000)
     complaints: list[str] = []
     hosts: set[str] = set()
@@ -175,6 +184,8 @@ def test_a_fork_is_checked_while_it_is_edited(site: Site, open_page: Callable[..
     page.wait_for_selector("text=Forked from")
     number = int(re.search(r"experiments/(\d+)", page.url)[1])  # type: ignore[index]
     assert site.client.experiment(number).parent == 1
+    site.client.kill_experiment(number)
+    wait_until(lambda: site.client.experiment(number).state in ENDED)
 
 
 def test_trials_are_compared_and_exported(open_page: Callable[..., Any]) -> None:
@@ -204,8 +215,8 @@ def test_brushing_an_axis_keeps_the_trials_in_its_range(open_page: Callable[...,
     page.wait_for_selector("[data-testid=brushed]:has-text('4 of 4 trials')")
 
 
-def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: Site) -> None:
-    context = site.browser.new_context()
+def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: Site, browser: Any) -> None:
+    context = browser.new_context()
     page = context.new_page()
     page.goto(f"{site.url}/#/experiments/1")
     page.fill("input[name=name]", "vic")
@@ -264,7 +275,11 @@ PAGES = {
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed (make web)")
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_passes_axe(open_page: Callable[..., Any], theme: str) -> None:
+def test_every_page_passes_axe(site: Site, open_page: Callable[..., Any], theme: str) -> None:
+    """Also writes the pictures of the documentation for `make pictures`."""
+    if PICTURES:
+        notes = "# A small search\n\nWhich **learning rate** fits a line best? See the `Search` tab."
+        site.client.change_experiment(1, name="line-search", description=notes, labels=["demo", "search"])
     page = open_page("/experiments")
     page.evaluate("theme => localStorage.setItem('trek.theme', JSON.stringify(theme))", theme)
     page.reload()
@@ -275,8 +290,11 @@ def test_every_page_passes_axe(open_page: Callable[..., Any], theme: str) -> Non
         page.wait_for_selector("main h1, main .empty, main .card")
         wait_until(lambda: page.locator("main .loading").count() == 0)
         rules = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        if PICTURES:
+            page.wait_for_timeout(500)
+            page.screenshot(path=str(REPOSITORY / "docs" / "images" / f"web-{name}-{theme}.png"))
         found.update({f"{name}: {rule['id']}: {rule['nodes'][0]['html'][:150]}": rule["help"] for rule in rules})
-    assert found == {}
+    assert not found, "\n".join(found)
 
 
 def test_a_phone_shows_the_page_without_scrolling_sideways(open_page: Callable[..., Any]) -> None:

@@ -94,10 +94,10 @@ function Frame({ session, onLeave }: { session: Session; onLeave: () => void }):
   const leave = () => act(() => remove("/session")).then((isDone) => isDone && onLeave());
   return (
     <div class="frame">
-      <a class="skip" href={`#${place.path}`} onClick={(event) => { event.preventDefault(); document.getElementById("content")?.focus(); }}>
-        Skip to content
-      </a>
       <nav class={`side${isMenuOpen ? " open" : ""}`} aria-label="Main">
+        <a class="skip" href={`#${place.path}`} onClick={(event) => { event.preventDefault(); document.getElementById("content")?.focus(); }}>
+          Skip to content
+        </a>
         <a class="brand" href="#/experiments">
           <svg viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" class="brand-box" /><path d="M5 25 12.5 10l5 8.5L21 13l6 12z" class="brand-hill" /><circle cx="22.5" cy="8" r="2.5" class="brand-sun" /></svg>
           Trek

@@ -1,5 +1,8 @@
 import { describe, expect, it } from "vitest";
+// @ts-expect-error: the module only runs in browsers, and asks for this when it is loaded
+globalThis.matchMedia ??= () => ({ addEventListener: () => {}, matches: false });
 import { defaultsOf, isDefault } from "../src/ui/config-view";
+const { decades, padded, xRange } = await import("../src/ui/chart");
 import { isSafe } from "../src/ui/markdown";
 import { fromPx, toPx } from "../src/ui/log-view";
 import { why } from "../src/ui/search-view";
@@ -12,6 +15,18 @@ describe("tables", () => {
     expect(sortRows(rows, columns, { id: "x", isDown: false }).map((row) => row.x)).toEqual([2, 10, null]);
     expect(sortRows(rows, columns, { id: "x", isDown: true }).map((row) => row.x)).toEqual([10, 2, null]);
     expect(sortRows(rows, columns, null)).toBe(rows);
+  });
+});
+
+describe("axes", () => {
+  it("are never empty, whatever is drawn", () => {
+    for (const range of [xRange, decades, padded]) {
+      for (const [low, high] of [[null, null], [1, 1], [0, 0], [-3, -3], [1e-9, 1e9], [10, 10]] as [number | null, number | null][]) {
+        const [from, to] = range(low, high);
+        expect(from).toBeLessThan(to);
+      }
+    }
+    expect(decades(0.12, 3.9)).toEqual([0.1, 10]);
   });
 });
 

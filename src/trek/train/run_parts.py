@@ -142,8 +142,8 @@ class RunParts:
         self.resumed_gradients: tuple[list[Any], Mapping[str, Any]] | None = None
         """The gradients of an unfinished group in the checkpoint that the run resumed from: those of each rank, and
         those that all have."""
-        self._sources: dict[int, tuple[Loader, Any]] = {}
-        """Where workers come and go: what the loaders of the caller were made from, to make them anew."""
+        self._sources: dict[int, tuple[int, Loader, Any]] = {}
+        """Where workers come and go: for which generation each loader was made, and from what, to make it anew."""
         self._length = chosen.max_length
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
@@ -183,13 +183,21 @@ class RunParts:
         return self.strategy.world
 
     def bound(self, data: Any) -> Loader:
-        """The Loader of `data` for the present World."""
-        return as_loader(self._source(data), world=self.world, seed=self.settings.seed)
+        """The Loader of `data` for the present World; `data` may be one that was bound to an earlier World."""
+        if not self.group.is_elastic:
+            return as_loader(data, world=self.world, seed=self.settings.seed)
+        source = self._source(data)
+        for made_for, loader, of in self._sources.values():
+            if of is source and made_for == self.world.generation:
+                return loader
+        loader = as_loader(source, world=self.world, seed=self.settings.seed)
+        self._sources[id(loader)] = self.world.generation, loader, source
+        return loader
 
     def _source(self, data: Any) -> Any:
-        """Where workers come and go, what a loader was made from: it was bound to an earlier World."""
+        """Where workers come and go, what a loader was made from."""
         known = self._sources.get(id(data))
-        return data if known is None else known[1]
+        return data if known is None else known[2]
 
     def _batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
-from trek.data.loaders import DataLoader, Loader, as_loader
+from trek.data.loaders import DataLoader, Loader
 from trek.errors import ConfigError, InputError
 from trek.strategies.base import GroupBroken
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, check_savable
@@ -86,10 +86,7 @@ class Traveler(RunParts):
         """
         is_dataset = batch_size is not None or "global_batch_size" in loading
         source = DataLoader(data, batch_size or 1, shuffle, **loading) if is_dataset else data
-        loader = as_loader(source, world=self.world, seed=self.seed)
-        if self.group.is_elastic:
-            self._sources[id(loader)] = loader, source
-        return loader
+        return self.bound(source)
 
     def add_state(self, name: str, holder: Any) -> None:
         """Save and restore `holder` (with `state_dict` and `load_state_dict`) with every checkpoint."""

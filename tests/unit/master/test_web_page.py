@@ -57,9 +57,7 @@ async def test_assets_are_sent_compressed(page: FastAPI) -> None:
     assert reply.text == "let a = 1"
 
 
-@pytest.mark.parametrize(
-    "path", ["/assets/..%2fsecret.txt", "/assets/..", "/assets/nothing.js", "/assets/%2e%2e%2fsecret.txt"]
-)
+@pytest.mark.parametrize("path", ["/assets/..%2fsecret.txt", "/assets/nothing.js", "/assets/%2e%2e%2fsecret.txt"])
 async def test_nothing_else_is_served(page: FastAPI, path: str) -> None:
     assert (await get(page, path)).status_code == 404
 

@@ -63,7 +63,7 @@ function Head({ trial, reload }: { trial: Trial; reload: () => void }): VNode {
       {trial.error && (
         <div class="failure" role="alert">
           <strong>Error:</strong> {trial.error}
-          {trial.traceback && <pre class="code">{trial.traceback}</pre>}
+          {trial.traceback && <pre class="code" tabIndex={0} aria-label="Traceback">{trial.traceback}</pre>}
         </div>
       )}
       {isAsking && (

@@ -45,7 +45,7 @@ function UserList({ me, users, reload }: { me: User; users: User[]; reload: () =
               {users.map((user) => (
                 <tr key={user.name}>
                   <td class="strong">{user.name}{user.name === me.name ? " (you)" : ""}</td>
-                  <td>{isAdmin && user.name !== me.name ? <Choice label="" value={user.role} options={ROLES} onChange={(role: Role) => void change(user, { role })} /> : user.role}</td>
+                  <td>{isAdmin && user.name !== me.name ? <Choice label={`Role of ${user.name}`} isHidden value={user.role} options={ROLES} onChange={(role: Role) => void change(user, { role })} /> : user.role}</td>
                   <td>{isAdmin && user.name !== me.name ? <button class="button small" onClick={() => void change(user, { is_active: !user.is_active })}>{user.is_active ? "Yes: deactivate" : "No: activate"}</button> : user.is_active ? "yes" : "no"}</td>
                   <td>{moment(user.created_s)}</td>
                 </tr>

@@ -155,10 +155,10 @@ export function Dialog({ title, onClose, children, wide }: { title: string; onCl
   );
 }
 
-export function Choice<T extends string>({ label, value, options, onChange }: { label: string; value: T; options: readonly (readonly [T, string])[]; onChange: (value: T) => void }): VNode {
+export function Choice<T extends string>({ label, value, options, onChange, isHidden }: { label: string; isHidden?: boolean; value: T; options: readonly (readonly [T, string])[]; onChange: (value: T) => void }): VNode {
   return (
     <label class="choice">
-      <span>{label}</span>
+      <span class={isHidden ? "hidden" : ""}>{label}</span>
       <select value={value} onChange={(event) => onChange(event.currentTarget.value as T)}>
         {options.map(([id, title]) => (
           <option key={id} value={id}>

@@ -151,7 +151,10 @@ function options(
     height,
     legend: { show: false },
     cursor: { points: { show: false }, drag: { x: true, y: false, setScale: false }, y: false },
-    scales: { x: { time: false, auto: true }, y: { auto: true, distr: isLog ? 3 : 1, range: isLog ? undefined : padded } as uPlot.Scale },
+    scales: {
+      x: { time: false, auto: true, range: (_, low, high) => xRange(low, high) },
+      y: { auto: true, distr: isLog ? 3 : 1, range: (_, low, high) => (isLog ? decades(low, high) : padded(low, high)) },
+    },
     axes: [
       { stroke: ink, font, grid, ticks: { ...grid, size: 4 }, label: xLabel, labelFont: font, labelSize: 18, size: 34, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : compact(tick))) },
       { stroke: ink, font, grid, ticks: { ...grid, size: 4 }, size: 62, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
@@ -177,7 +180,19 @@ function options(
   };
 }
 
-function padded(_: uPlot, low: number | null, high: number | null): [number, number] {
+/** The part of the axis to show; a single point needs room around it. */
+export function xRange(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  return low === high ? [low - 1, high + 1] : [low, high];
+}
+
+export function decades(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null || low <= 0) return [0.1, 1];
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  return [10 ** from, 10 ** (from === to ? to + 1 : to)];
+}
+
+export function padded(low: number | null, high: number | null): [number, number] {
   if (low === null || high === null) return [0, 1];
   const pad = (high - low || Math.abs(high) || 1) * 0.06;
   return [low >= 0 && low - pad < 0 ? 0 : low - pad, high + pad];

@@ -31,7 +31,7 @@ export function ConfigView({ config, provenance }: { config: JsonObject; provena
           </tbody>
         </table>
       </Card>
-      <Card title="As YAML"><pre class="code">{toYaml(config)}</pre></Card>
+      <Card title="As YAML"><pre class="code" tabIndex={0} aria-label="Config as YAML">{toYaml(config)}</pre></Card>
       {facts.length > 0 && (
         <Card title="Created with">
           <dl class="facts plain">{facts.map(([name, one]) => <Fact key={name} label={name}>{value(one)}</Fact>)}</dl>

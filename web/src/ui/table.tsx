@@ -78,8 +78,8 @@ export function Table<T>(props: Props<T>): VNode {
   };
 
   return (
-    <div class="table" role="table" aria-label={props.label} aria-rowcount={sorted.length + 1}>
-      <div class="table-scroll" ref={body} style={{ maxHeight: props.maxHeight ?? "none" }} onKeyDown={move} tabIndex={0}>
+    <div class="table">
+      <div class="table-scroll" role="table" aria-label={props.label} aria-rowcount={sorted.length + 1} ref={body} style={{ maxHeight: props.maxHeight ?? "none" }} onKeyDown={move} tabIndex={0}>
         <div role="rowgroup" class="table-head" style={{ minWidth: `${least}px` }}>
           <div role="row" class="table-row head" style={{ gridTemplateColumns: template }}>
             {selected && (
