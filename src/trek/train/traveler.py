@@ -151,7 +151,7 @@ class Traveler(RunParts):
             self._stop(reason)
         position, optimization, stop, group = self.position, self.optimization, self.stop, self.group
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
-        generation, until = self.world.generation, self.agenda.length.batches
+        generation, until, agreement = self.world.generation, self.agenda.length.batches, self.agreement
         with self._on_signals, self._instruments.bar(*self._bar_label(), start=position.epoch_batch) as bar:
             for portion in self._portions(loader, data):
                 optimization.begin(portion)
@@ -171,7 +171,7 @@ class Traveler(RunParts):
                     group.complete()
                 if self.strategy.is_broken:
                     raise GroupBroken
-                if position.batches >= next_check or stop.is_set:
+                if position.batches >= next_check or stop.is_set or agreement.is_meeting_due:
                     self._check()
                     next_check = self._next_check()
                     if self.world.generation != generation:
