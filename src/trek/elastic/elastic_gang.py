@@ -49,15 +49,24 @@ class ElasticGang:
         *,
         on_line: Callable[[OutputLine], None] | None = None,
         on_change: Callable[[Change], None] = lambda change: None,
+        on_replace: Callable[[Gang, int], None] = lambda gang, rank: None,
+        journal_dir: Path | None = None,
     ) -> None:
+        """`on_replace` is called with the rank of a worker that has ended, before its files make way for another's.
+
+        The coordinator's journal is in `journal_dir`, by default in the gang's `output_dir`.
+        """
         self._settings = settings
         self._on_change = on_change
+        self._on_replace = on_replace
         self._num_changes = 0
+        self.num_training = 0
+        """How many workers trained together when `poll` last looked."""
         self._ended: dict[int, Exit] = {}
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
         self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
-        folder = Path(self._own_folder) if self._own_folder else spec.output_dir
+        folder = Path(self._own_folder) if self._own_folder else journal_dir or spec.output_dir
         secret = spec.secret or secrets.token_hex(32)
         whole = replace(
             spec,
@@ -82,6 +91,7 @@ class ElasticGang:
         status = self._status()
         if status is None:
             return None
+        self.num_training = status["num_training"]
         for change in status["changes"]:
             self._num_changes += 1
             self._on_change(Change(**change))
@@ -146,6 +156,7 @@ class ElasticGang:
             free = next((rank for rank in sorted(self._ended) if rank not in self.gang.pids), None)
             if free is not None:
                 del self._ended[free]
+                self._on_replace(self.gang, free)
                 self.gang.restart(free)
             elif self.gang.num_workers < self._settings.max_workers:
                 self.gang.resize(self.gang.num_workers + 1)

@@ -15,7 +15,7 @@ from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.control.trials.endings import Ending, Next, Standing, decide, delay_after, failure_of
 from trek.control.trials.failing_search import common_error, end_failing_search
-from trek.control.trials.scheduler import DEFAULT_PRIORITY, Request
+from trek.control.trials.scheduler import DEFAULT_PRIORITY, Occupied, Request
 from trek.control.trials.searching import advance, conclude
 
 
@@ -37,6 +37,7 @@ def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int], now_s:
     trial.run += 1
     trial.slots = list(slots)
     trial.waiting = ""
+    trial.num_workers = 0 if is_elastic(session.get_one(ExperimentRow, trial.experiment_id)) else None
     trial.not_before_s = None
     trial.start_batches = newest_checkpoint_batches(session, trial.id)
     trial.started_s = trial.started_s or now_s
@@ -53,6 +54,7 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, 
     if is_shutting_down and next_ == "restart":
         next_ = "queued"
     trial.slots = []
+    trial.num_workers = None
     if next_ in ("errored", "restart", "rejected"):
         trial.error, trial.traceback, trial.failure = ending.message, ending.traceback, failure_of(ending)
     if next_ == "restart":
@@ -129,17 +131,43 @@ def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
     return session.scalar(newest) or 0
 
 
-def slots_of(trial: TrialRow, experiment: ExperimentRow) -> int:
-    """How many slots the trial gets when it runs next."""
-    return trial.num_slots or int(experiment.config["resources"]["slots_per_trial"])
+def is_elastic(experiment: ExperimentRow) -> bool:
+    """Whether the workers of its trials come and go."""
+    return isinstance(experiment.config["resources"]["slots_per_trial"], dict)
+
+
+def slot_range(trial: TrialRow, experiment: ExperimentRow) -> tuple[int, int]:
+    """How few and how many slots the trial may have; the same number twice if it is not elastic."""
+    wanted = experiment.config["resources"]["slots_per_trial"]
+    if is_elastic(experiment):
+        return wanted["min"], trial.num_slots or wanted["max"]
+    return (trial.num_slots or int(wanted),) * 2
+
+
+def occupied(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> Occupied:
+    """A running elastic trial, which may give slots back and get more."""
+    least, most = slot_range(trial, experiment)
+    resources = experiment.config["resources"]
+    return Occupied(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        slots=slots,
+        least=least,
+        most=most,
+        priority=resources.get("priority") or DEFAULT_PRIORITY,
+        weight=resources["weight"],
+        max_slots=resources.get("max_slots"),
+    )
 
 
 def _request(trial: TrialRow, experiment: ExperimentRow, *, now_s: float) -> Request:
     resources = experiment.config["resources"]
+    least, most = slot_range(trial, experiment)
     return Request(
         trial_id=trial.id,
         experiment_id=experiment.id,
-        slots=slots_of(trial, experiment),
+        slots=least,
+        most=most,
         priority=resources.get("priority") or DEFAULT_PRIORITY,
         weight=resources["weight"],
         max_slots=resources.get("max_slots"),
