@@ -87,9 +87,8 @@ def plan(
     free = total_slots - sum(occupied.slots for occupied in running)
     admitted = _admit(queue, made, used, trials, free=free, total=total_slots, may_oversubscribe=may_oversubscribe)
     room = total_slots - sum(used.values())
-    everybody: list[Elastic] = [*running, *admitted]
-    growing = [one for one in everybody if _most(one) > _base(one)]
-    wanted = _share(growing, used, room=room)
+    elastic: list[Elastic] = [*(one for one in running if one.least is not None), *admitted]
+    wanted = _share(elastic, used, room=room)
     _apply(made, wanted, queue, running, free=free)
     return made
 
@@ -130,11 +129,11 @@ def _admit(
     return admitted
 
 
-def _share(growing: Sequence[Elastic], used: Counter[int], *, room: int) -> dict[int, int]:
+def _share(elastic: Sequence[Elastic], used: Counter[int], *, room: int) -> dict[int, int]:
     """How many slots each elastic trial is to have: one after another to whoever has least for its weight."""
-    sizes = {one.trial_id: _base(one) for one in growing}
+    sizes = {one.trial_id: _base(one) for one in elastic}
     while room > 0:
-        open_ = [one for one in growing if sizes[one.trial_id] < _most(one) and _is_within_limit(one, used)]
+        open_ = [one for one in elastic if sizes[one.trial_id] < _most(one) and _is_within_limit(one, used)]
         if not open_:
             break
         chosen = min(open_, key=lambda one: _turn(one, used, sizes))
@@ -156,7 +155,7 @@ def _apply(
     starting = {one.trial_id: one.slots for one in queue if one.trial_id in made.start}
     free -= sum(starting.values())
     for trial_id, now in (starting | held).items():
-        size = wanted.get(trial_id, now)
+        size = wanted[trial_id]
         growth = max(min(size - now, free), 0)
         free -= growth
         made.sizes[trial_id] = min(size, now + growth)

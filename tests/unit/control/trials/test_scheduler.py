@@ -114,6 +114,10 @@ def test_two_elastic_trials_share_the_slots() -> None:
     assert plan([], [elastic(1, slots=2), elastic(2, slots=1, experiment=2)], total_slots=4).sizes == {1: 2, 2: 2}
 
 
+def test_an_elastic_trial_that_was_scaled_down_shrinks() -> None:
+    assert plan([], [elastic(1, slots=3, most=1)], total_slots=4).sizes == {1: 1}
+
+
 def test_an_experiments_limit_holds_for_what_is_free() -> None:
     running = [elastic(1, slots=1, max_slots=3), elastic(2, slots=1, max_slots=3)]
     assert sum(plan([], running, total_slots=8).sizes.values()) == 3
