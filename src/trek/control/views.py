@@ -13,8 +13,8 @@ from trek.control.damaged_rows import shown
 from trek.control.experiments.parsed_config import known_secrets, parsed_config
 from trek.control.logs.levels import name_of
 from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow, WorkerChangeTable
-from trek.control.trials.runs import is_elastic, slot_range
 from trek.control.trials.scheduler import DEFAULT_PRIORITY
+from trek.control.trials.slot_ranges import is_elastic, slot_range
 from trek.experiments.masking import masked, masked_text, redacted, redacted_values
 
 

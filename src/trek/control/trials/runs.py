@@ -17,6 +17,7 @@ from trek.control.trials.endings import Ending, Next, Standing, decide, delay_af
 from trek.control.trials.failing_search import common_error, end_failing_search
 from trek.control.trials.scheduler import DEFAULT_PRIORITY, Occupied, Request
 from trek.control.trials.searching import advance, conclude
+from trek.control.trials.slot_ranges import is_elastic, slot_range
 
 
 def requests(session: Session, *, now_s: float) -> list[Request]:
@@ -129,19 +130,6 @@ def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
         CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted
     )
     return session.scalar(newest) or 0
-
-
-def is_elastic(experiment: ExperimentRow) -> bool:
-    """Whether the workers of its trials come and go."""
-    return isinstance(experiment.config["resources"]["slots_per_trial"], dict)
-
-
-def slot_range(trial: TrialRow, experiment: ExperimentRow) -> tuple[int, int]:
-    """How few and how many slots the trial may have; the same number twice if it is not elastic."""
-    wanted = experiment.config["resources"]["slots_per_trial"]
-    if is_elastic(experiment):
-        return wanted["min"], trial.num_slots or wanted["max"]
-    return (trial.num_slots or int(wanted),) * 2
 
 
 def occupied(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> Occupied:

@@ -33,8 +33,9 @@ from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
 from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
 from trek.control.trials.running_trial import Running
-from trek.control.trials.runs import begin_run, end_run, held_back, occupied, requests, slot_range
+from trek.control.trials.runs import begin_run, end_run, held_back, occupied, requests
 from trek.control.trials.scheduler import Occupied, plan
+from trek.control.trials.slot_ranges import slot_range
 from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
 from trek.control.trials.trial_user import RunAs, make_folders, make_own_home

@@ -18,9 +18,10 @@ from trek.control.metrics.metric_blocks import groups, points_to_show, rows_at
 from trek.control.store import Store, Subject
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 from trek.control.trials.ingest import take_report
-from trek.control.trials.runs import is_elastic, kill_trial
+from trek.control.trials.runs import kill_trial
 from trek.control.trials.scaling import check_scaling
 from trek.control.trials.searching import load_searcher
+from trek.control.trials.slot_ranges import is_elastic
 from trek.control.trials.trial_runner import TrialRunner
 from trek.control.trials.worker_changes import all_changes
 from trek.errors import InputError, RunEnded
