@@ -51,15 +51,18 @@ class ElasticGang:
         on_change: Callable[[Change], None] = lambda change: None,
         on_replace: Callable[[Gang, int], None] = lambda gang, rank: None,
         journal_dir: Path | None = None,
+        attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
+        num_changes: int = 0,
     ) -> None:
         """`on_replace` is called with the rank of a worker that has ended, before its files make way for another's.
 
-        The coordinator's journal is in `journal_dir`, by default in the gang's `output_dir`.
+        The coordinator's journal is in `journal_dir`, by default in the gang's `output_dir`. `attach` finds a gang that
+        another process started with this spec, instead of starting one; the first `num_changes` are not told again.
         """
         self._settings = settings
         self._on_change = on_change
         self._on_replace = on_replace
-        self._num_changes = 0
+        self._num_changes = num_changes
         self.num_training = 0
         """How many workers trained together when `poll` last looked."""
         self._ended: dict[int, Exit] = {}
@@ -67,16 +70,18 @@ class ElasticGang:
         self._put_out: set[str] = set()
         self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
         folder = Path(self._own_folder) if self._own_folder else journal_dir or spec.output_dir
-        secret = spec.secret or secrets.token_hex(32)
         whole = replace(
             spec,
-            secret=secret,
+            secret=spec.secret or secrets.token_hex(32),
             env={**spec.env, SETTINGS: json.dumps(asdict(settings)), STARTED: str(time.time())},
             roles={**spec.roles, COORDINATOR: _coordinator(folder)},
         )
-        self.gang: Gang = engine.start(whole, on_line=on_line, on_exit=self._note_exit)
+        if attach is None:
+            self.gang: Gang = engine.start(whole, on_line=on_line, on_exit=self._note_exit)
+        else:
+            self.gang = attach(whole, self._note_exit)
         host, _, port = self.gang.addresses(COORDINATOR)[0].rpartition(":")
-        self._client = CoordinatorClient((host, int(port)), secret=secret, clock=SystemClock())
+        self._client = CoordinatorClient((host, int(port)), secret=self.gang.secret, clock=SystemClock())
         self._client.start()
 
     @property
@@ -88,6 +93,8 @@ class ElasticGang:
         """Start and kill what is to be, and tell of changes; how the job ended, once all its workers have."""
         if self._failed is not None:
             return JobEnd(failed=self._failed)
+        if self.gang.wait(0) is not None:  # nobody is left who could go on, the coordinator included
+            return JobEnd()
         status = self._status()
         if status is None:
             return None

@@ -8,13 +8,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from trek.elastic.elastic_gang import ElasticGang, JobEnd
-from trek.elastic.membership import Change
+from trek.elastic.joining import membership_settings
+from trek.elastic.membership import Change, MembershipSettings
 from trek.errors import OutsideError, TrekError
+from trek.experiments.config import ExperimentConfig
 
 _POLL_S = 0.1
+
+
+def run_settings(config: ExperimentConfig, *, most: int | None = None) -> MembershipSettings | None:
+    """The settings of a run's membership, with at most `most` workers; None if its trials are not elastic.
+
+    A run that nobody survived ends: the supervisor restarts the trial, and counts that.
+    """
+    elastic = config.resources.elastic
+    if elastic is None:
+        return None
+    most = elastic.max if most is None else min(most, elastic.max)
+    made = membership_settings(min(elastic.min, most), most, config.environment.environment_variables)
+    return replace(made, max_restarts=0)
 
 
 class ElasticWatch:

@@ -10,7 +10,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from trek.control.layout import Layout
 from trek.control.metrics.metric_blocks import groups, summarise
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
-from trek.control.trials.elastic_watch import ElasticWatch
+from trek.control.trials.elastic_watch import ElasticWatch, run_settings
 from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
 from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
@@ -40,9 +39,8 @@ from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
 from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
 from trek.control.trials.unreadable import end_unreadable
-from trek.control.trials.worker_changes import record_changes
+from trek.control.trials.worker_changes import num_changes, record_changes
 from trek.elastic.elastic_gang import ElasticGang
-from trek.elastic.joining import membership_settings
 from trek.elastic.membership import Change, MembershipSettings
 from trek.engines import Engine, Exit, Gang, GangSpec, OsUser
 from trek.engines.handle_file import attach_by_file, write_handle
@@ -323,6 +321,20 @@ class Supervisor:
         settings = self._membership(experiment, trial)
         if settings is None:
             return self._engine.start(spec, on_exit=lambda _: self.wake()), None
+        elastic = self._watch_elastic(experiment, trial, spec, settings)
+        return elastic.job.gang, elastic
+
+    def _watch_elastic(
+        self,
+        experiment: ExperimentRow,
+        trial: TrialRow,
+        spec: GangSpec,
+        settings: MembershipSettings,
+        *,
+        attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
+    ) -> ElasticWatch:
+        with self._store.reading() as session:
+            told = num_changes(session, trial_id=trial.id, run=trial.run)
 
         def open_elastic(on_change: Callable[[Change], None]) -> ElasticGang:
             return ElasticGang(
@@ -332,20 +344,14 @@ class Supervisor:
                 on_change=on_change,
                 on_replace=partial(self._take_spool_of, experiment, trial),
                 journal_dir=spec.cwd,
+                attach=attach,
+                num_changes=told,
             )
 
-        elastic = ElasticWatch(open_elastic, num_workers=len(trial.slots), wake=self.wake)
-        return elastic.job.gang, elastic
+        return ElasticWatch(open_elastic, num_workers=len(trial.slots), wake=self.wake)
 
     def _membership(self, experiment: ExperimentRow, trial: TrialRow) -> MembershipSettings | None:
-        """None if the trial is not elastic. A run that nobody survived is restarted here, where that is counted."""
-        config = parsed_config(experiment)
-        elastic = config.resources.elastic
-        if elastic is None:
-            return None
-        most = len(trial.slots) if self.has_gpus else elastic.max
-        made = membership_settings(min(elastic.min, most), most, config.environment.environment_variables)
-        return replace(made, max_restarts=0)
+        return run_settings(parsed_config(experiment), most=len(trial.slots) if self.has_gpus else None)
 
     def _take_spool_of(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, rank: int) -> None:
         """Take what a worker could not report any more before another one has its folder."""
@@ -459,10 +465,10 @@ class Supervisor:
         for trial, experiment in rows:
             if trial.id in self.running:
                 continue
-            gang = self._attach(trial)
-            if gang is not None:
+            found = self._attach(experiment, trial)
+            if found is not None:
                 self._publish_url(trial)
-                self.running[trial.id] = self._watch(experiment, trial, gang)
+                self.running[trial.id] = self._watch(experiment, trial, *found)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
             never_started = Ending("stopped", stop_reason="preempted")
@@ -470,9 +476,19 @@ class Supervisor:
                 row = session.get_one(TrialRow, trial.id)
                 end_run(session, row, never_started, now_s=self._clock.now_s(), is_shutting_down=True)
 
-    def _attach(self, trial: TrialRow) -> Gang | None:
+    def _attach(self, experiment: ExperimentRow, trial: TrialRow) -> tuple[Gang, ElasticWatch | None] | None:
         """The gang of a trial's run; None where it was never started."""
+        settings, path = self._membership(experiment, trial), self._handle_file(trial)
         try:
-            return attach_by_file(self._handle_file(trial), on_exit=lambda _: self.wake())
-        except InputError:
+            if settings is None:
+                return attach_by_file(path, on_exit=lambda _: self.wake()), None
+            elastic = self._watch_elastic(
+                experiment,
+                trial,
+                self._spec(experiment, trial),
+                settings,
+                attach=lambda spec, on_exit: attach_by_file(path, spec=spec, on_exit=on_exit),
+            )
+            return elastic.job.gang, elastic
+        except (InputError, FileNotFoundError):
             return None
