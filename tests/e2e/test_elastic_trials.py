@@ -82,6 +82,10 @@ def test_a_worker_is_killed_and_others_are_added_without_a_restart(cluster: Shel
     assert (described["run"], described["restarts"], described["slot_range"]) == (1, 0, {"min": 1, "max": 2})
     assert [one["run"] for one in described["worker_changes"]] == [1] * len(described["worker_changes"])
     assert "joins as rank" in cluster.run("trial", "logs", str(number)).stdout
+    cluster.control_plane().kill()
+    assert cluster.run("trial", "scale", str(number), "3").returncode == 0, "by the next control plane"
+    _has_workers(cluster, number, 3)
+    assert (_trial(cluster, number).run, _trial(cluster, number).restarts) == (1, 0)
 
 
 def test_two_elastic_trials_share_the_slots(cluster: Shell) -> None:

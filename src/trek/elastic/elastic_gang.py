@@ -68,6 +68,9 @@ class ElasticGang:
         self._ended: dict[int, Exit] = {}
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
+        self._generation = 0
+        self._num_replaced = 0
+        """Workers that were started in the place of others since the last generation was formed."""
         self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
         folder = Path(self._own_folder) if self._own_folder else journal_dir or spec.output_dir
         whole = replace(
@@ -107,6 +110,9 @@ class ElasticGang:
         alive = self.gang.pids
         if status["is_over"]:
             return None if alive else JobEnd()
+        if self._is_futile(status["generation"]):
+            reason = f"{self._num_replaced} workers ended without joining the others"
+            return JobEnd(failed=next(reversed(self._ended.values()), None), reason=reason)
         self._kill_put_out(status["put_out"])
         self._start_missing(status, alive)
         return None
@@ -147,6 +153,15 @@ class ElasticGang:
         except OutsideError:
             return None
 
+    def _is_futile(self, generation: int) -> bool:
+        """Whether those who are started never come so far as to join; losses of members are the coordinator's to count.
+
+        It may be the memory that they are killed for, or a program that does not train with a Traveler.
+        """
+        if generation != self._generation:
+            self._generation, self._num_replaced = generation, 0
+        return self._num_replaced > self._settings.max_losses
+
     def _kill_put_out(self, names: list[str]) -> None:
         """A worker that hangs does not end by itself; its place is taken when somebody is missing."""
         for name in names:
@@ -163,6 +178,7 @@ class ElasticGang:
             free = next((rank for rank in sorted(self._ended) if rank not in self.gang.pids), None)
             if free is not None:
                 del self._ended[free]
+                self._num_replaced += 1
                 self._on_replace(self.gang, free)
                 self.gang.restart(free)
             elif self.gang.num_workers < self._settings.max_workers:

@@ -42,6 +42,14 @@ def test_an_error_in_the_users_code_ends_an_elastic_trial(make_plane: MakePlane)
     assert (details.state, details.error, details.trials[0].run) == ("errored", "it is wrong", 1)
 
 
+def test_workers_that_never_join_are_not_started_for_ever(make_plane: MakePlane) -> None:
+    plane = make_plane("os.kill(os.getpid(), 9)")
+    trial = plane.run_to_end(plane.create(resources=ELASTIC, max_restarts=0)).trials[0]
+    assert (trial.state, trial.run) == ("errored", 1)
+    assert "workers ended without joining the others" in trial.error
+    assert "SIGKILL" in trial.error
+
+
 def test_an_elastic_trial_is_killed_with_its_coordinator(make_plane: MakePlane) -> None:
     plane = make_plane("time.sleep(600)")
     number = plane.create(resources=ELASTIC)
