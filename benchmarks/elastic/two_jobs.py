@@ -12,7 +12,6 @@ ElasticDL reports 580 s against 795 s (0.73) for two jobs on a cluster.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -21,13 +20,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trek.client.client import Client
-from trek.client.embedded import running_address
+from trek.client.embedded import ensure_running
 from trek.client.models import ENDED, ExperimentDetails
+from trek.experiments.creation import create_experiment
 
 JOB = Path(__file__).parent / "job"
+ROWS = 24
+"""Of a batch: 1, 2, 3 and 4 workers have equal shares."""
 
 
 def main() -> None:
@@ -35,8 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--gang", type=int, default=3, help="slots that a job which is not elastic needs")
-    parser.add_argument("--batches", type=int, default=100, help="batches of 24 rows of each job")
-    parser.add_argument("--row-s", type=float, default=0.02, help="time of one slot for one row")
+    parser.add_argument("--batches", type=int, default=40, help="batches of each job")
+    parser.add_argument("--row-s", type=float, default=0.1, help="time of one slot for one row")
     parser.add_argument("--delay-s", type=float, default=5.0, help="when the second job is submitted")
     settings = parser.parse_args()
     gang = measure("gang-scheduled", settings.gang, settings)
@@ -46,58 +46,56 @@ def main() -> None:
 
 
 def measure(name: str, slots_per_trial: Any, settings: argparse.Namespace) -> dict[str, float]:
-    """Run two jobs with so many slots each; their times."""
+    """Run two jobs with so many slots each; their times. A short one before them warms the control plane up."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        environ = {**os.environ, "TREK_HOME": str(home), "TREK_SLOTS": str(settings.slots)}
+        os.environ |= {"TREK_HOME": str(home), "TREK_SLOTS": str(settings.slots)}
         try:
-            numbers = [submit(Path(folder), slots_per_trial, settings, environ)]
-            time.sleep(settings.delay_s)
-            numbers.append(submit(Path(folder), slots_per_trial, settings, environ))
-            jobs = [wait(home, number) for number in numbers]
+            with Client(ensure_running(home)) as client:
+                wait(client, submit(client, slots_per_trial, settings, batches=1))
+                jobs = [submit(client, slots_per_trial, settings, batches=settings.batches)]
+                time.sleep(settings.delay_s)
+                jobs.append(submit(client, slots_per_trial, settings, batches=settings.batches))
+                ended = [wait(client, job) for job in jobs]
         finally:
-            subprocess.run(
-                [sys.executable, "-m", "trek", "cluster", "stop", "--kill"],
-                env=environ,
-                check=False,
-                capture_output=True,
-            )
+            stop = [sys.executable, "-m", "trek", "cluster", "stop", "--kill"]
+            subprocess.run(stop, check=False, capture_output=True)
+    return report(name, ended)
+
+
+def report(name: str, jobs: list[ExperimentDetails]) -> dict[str, float]:
+    """Print the times of two jobs that have ended, and return them."""
     ended_s = [job.ended_s or 0.0 for job in jobs]
     times = {
         "makespan": max(ended_s) - jobs[0].created_s,
         "mean completion": sum(end - job.created_s for end, job in zip(ended_s, jobs, strict=True)) / len(jobs),
     }
     restarts = sum(trial.restarts for job in jobs for trial in job.trials)
-    print(f"{name}: " + ", ".join(f"{key} {value:.1f} s" for key, value in times.items()) + f", {restarts} restarts")
+    shown = ", ".join(f"{key} {value:.1f} s" for key, value in times.items())
+    print(f"{name}: {shown}, {restarts} restarts", flush=True)
     return times
 
 
-def submit(folder: Path, slots_per_trial: Any, settings: argparse.Namespace, environ: dict[str, str]) -> int:
-    """Create one job; its id."""
+def submit(client: Client, slots_per_trial: Any, settings: argparse.Namespace, *, batches: int) -> ExperimentDetails:
+    """Create one job."""
     config = {
         "name": "two-jobs",
         "entrypoint": "model_def:FixedWork",
-        "hyperparameters": {"global_batch_size": 24, "row_s": settings.row_s},
-        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": settings.batches}},
+        "hyperparameters": {"global_batch_size": ROWS, "row_s": settings.row_s},
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": batches}},
         "training": {"strategy": "ddp"},
         "resources": {"slots_per_trial": slots_per_trial},
     }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "trek", "experiment", "create", str(path), str(JOB), "--no-follow", "--json"]
-    done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
-    return int(json.loads(done.stdout)["id"])
+    return create_experiment(config, JOB, connect=lambda: client)
 
 
-def wait(home: Path, number: int) -> ExperimentDetails:
+def wait(client: Client, job: ExperimentDetails) -> ExperimentDetails:
     """The job, once it has ended well."""
-    address = running_address(home)
-    assert address is not None, "the control plane runs"
-    with Client(address) as client:
-        while (job := client.experiment(number)).state not in ENDED:
-            time.sleep(0.2)
+    while job.state not in ENDED:
+        time.sleep(0.2)
+        job = client.experiment(job.id)
     if job.state != "completed":
-        raise SystemExit(f"job {number} is {job.state}: {job.error}")
+        raise SystemExit(f"job {job.id} is {job.state}: {job.error}")
     return job
 
 

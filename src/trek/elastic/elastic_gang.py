@@ -177,9 +177,9 @@ class ElasticGang:
         for _ in range(status["num_missing"] - num_starting):
             free = next((rank for rank in sorted(self._ended) if rank not in self.gang.pids), None)
             if free is not None:
+                self._on_replace(self.gang, free)
                 del self._ended[free]
                 self._num_replaced += 1
-                self._on_replace(self.gang, free)
                 self.gang.restart(free)
             elif self.gang.num_workers < self._settings.max_workers:
                 self.gang.resize(self.gang.num_workers + 1)

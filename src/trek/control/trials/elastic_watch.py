@@ -6,10 +6,13 @@ asked here.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from trek.elastic.elastic_gang import ElasticGang, JobEnd
 from trek.elastic.joining import membership_settings
@@ -17,6 +20,7 @@ from trek.elastic.membership import Change, MembershipSettings
 from trek.errors import OutsideError, TrekError
 from trek.experiments.config import ExperimentConfig
 
+_LOG = logging.getLogger(__name__)
 _POLL_S = 0.1
 
 
@@ -108,7 +112,7 @@ class ElasticWatch:
     def _run(self) -> JobEnd:
         told = self._tell(0)
         while self._grace_s is None:
-            end = self._job.poll()
+            end = self._poll()
             if end is not None:
                 return end
             told = self._tell(told)
@@ -117,6 +121,13 @@ class ElasticWatch:
             self._woken.clear()
         self._job.stop(grace_s=self._grace_s)
         return JobEnd()
+
+    def _poll(self) -> JobEnd | None:
+        try:
+            return self._job.poll()
+        except SQLAlchemyError as error:  # what a worker left could not be stored: nobody takes its place before that
+            _LOG.warning("an elastic trial waits for the database: %s", f"{error}".partition("\n")[0])
+            return None
 
     def _tell(self, told: int) -> int:
         """Pass the wanted number on; what the coordinator knows now."""
