@@ -50,7 +50,7 @@ def prefix(details: ExperimentDetails, line: LogLine) -> str:
     parts = []
     if details.num_trials > 1 or details.searcher != "single":
         parts.append(f"trial {line.trial_id}")
-    if any(trial.slots > 1 for trial in details.trials):
+    if any(trial.slots > 1 or trial.slot_range is not None for trial in details.trials) and line.rank >= 0:
         parts.append(f"rank {line.rank}")
     return f"[{' '.join(parts)}] " if parts else ""
 

@@ -45,7 +45,13 @@ def headline(details: ExperimentDetails) -> str:
     ended = sum(trial.state in ENDED for trial in details.trials)
     trials = f", {running} running, {ended} ended" if details.searcher != "single" else ""
     best = f", best {details.metric} {render.number(details.best_metric)}" if details.best_metric is not None else ""
-    return f"experiment {details.id} {details.state}{trials}{best}"
+    return f"experiment {details.id} {details.state}{trials}{_workers(details)}{best}"
+
+
+def _workers(details: ExperimentDetails) -> str:
+    """How many workers train, where that changes."""
+    counts = [trial.num_workers for trial in details.trials if trial.num_workers is not None]
+    return f", {render.count(sum(counts), 'worker')}" if counts else ""
 
 
 def time_left(details: ExperimentDetails, *, now_s: float) -> float | None:

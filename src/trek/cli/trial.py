@@ -11,10 +11,10 @@ from trek.cli.connect import connect
 from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
-from trek.cli.terminal import echo
+from trek.cli.terminal import echo, echo_json
 
 if TYPE_CHECKING:
-    from trek.client.models import MetricPoint, TrialRecord
+    from trek.client.models import MetricPoint, TrialRecord, WorkerChange
 
 
 @click.group()
@@ -49,19 +49,32 @@ def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
 
 @trial.command()
 @click.argument("trial_id", type=int)
-@click.option("--slots", type=click.IntRange(min=1), required=True, help="The new number of slots.")
+@click.argument("slots", type=click.IntRange(min=1), required=False)
+@click.option("--slots", "slots_option", type=int, hidden=True, help="The former spelling of the argument.")
 @json_option
 @click.pass_obj
-def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> None:
-    """Change a trial's number of slots. A running trial saves and resumes; it does not count as restarted."""
+def scale(obj: dict[str, Any], trial_id: int, *, slots: int | None, slots_option: int | None, as_json: bool) -> None:
+    """Change a trial's number of slots; it does not count as restarted.
+
+    A running trial saves and resumes with them. An elastic trial goes on, with workers that join or leave.
+    """
+    number = slots if slots is not None else slots_option
+    if number is None or (slots is not None and slots_option is not None):
+        raise click.UsageError("give the new number of slots once, such as `trek trial scale 12 4`.")
     with connect(obj) as client:
-        found = client.scale_trial(trial_id, slots=slots)
+        found = client.scale_trial(trial_id, slots=number)
     if as_json:
         render.show_json(found)
-        return
+    else:
+        echo(_scaled(found, number))
+
+
+def _scaled(found: TrialRecord, slots: int) -> str:
+    if found.num_workers is not None:
+        return f"Trial {found.id} goes on with up to {render.count(slots, 'worker')}, without a restart."
     shown = render.count(slots, "slot")
     is_running = found.state == "running"
-    echo(f"Trial {trial_id} saves and resumes with {shown}." if is_running else f"Trial {trial_id} will use {shown}.")
+    return f"Trial {found.id} saves and resumes with {shown}." if is_running else f"Trial {found.id} will use {shown}."
 
 
 @trial.command()
@@ -69,9 +82,18 @@ def scale(obj: dict[str, Any], trial_id: int, *, slots: int, as_json: bool) -> N
 @json_option
 @click.pass_obj
 def describe(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
-    """Show a trial."""
+    """Show a trial; of an elastic one also which workers joined and left, and why."""
     with connect(obj) as client:
-        render.show_fields(client.trial(trial_id), as_json=as_json)
+        found = client.trial(trial_id)
+        changes = client.worker_changes(trial_id) if found.slot_range is not None else []
+    if as_json:
+        workers = {"worker_changes": [one.model_dump(mode="json") for one in changes]} if found.slot_range else {}
+        echo_json({**found.model_dump(mode="json"), **workers}, indent=2)
+        return
+    render.show_fields(found, as_json=False)
+    if changes:
+        echo("")
+        render.show_table([_change_row(one) for one in changes], empty="")
 
 
 @trial.command()
@@ -98,6 +120,17 @@ def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, max_points
 
 
 trial.add_command(logs_command("trial"))
+
+
+def _change_row(one: WorkerChange) -> dict[str, Any]:
+    return {
+        "when": render.ago(one.time_s),
+        "run": one.run,
+        "group": one.generation,
+        "worker": one.worker,
+        "what": one.text,
+        "workers": one.num_workers,
+    }
 
 
 def _row(one: TrialRecord) -> dict[str, Any]:

@@ -163,9 +163,13 @@ class Client(FlowCalls):
         return self._one(models.TrialRecord, "POST", f"/trials/{trial_id}/kill")
 
     def scale_trial(self, trial_id: int, *, slots: int) -> models.TrialRecord:
-        """Change a trial's number of slots; a running one saves and resumes with them."""
+        """Change a trial's number of slots; a running one saves and resumes with them, an elastic one just goes on."""
         body = _checked(models.ScaleTrial, slots=slots)
         return self._one(models.TrialRecord, "POST", f"/trials/{trial_id}/scale", body=body)
+
+    def worker_changes(self, trial_id: int) -> list[models.WorkerChange]:
+        """The workers of an elastic trial that joined and left, in order."""
+        return self._many(models.WorkerChange, f"/trials/{trial_id}/workers")
 
     def trial_metrics(
         self, trial_id: int, *, group: str | None = None, max_points: int | None = None

@@ -58,6 +58,27 @@ class ExperimentRecord(Model):
     ended_s: float | None = None
 
 
+class SlotRange(Model):
+    """How few and how many slots an elastic trial may have."""
+
+    min: int
+    max: int
+
+
+class WorkerChange(Model):
+    """A worker of an elastic trial that joined or left."""
+
+    run: int
+    time_s: float
+    generation: int
+    """Counts the groups of workers that trained together in this run."""
+    worker: int | None = None
+    """The number of its process; None for what concerns all."""
+    text: str
+    num_workers: int
+    """How many trained together afterwards."""
+
+
 class TrialRecord(Model):
     """One trial."""
 
@@ -71,7 +92,12 @@ class TrialRecord(Model):
     batches: int
     length: dict[str, int]
     slots: int = 1
-    """How many processes train it; after it was scaled, how many it will resume with."""
+    """How many processes train it; after it was scaled, how many it will resume with. Those that a running elastic
+    trial has now, otherwise the most it may have."""
+    slot_range: SlotRange | None = None
+    """Only for elastic trials."""
+    num_workers: int | None = None
+    """How many workers of a running elastic trial train together now."""
     restarts: int = 0
     run: int = 0
     best_metric: float | None = None

@@ -89,7 +89,9 @@ class TrialRow(Base):
     slots: Mapped[list[int]] = mapped_column(JSON, default=list)
     """The slots its current run holds; empty while it is not running."""
     num_slots: Mapped[int | None] = mapped_column(Integer)
-    """How many slots it was scaled to; None for the number in the config."""
+    """How many slots it was scaled to, at most if it is elastic; None for the number in the config."""
+    num_workers: Mapped[int | None] = mapped_column(Integer)
+    """How many workers of an elastic trial train together now; None for others, and while it does not run."""
     waiting: Mapped[str] = mapped_column(Text, default="")
     not_before_s: Mapped[float | None] = mapped_column(Float)
     """When it may be retried after an error from outside; None if at once."""
@@ -110,8 +112,9 @@ class TrialRow(Base):
 
     @property
     def is_to_be_resized(self) -> bool:
-        """Whether it was scaled while running, and still runs with the old number of slots."""
-        return self.state == "running" and self.num_slots not in (None, len(self.slots))
+        """Whether it was scaled while running, and must restart to have another number of slots."""
+        is_elastic = self.num_workers is not None
+        return self.state == "running" and not is_elastic and self.num_slots not in (None, len(self.slots))
 
     def move(self, state: State) -> None:
         """Change the state as the table of transitions allows."""
@@ -146,6 +149,22 @@ class MetricBlockTable(Base):
     num_rows: Mapped[int] = mapped_column(Integer)
     extremes: Mapped[dict[str, list[Any]]] = mapped_column(JSON)
     """By metric: smallest value and its batches, largest value and its batches."""
+
+
+class WorkerChangeTable(Base):
+    """Workers of elastic trials that joined or left, in the order of `number`, and how many there were afterwards."""
+
+    __tablename__ = "worker_changes"
+
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"), primary_key=True)
+    run: Mapped[int] = mapped_column(Integer, primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)
+    time_s: Mapped[float] = mapped_column(Float)
+    generation: Mapped[int] = mapped_column(Integer)
+    worker: Mapped[int | None] = mapped_column(Integer)
+    """The rank of its process in the gang; None for what concerns all."""
+    text: Mapped[str] = mapped_column(Text)
+    num_workers: Mapped[int] = mapped_column(Integer)
 
 
 class LogTable(Base):

@@ -12,9 +12,9 @@ from trek.client.wire_values import as_line, clean
 from trek.control.damaged_rows import shown
 from trek.control.experiments.parsed_config import known_secrets, parsed_config
 from trek.control.logs.levels import name_of
-from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow
-from trek.control.trials.runs import slots_of
+from trek.control.tables import CheckpointTable, ExperimentRow, LogTable, MetricTable, TrialRow, WorkerChangeTable
 from trek.control.trials.scheduler import DEFAULT_PRIORITY
+from trek.control.trials.slot_ranges import is_elastic, slot_range
 from trek.experiments.masking import masked, masked_text, redacted, redacted_values
 
 
@@ -88,6 +88,7 @@ def _damaged_trial(row: TrialRow, reason: str) -> models.TrialRecord:
 
 
 def _trial(row: TrialRow, experiment: ExperimentRow) -> models.TrialRecord:
+    least, most = slot_range(row, experiment)
     return models.TrialRecord(
         id=row.id,
         experiment_id=row.experiment_id,
@@ -98,7 +99,9 @@ def _trial(row: TrialRow, experiment: ExperimentRow) -> models.TrialRecord:
         progress=row.progress,
         batches=row.batches,
         length={_unit_of(experiment): row.length},
-        slots=slots_of(row, experiment),
+        slots=len(row.slots) if row.num_workers is not None else most,
+        slot_range=models.SlotRange(min=least, max=most) if is_elastic(experiment) else None,
+        num_workers=row.num_workers,
         restarts=row.restarts,
         run=row.run,
         best_metric=row.best_metric,
@@ -139,7 +142,7 @@ def _job(trial: TrialRow, experiment: ExperimentRow) -> models.Job:
         experiment_id=experiment.id,
         name=experiment.name,
         state=cast(models.State, trial.state),
-        slots=len(trial.slots) or slots_of(trial, experiment),
+        slots=len(trial.slots) or slot_range(trial, experiment)[0],
         priority=resources.get("priority") or DEFAULT_PRIORITY,
         weight=resources["weight"],
         waiting=_waiting(trial, experiment),
@@ -187,6 +190,18 @@ def _checkpoint(
         metrics=dict(metrics),
         time_s=row.time_s,
         is_deleted=row.is_deleted,
+    )
+
+
+def worker_change(row: WorkerChangeTable) -> models.WorkerChange:
+    """One worker of an elastic trial that joined or left."""
+    return models.WorkerChange(
+        run=row.run,
+        time_s=row.time_s,
+        generation=row.generation,
+        worker=row.worker,
+        text=clean(row.text),
+        num_workers=row.num_workers,
     )
 
 

@@ -49,25 +49,42 @@ class ElasticGang:
         *,
         on_line: Callable[[OutputLine], None] | None = None,
         on_change: Callable[[Change], None] = lambda change: None,
+        on_replace: Callable[[Gang, int], None] = lambda gang, rank: None,
+        journal_dir: Path | None = None,
+        attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
+        num_changes: int = 0,
     ) -> None:
+        """`on_replace` is called with the rank of a worker that has ended, before its files make way for another's.
+
+        The coordinator's journal is in `journal_dir`, by default in the gang's `output_dir`. `attach` finds a gang that
+        another process started with this spec, instead of starting one; the first `num_changes` are not told again.
+        """
         self._settings = settings
         self._on_change = on_change
-        self._num_changes = 0
+        self._on_replace = on_replace
+        self._num_changes = num_changes
+        self.num_training = 0
+        """How many workers trained together when `poll` last looked."""
         self._ended: dict[int, Exit] = {}
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
+        self._generation = 0
+        self._num_replaced = 0
+        """Workers that were started in the place of others since the last generation was formed."""
         self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
-        folder = Path(self._own_folder) if self._own_folder else spec.output_dir
-        secret = spec.secret or secrets.token_hex(32)
+        folder = Path(self._own_folder) if self._own_folder else journal_dir or spec.output_dir
         whole = replace(
             spec,
-            secret=secret,
+            secret=spec.secret or secrets.token_hex(32),
             env={**spec.env, SETTINGS: json.dumps(asdict(settings)), STARTED: str(time.time())},
             roles={**spec.roles, COORDINATOR: _coordinator(folder)},
         )
-        self.gang: Gang = engine.start(whole, on_line=on_line, on_exit=self._note_exit)
+        if attach is None:
+            self.gang: Gang = engine.start(whole, on_line=on_line, on_exit=self._note_exit)
+        else:
+            self.gang = attach(whole, self._note_exit)
         host, _, port = self.gang.addresses(COORDINATOR)[0].rpartition(":")
-        self._client = CoordinatorClient((host, int(port)), secret=secret, clock=SystemClock())
+        self._client = CoordinatorClient((host, int(port)), secret=self.gang.secret, clock=SystemClock())
         self._client.start()
 
     @property
@@ -79,9 +96,12 @@ class ElasticGang:
         """Start and kill what is to be, and tell of changes; how the job ended, once all its workers have."""
         if self._failed is not None:
             return JobEnd(failed=self._failed)
+        if self.gang.wait(0) is not None:  # nobody is left who could go on, the coordinator included
+            return JobEnd()
         status = self._status()
         if status is None:
             return None
+        self.num_training = status["num_training"]
         for change in status["changes"]:
             self._num_changes += 1
             self._on_change(Change(**change))
@@ -90,6 +110,9 @@ class ElasticGang:
         alive = self.gang.pids
         if status["is_over"]:
             return None if alive else JobEnd()
+        if self._is_futile(status["generation"]):
+            reason = f"{self._num_replaced} workers ended without joining the others"
+            return JobEnd(failed=next(reversed(self._ended.values()), None), reason=reason)
         self._kill_put_out(status["put_out"])
         self._start_missing(status, alive)
         return None
@@ -130,6 +153,15 @@ class ElasticGang:
         except OutsideError:
             return None
 
+    def _is_futile(self, generation: int) -> bool:
+        """Whether those who are started never come so far as to join; losses of members are the coordinator's to count.
+
+        It may be the memory that they are killed for, or a program that does not train with a Traveler.
+        """
+        if generation != self._generation:
+            self._generation, self._num_replaced = generation, 0
+        return self._num_replaced > self._settings.max_losses
+
     def _kill_put_out(self, names: list[str]) -> None:
         """A worker that hangs does not end by itself; its place is taken when somebody is missing."""
         for name in names:
@@ -145,7 +177,9 @@ class ElasticGang:
         for _ in range(status["num_missing"] - num_starting):
             free = next((rank for rank in sorted(self._ended) if rank not in self.gang.pids), None)
             if free is not None:
+                self._on_replace(self.gang, free)
                 del self._ended[free]
+                self._num_replaced += 1
                 self.gang.restart(free)
             elif self.gang.num_workers < self._settings.max_workers:
                 self.gang.resize(self.gang.num_workers + 1)

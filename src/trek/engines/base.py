@@ -154,6 +154,11 @@ class Gang(ABC):
 
     @property
     @abstractmethod
+    def secret(self) -> str:
+        """What its members prove to each other; InputError if it was attached to without its spec."""
+
+    @property
+    @abstractmethod
     def num_workers(self) -> int:
         """How many workers the gang has now."""
 
@@ -262,13 +267,15 @@ class Engine(ABC):
         self,
         handle: Handle,
         *,
+        spec: GangSpec | None = None,
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> Gang:
         """The gang with this handle, ended members included; waits for members that were just being started.
 
-        Its output is read from the beginning. It can be waited for and stopped, and not grow. Raises InputError if
-        there is no such gang; one that was never started completely is stopped first.
+        Its output is read from the beginning. It can be waited for and stopped; with the `spec` it was started with, it
+        can also grow, and members can be restarted. Raises InputError if there is no such gang; one that was never
+        started completely is stopped first.
         """
 
     @abstractmethod

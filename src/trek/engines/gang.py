@@ -40,6 +40,10 @@ class Starter(Protocol):
     def start_member(self, assigned: AssignedRank) -> Member:
         """Start one member."""
 
+    @property
+    def secret(self) -> str:
+        """What the members prove to each other."""
+
     def addresses(self, role: str) -> list[str]:
         """Where the members of a role other than the workers' listen."""
 
@@ -86,6 +90,11 @@ class LocalGang(Gang):
     def handle(self) -> str | None:
         """The `output_dir`; None for a gang that dies with its starter."""
         return self._handle
+
+    @property
+    def secret(self) -> str:
+        """What its members prove to each other."""
+        return self._starter.secret
 
     @property
     def num_workers(self) -> int:

@@ -18,10 +18,10 @@ def write_handle(path: Path, spec: GangSpec, *, engine: Engine) -> None:
     partial.replace(path)
 
 
-def attach_by_file(path: Path, *, on_exit: Callable[[Exit], None] | None = None) -> Gang:
+def attach_by_file(path: Path, *, spec: GangSpec | None = None, on_exit: Callable[[Exit], None] | None = None) -> Gang:
     """The gang whose handle was written to `path`; InputError if there is none, as `Engine.attach` raises it."""
     try:
         known = json.loads(path.read_text())
     except FileNotFoundError:
         raise InputError(f"no gang was started with its handle in {str(path)!r}. Start one first.") from None
-    return open_engine(known["engine"]).attach(known["handle"], on_exit=on_exit)
+    return open_engine(known["engine"]).attach(known["handle"], spec=spec, on_exit=on_exit)

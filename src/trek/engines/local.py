@@ -52,12 +52,10 @@ class LocalEngine(Engine):
         on_exit: Callable[[Exit], None] | None = None,
     ) -> LocalGang:
         """Start the members that `spec` describes and return at once."""
-        checked = _checked(spec, num_gpus=self.num_gpus())
-        warm = WarmParents(warm_folder(os.environ)) if self._has_warm_start else None
-        starter = LocalStarter(checked, environ=dict(os.environ), warm=warm)
+        starter = self._starter(spec)
         members: list[Member] = []
         try:
-            for role, one in checked.all_roles().items():
+            for role, one in spec.all_roles().items():
                 members += [starter.start_member(assigned) for assigned in starter.assign(role, one.count)]
         except BaseException:
             for member in members:
@@ -65,6 +63,11 @@ class LocalEngine(Engine):
                 member.close()
             raise
         return LocalGang(members, starter=starter, handle=self.handle_of(spec), on_line=on_line, on_exit=on_exit)
+
+    def _starter(self, spec: GangSpec, *, is_resumed: bool = False) -> LocalStarter:
+        checked = _checked(spec, num_gpus=self.num_gpus())
+        warm = WarmParents(warm_folder(os.environ)) if self._has_warm_start else None
+        return LocalStarter(checked, environ=dict(os.environ), warm=warm, is_resumed=is_resumed)
 
     def handle_of(self, spec: GangSpec) -> str | None:
         """The absolute `output_dir`."""
@@ -74,6 +77,7 @@ class LocalEngine(Engine):
         self,
         handle: Handle,
         *,
+        spec: GangSpec | None = None,
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> LocalGang:
@@ -83,7 +87,8 @@ class LocalEngine(Engine):
         while not all(path.exists() for path in paths) and time.monotonic() < deadline:
             time.sleep(_ATTACH_POLL_S)
         members: list[Member] = [AttachedMember(path) for path in paths if path.exists()]
-        gang = LocalGang(members, starter=_NoStarter(members), handle=handle, on_line=on_line, on_exit=on_exit)
+        starter = _NoStarter(members) if spec is None else self._starter(spec, is_resumed=True)
+        gang = LocalGang(members, starter=starter, handle=handle, on_line=on_line, on_exit=on_exit)
         if len(members) < len(paths):
             gang.stop(grace_s=0)
             raise InputError(f"only {len(members)} of {len(paths)} members of the gang in {handle!r} were started.")
@@ -99,7 +104,7 @@ class LocalEngine(Engine):
 
 
 class _NoStarter:
-    """A gang that was attached to cannot get new members."""
+    """A gang that was attached to without its spec cannot get new members."""
 
     def __init__(self, members: list[Member]) -> None:
         self._members = members
@@ -114,6 +119,11 @@ class _NoStarter:
     def start_member(self, assigned: AssignedRank) -> Member:
         """Never called: `assign` returns no new member."""
         raise AssertionError(f"{assigned.role} {assigned.rank} is already there")
+
+    @property
+    def secret(self) -> str:
+        """Not known: this process did not start the gang."""
+        raise InputError("the secret of a gang that was attached to without its spec is not known.")
 
     def addresses(self, role: str) -> list[str]:
         """Not known: this process did not start the gang."""

@@ -30,12 +30,17 @@ from trek.world.world import World
 
 MEMBERS = "members.json"
 """How many members of each role a gang with an `output_dir` has; what `attach` looks for first."""
+MEETING = "meeting.json"
+"""What the members of a gang with an `output_dir` meet by, their secret included: only its owner can read it."""
 
 
 class LocalStarter:
     """See the module."""
 
-    def __init__(self, spec: GangSpec, *, environ: Mapping[str, str], warm: WarmParents | None = None) -> None:
+    def __init__(
+        self, spec: GangSpec, *, environ: Mapping[str, str], warm: WarmParents | None = None, is_resumed: bool = False
+    ) -> None:
+        """`is_resumed`: for a gang that runs already, started with this spec by another process."""
         self._spec = spec
         self._warm = warm
         self._roles = spec.all_roles()
@@ -46,7 +51,10 @@ class LocalStarter:
         if spec.output_dir is not None and any(not is_this_machine(host.name) for host in self._hosts or []):
             raise InputError("output_dir works with members on this machine only. Leave one of it and hostfile out.")
         self._counts = {role: one.count for role, one in self._roles.items()}
-        self._write_counts()
+        if is_resumed and spec.output_dir is not None:
+            self._counts = json.loads((spec.output_dir / MEMBERS).read_text())
+        else:
+            self._write_counts()
         used = [one.host for role, count in self._counts.items() for one in self.assign(role, count)]
         self._elsewhere = [host for host in used if not is_this_machine(host)] if self._hosts else []
         self._master_addr = self._reachable(used[0])
@@ -54,8 +62,17 @@ class LocalStarter:
         self._secret = spec.secret or secrets.token_hex(32)
         self._job = secrets.token_hex(8)
         self._addresses: dict[str, list[str]] = {}
+        if is_resumed:
+            self._read_meeting()
         for role, count in self._counts.items():
             self._extend_addresses(role, count)
+        if not is_resumed:
+            self._write_meeting()
+
+    @property
+    def secret(self) -> str:
+        """What the members prove to each other."""
+        return self._secret
 
     def assign(self, role: str, count: int) -> list[AssignedRank]:
         """Which host each member of a role runs on: workers fill slots, others are spread over the hosts."""
@@ -77,6 +94,7 @@ class LocalStarter:
         self._counts[role] = count
         self._write_counts()
         self._extend_addresses(role, count)
+        self._write_meeting()
 
     def start_member(self, assigned: AssignedRank) -> Member:
         """Start the agent of one member, and through it the member."""
@@ -189,6 +207,28 @@ class LocalStarter:
             known = self._addresses.setdefault(role, [])
             new = self.assign(role, count)[len(known) :]
             known += [f"{self._reachable(assigned.host)}:{_free_port()}" for assigned in new]
+
+    def _read_meeting(self) -> None:
+        if self._spec.output_dir is None:
+            raise InputError("only a gang with an output_dir can be found again.")
+        known = json.loads((self._spec.output_dir / MEETING).read_text())
+        self._master_port, self._secret, self._job = known["master_port"], known["secret"], known["job"]
+        self._addresses = known["addresses"]
+
+    def _write_meeting(self) -> None:
+        if self._spec.output_dir is None:
+            return
+        known = {
+            "master_port": self._master_port,
+            "secret": self._secret,
+            "job": self._job,
+            "addresses": self._addresses,
+        }
+        partial = self._spec.output_dir / f".{MEETING}"
+        partial.unlink(missing_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(known, file)
+        partial.replace(self._spec.output_dir / MEETING)
 
     def _write_counts(self) -> None:
         if self._spec.output_dir is None:

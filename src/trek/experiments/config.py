@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from trek.client.wire_values import Line, Text, find_fault
 from trek.engines import ENGINES
 from trek.experiments.config_checks import check_config
-from trek.experiments.config_errors import Problem, translate
+from trek.experiments.config_errors import SLOT_NUMBER, SLOT_RANGE, Problem, translate
 from trek.experiments.config_ignored import describe_ignored
 from trek.experiments.config_merging import merge_configs
 from trek.experiments.config_spelling import respell_config, respell_training
@@ -39,11 +39,31 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+class SlotRange(Section):
+    """How few and how many slots an elastic trial may have while it runs."""
+
+    min: int = Field(default=1, ge=1, le=65_536)
+    """It starts with at least so many, and is never asked to go on with fewer."""
+    max: int = Field(ge=1, le=65_536)
+    """It gets up to so many while they are free."""
+
+
+def _slots_form(value: Any) -> str:
+    return SLOT_RANGE if isinstance(value, Mapping | SlotRange) else SLOT_NUMBER
+
+
+Slots = Annotated[
+    Annotated[int, Field(ge=1, le=65_536), Tag(SLOT_NUMBER)] | Annotated[SlotRange, Tag(SLOT_RANGE)],
+    Discriminator(_slots_form),
+]
+
+
 class Resources(Section):
     """The resources of one trial, and the limits of the whole experiment."""
 
-    slots_per_trial: int = Field(default=1, ge=1, le=65_536)
-    """Processes of one trial: GPUs where there are any, else CPU cores."""
+    slots_per_trial: Slots = 1
+    """Processes of one trial: GPUs where there are any, else CPU cores. A range makes the trial elastic: its processes
+    come and go while it trains."""
     servers: int = Field(default=0, ge=0, le=4096)
     """Parameter servers of one trial, for the strategy `ps`; they take no slots."""
     max_slots: int | None = Field(default=None, ge=1)
@@ -52,6 +72,21 @@ class Resources(Section):
     """The experiment's share of the slots among experiments of the same priority."""
     priority: int | None = Field(default=None, ge=1, le=99)
     """Trials with smaller numbers start first; by default 50."""
+
+    @property
+    def elastic(self) -> SlotRange | None:
+        """The range of slots of elastic trials; None where trials have a fixed number."""
+        return self.slots_per_trial if isinstance(self.slots_per_trial, SlotRange) else None
+
+    @property
+    def least_slots(self) -> int:
+        """What a trial needs to start."""
+        return self.slots_per_trial.min if isinstance(self.slots_per_trial, SlotRange) else self.slots_per_trial
+
+    @property
+    def most_slots(self) -> int:
+        """What a trial has at most."""
+        return self.slots_per_trial.max if isinstance(self.slots_per_trial, SlotRange) else self.slots_per_trial
 
 
 class CheckpointStorage(Section):

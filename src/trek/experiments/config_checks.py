@@ -17,7 +17,7 @@ from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.loggers.logger_registry import LOGGERS
 
 if TYPE_CHECKING:
-    from trek.experiments.config import ExperimentConfig
+    from trek.experiments.config import ExperimentConfig, SlotRange
 
 _ENTRYPOINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 MAX_AT_ONCE = 10_000
@@ -80,7 +80,7 @@ def _check_batch_size(config: ExperimentConfig) -> None:
     raw = config.hyperparameters.get("global_batch_size")
     if raw is None:
         return
-    slots = config.resources.slots_per_trial
+    slots = config.resources.most_slots
     for size in _smallest_values(_batch_size(raw)):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise Problem(
@@ -111,11 +111,28 @@ def _smallest_values(parameter: Parameter) -> list[Any]:
 
 
 def _check_resources(config: ExperimentConfig) -> None:
-    slots, most = config.resources.slots_per_trial, config.resources.max_slots
-    if most is not None and most < slots:
+    resources = config.resources
+    slots, most = resources.slots_per_trial, resources.max_slots
+    if resources.elastic is not None:
+        _check_range(resources.elastic, most)
+    elif most is not None and most < resources.least_slots:
         raise Problem(
             ("resources", "max_slots"),
             f"resources.max_slots {most} is smaller than slots_per_trial {slots}, so no trial can start. Increase it.",
+        )
+
+
+def _check_range(slots: SlotRange, most: int | None) -> None:
+    if slots.min > slots.max:
+        raise Problem(
+            ("resources", "slots_per_trial"),
+            f"resources.slots_per_trial has min {slots.min} above max {slots.max}. Exchange them.",
+        )
+    if most is not None and most < slots.max:
+        raise Problem(
+            ("resources", "max_slots"),
+            f"resources.max_slots {most} is smaller than slots_per_trial.max {slots.max}. Increase it, or lower "
+            "slots_per_trial.max.",
         )
 
 
@@ -130,9 +147,15 @@ def _check_training(config: ExperimentConfig) -> None:
             f"resources.servers is {config.resources.servers} with the strategy {strategy!r}. The strategy 'ps' needs "
             "at least 1 server, and others have none.",
         )
+    if strategy not in (None, "ddp") and config.resources.elastic is not None:
+        raise Problem(
+            ("training", "strategy"),
+            f"strategy {strategy!r} cannot train with workers that come and go. Use 'ddp', or set "
+            "resources.slots_per_trial to a fixed number.",
+        )
     if strategy is not None:
         try:
-            STRATEGIES.load(strategy).check_workers(config.resources.slots_per_trial)
+            STRATEGIES.load(strategy).check_workers(config.resources.most_slots)
         except ConfigError as error:
             raise Problem(("training", "strategy"), str(error)) from None
     for name in config.training.loggers:

@@ -28,6 +28,8 @@ _REMEDIES: dict[str, str] = {
     "searcher.metric": "Name the validation metric that decides which trial is best.",
     "searcher.max_length": "Set how long a trial trains, such as 'max_length: {epochs: 10}'.",
 }
+SLOT_NUMBER, SLOT_RANGE = "(a number of slots)", "(a range of slots)"
+"""The two forms of slots_per_trial, as they stand in the places that pydantic names."""
 # A wrong choice explains the unknown keys that follow from it; a misspelt key explains the missing one.
 _RANKS = {"searcher_name": 0, "searcher_name_missing": 0, "literal_error": 1, "extra_forbidden": 1}
 
@@ -47,8 +49,9 @@ class Problem(Exception):
 
 def translate(error: ValidationError, *, source: YamlSource, root: type[BaseModel], at: Loc = ()) -> ConfigError:
     """The first problem pydantic found as one sentence, with the line it is on."""
+    problems: list[Any] = [{**one, "loc": _without_forms(one["loc"])} for one in error.errors(include_url=False)]
     first, *others = sorted(
-        error.errors(include_url=False),
+        problems,
         key=lambda problem: (
             _RANKS.get(problem["type"], 2),
             source.line(written_path((*at, *problem["loc"]), source.lines)) or math.inf,
@@ -60,6 +63,10 @@ def translate(error: ValidationError, *, source: YamlSource, root: type[BaseMode
     more = f" ({len(others)} more {'problem' if len(others) == 1 else 'problems'} found.)" if others else ""
     sentence = _sentence(first, path, root=root, searcher=_searcher_settings(source))
     return ConfigError(f"{source.at(path)}: {redacted(sentence, secret_values(source.data))}{more}")
+
+
+def _without_forms(loc: Loc) -> Loc:
+    return tuple(part for part in loc if part not in (SLOT_NUMBER, SLOT_RANGE))
 
 
 def parameter_problem(error: ValidationError, path: Sequence[str]) -> Problem:

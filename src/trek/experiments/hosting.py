@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from trek.client.models import Assignment
+from trek.elastic.joining import is_elastic
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.exit_report import report_uncaught_errors
 from trek.experiments.trial_process import TrialProcess
@@ -42,7 +43,7 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
     assignment = place.assignment(client)
     config = ExperimentConfig.parse(assignment.config)
     loggers: list[Logger] = []
-    if world.is_leader:
+    if world.is_leader or is_elastic():  # any worker of an elastic trial may become the leader
         logger = place.open_logger(client, config=config, stop=stop)
         atexit.register(logger.finish)
         loggers.append(logger.__enter__())

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from trek.client.client import Client
 from trek.client.models import Assignment
+from trek.elastic.joining import is_elastic
 from trek.experiments.command import run_command
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import unpack_once
 from trek.experiments.trial_process import TrialProcess, retry_until_reachable
 from trek.train.jobs.rank_outcome import RankOutcome
-from trek.train.loop.stopping import StopRequest
+from trek.train.loop.stopping import Stopped, StopRequest
 from trek.world import World
 from trek.world.leaving import leave
 
@@ -36,11 +37,15 @@ def main(environ: Mapping[str, str] = os.environ, *, train: Callable[..., Outcom
     place = TrialProcess.from_env(environ)
     world = World.from_env(environ)
     outcome = _run(place, world, train=train)
+    if outcome is None:
+        return 0
     outcome.write(place.folder)
-    return outcome.exit_code
+    # One of many workers is only replaced if it ends well.
+    return outcome.exit_code or int(outcome.kind == "rejected" and is_elastic(environ))
 
 
-def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | None) -> RankOutcome:
+def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | None) -> RankOutcome | None:
+    """None for a worker whose trial goes on without it."""
     stop = StopRequest()
     signal.signal(signal.SIGTERM, lambda *_: stop.request("preempted"))
     try:
@@ -55,6 +60,8 @@ def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | N
                 )
             result = _train(config, assignment, place, world, client=client, stop=stop, train=train)
     except BaseException as error:  # noqa: BLE001 - user code may also raise SystemExit
+        if isinstance(error, Stopped) and error.reason == "dismissed":
+            return None
         outcome = RankOutcome.of_error(world.rank, error)
         print(outcome.traceback.rstrip() or f"trek: error: {outcome.message}", file=sys.stderr, flush=True)
         return outcome
@@ -78,7 +85,9 @@ def _train(
 
     with ExitStack() as stack:
         trial_class = load_entrypoint(config.trial_class, place.code)
-        logger = place.open_logger(client, config=config, stop=stop) if world.is_leader else None
+        # Any worker of an elastic trial may become the leader.
+        is_reporting = world.is_leader or is_elastic()
+        logger = place.open_logger(client, config=config, stop=stop) if is_reporting else None
         stack.enter_context(place.open_system_reporter(client, rank=world.rank))
         return (train or train_trial)(
             trial_class,

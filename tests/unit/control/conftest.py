@@ -132,7 +132,7 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
     yield make
     for plane in made:
         for running in plane.supervisor.running.values():
+            running.stop(grace_s=0)
             running.gang.stop(grace_s=0)
-            if running.stopper is not None:
-                running.stopper.join()
+            running.join()
         plane.store.close()

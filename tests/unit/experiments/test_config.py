@@ -132,6 +132,13 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
         ("strategy: solo\nresources: {slots_per_trial: 2}\n", "Use strategy 'ddp'"),
         ("strategy: fsdp\n", "at least 2 processes"),
         ("resources: {slots_per_trial: 4, max_slots: 2}\n", "no trial can start"),
+        ("resources: {slots_per_trial: {min: 3, max: 2}}\n", "min 3 above max 2"),
+        ("resources: {slots_per_trial: {min: 1, max: 65}}\n", "smaller than the 65 slots"),
+        ("resources: {slots_per_trial: {min: 1, max: 4}, max_slots: 2}\n", "lower slots_per_trial.max"),
+        ("strategy: fsdp\nresources: {slots_per_trial: {min: 2, max: 4}}\n", "cannot train with workers that come"),
+        ("resources: {slots_per_trial: {min: 0, max: 4}}\n", "resources.slots_per_trial.min' is 0: must be greater"),
+        ("resources: {slots_per_trial: {mix: 4}}\n", "resources.slots_per_trial.mix' is not a known key"),
+        ("resources: {slots_per_trial: many}\n", "resources.slots_per_trial' is 'many': must be a valid integer"),
         ("checkpoint_storage: {type: s3}\n", "needs a 'url'"),
         ("log_policies: [{pattern: '('}]\n", "not a valid regular expression"),
         ("log_policies: [{pattern: '(?=a)b'}]\n", "Lookaround, backreferences"),
@@ -142,6 +149,15 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
 def test_rules_between_keys_are_checked(extra: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         parse(TUTORIAL + extra)
+
+
+def test_slots_are_a_number_or_a_range() -> None:
+    fixed = parse(TUTORIAL + "resources: {slots_per_trial: 2}\n")
+    assert (fixed.resources.slots_per_trial, fixed.resources.elastic) == (2, None)
+    elastic = parse(TUTORIAL + "resources: {slots_per_trial: {max: 4}}\n")
+    assert (elastic.resources.least_slots, elastic.resources.most_slots) == (1, 4)
+    assert elastic.normal_form()["resources"]["slots_per_trial"] == {"min": 1, "max": 4}
+    assert ExperimentConfig.parse(elastic.normal_form()) == elastic
 
 
 def test_values_come_from_the_environment_where_asked() -> None:

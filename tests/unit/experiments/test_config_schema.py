@@ -30,6 +30,7 @@ def test_the_published_schema_is_the_current_one() -> None:
         {},
         {"entrypoint": ["python", "train.py"]},
         {"min_validation_period": 5},
+        {"resources": {"slots_per_trial": {"min": 1, "max": 4}}},
         {"searcher": {"name": "random", "metric": "e", "max_length": 7, "max_trials": 2}},
     ],
 )
@@ -37,7 +38,15 @@ def test_what_trek_reads_an_editor_accepts(changes: dict[str, Any]) -> None:
     jsonschema.validate({**BASE, **changes}, config_schema())
 
 
-@pytest.mark.parametrize("changes", [{"max_restart": 1}, {"entrypoint": 3}, {"searcher": {"name": "single"}}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_restart": 1},
+        {"entrypoint": 3},
+        {"resources": {"slots_per_trial": {"most": 2}}},
+        {"searcher": {"name": "single"}},
+    ],
+)
 def test_what_trek_refuses_an_editor_marks(changes: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**BASE, **changes}, config_schema())

@@ -108,7 +108,8 @@ async def test_whatever_a_trial_does_no_answer_is_old(
         services.trials.report(1, models.Report(run=1, metrics=[point], progress=0.5))
     elif deed == "log":
         limits = {"max_bytes": 10_000, "used_bytes": 0}
-        gang: Any = SimpleNamespace(read_log=lambda rank, position: [LogLine("hello", 6)] if position == 0 else [])
+        hello = [LogLine("hello", 6)]
+        gang: Any = SimpleNamespace(num_workers=1, read_log=lambda rank, position: hello if position == 0 else [])
         intake = LogIntake(
             store, gang, trial_id=1, positions=[0], cancel_patterns=LogPatterns([]), clock=clock, **limits
         )

@@ -207,10 +207,10 @@ class ExperimentService:
                 f"engine is {config.engine!r}, but this control plane runs trials on {self._runner.engine_name!r}. "
                 f"Start a master with `trek up --engine {config.engine}`, or remove the key."
             )
-        wanted, have = config.resources.slots_per_trial, self._runner.slots
+        wanted, have = config.resources.least_slots, self._runner.slots
         if wanted > have and self._runner.has_gpus:
             raise ConfigError(
-                f"resources.slots_per_trial is {wanted}, but this machine has {have} GPUs. Lower slots_per_trial."
+                f"resources.slots_per_trial needs {wanted} GPUs, but this machine has {have}. Lower slots_per_trial."
             )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trek.client.models import Failure
+from trek.elastic.elastic_gang import JobEnd
 from trek.engines import Exit
 from trek.engines.base import WORKER
 from trek.train.jobs.rank_outcome import RankOutcome, find_cause
@@ -62,6 +63,25 @@ def read_ending(exits: Sequence[Exit], outcomes: Sequence[RankOutcome]) -> Endin
     if leader.stop_reason:
         return Ending("stopped", stop_reason=leader.stop_reason)
     return Ending("done")
+
+
+def read_elastic_ending(end: JobEnd, outcomes: Sequence[RankOutcome]) -> Ending:
+    """What happened to an elastic run, whose processes may have been killed or sent away while it went on.
+
+    An error that a process reported is the run's; otherwise the last to report decides, since it was there at the end.
+    """
+    failed = find_cause(outcomes)
+    if failed is not None:
+        return Ending(failed.kind, failed.message, failed.traceback)
+    if end.reason:
+        last = f"; the last one: {_describe(end.failed)}" if end.failed is not None else ""
+        return Ending("lost", f"the workers cannot go on: {end.reason}{last}")
+    if end.failed is not None:
+        return Ending("lost", _describe(end.failed))
+    if not outcomes:
+        return Ending("lost", "the trial ended without reporting an outcome")
+    reason = outcomes[-1].stop_reason
+    return Ending("stopped", stop_reason=reason) if reason else Ending("done")
 
 
 def decide(ending: Ending, standing: Standing) -> Next:

@@ -51,6 +51,7 @@ class LogIntake:
     def take_part(self, *, is_over: bool) -> bool:
         """Take the next part of each rank's log; False if there is nothing left for now."""
         found = False
+        self._positions += [0] * (self._gang.num_workers - len(self._positions))  # an elastic gang may have grown
         for rank in range(len(self._positions)):
             if self._is_full:
                 found |= is_over and self._take_end(rank)

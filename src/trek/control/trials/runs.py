@@ -15,8 +15,9 @@ from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.control.trials.endings import Ending, Next, Standing, decide, delay_after, failure_of
 from trek.control.trials.failing_search import common_error, end_failing_search
-from trek.control.trials.scheduler import DEFAULT_PRIORITY, Request
+from trek.control.trials.scheduler import DEFAULT_PRIORITY, Occupied, Request
 from trek.control.trials.searching import advance, conclude
+from trek.control.trials.slot_ranges import is_elastic, slot_range
 from trek.control.trials.trial_history import note, note_end
 
 
@@ -38,6 +39,7 @@ def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int], now_s:
     trial.run += 1
     trial.slots = list(slots)
     trial.waiting = ""
+    trial.num_workers = 0 if is_elastic(session.get_one(ExperimentRow, trial.experiment_id)) else None
     trial.not_before_s = None
     trial.start_batches = newest_checkpoint_batches(session, trial.id)
     trial.started_s = trial.started_s or now_s
@@ -57,6 +59,7 @@ def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, 
         next_ = "queued"
     trial.slots = []
     note_end(session, trial, ending, next_, now_s=now_s)
+    trial.num_workers = None
     if next_ in ("errored", "restart", "rejected"):
         trial.error, trial.traceback, trial.failure = ending.message, ending.traceback, failure_of(ending)
     if next_ == "restart":
@@ -133,17 +136,30 @@ def newest_checkpoint_batches(session: Session, trial_id: int) -> int:
     return session.scalar(newest) or 0
 
 
-def slots_of(trial: TrialRow, experiment: ExperimentRow) -> int:
-    """How many slots the trial gets when it runs next."""
-    return trial.num_slots or int(experiment.config["resources"]["slots_per_trial"])
+def occupied(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> Occupied:
+    """A running elastic trial, which may give slots back and get more."""
+    least, most = slot_range(trial, experiment)
+    resources = experiment.config["resources"]
+    return Occupied(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        slots=slots,
+        least=least,
+        most=most,
+        priority=resources.get("priority") or DEFAULT_PRIORITY,
+        weight=resources["weight"],
+        max_slots=resources.get("max_slots"),
+    )
 
 
 def _request(trial: TrialRow, experiment: ExperimentRow, *, now_s: float) -> Request:
     resources = experiment.config["resources"]
+    least, most = slot_range(trial, experiment)
     return Request(
         trial_id=trial.id,
         experiment_id=experiment.id,
-        slots=slots_of(trial, experiment),
+        slots=least,
+        most=most,
         priority=resources.get("priority") or DEFAULT_PRIORITY,
         weight=resources["weight"],
         max_slots=resources.get("max_slots"),

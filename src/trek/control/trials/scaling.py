@@ -15,8 +15,18 @@ def check_scaling(trial: TrialRow, experiment: ExperimentRow, *, slots: int, clu
         raise InputError(f"trial {trial.id} is already {trial.state} and needs no slots. Fork its experiment instead.")
     if slots > cluster_slots:
         raise InputError(f"trial {trial.id} cannot have {slots} slots: the cluster has {cluster_slots}.")
+    _check_range(trial, experiment, slots=slots)
     _check_limits(trial, experiment, slots=slots)
     _check_batch_size(trial, slots=slots)
+
+
+def _check_range(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> None:
+    elastic = parsed_config(experiment).resources.elastic
+    if elastic is not None and not elastic.min <= slots <= elastic.max:
+        raise InputError(
+            f"trial {trial.id} cannot have {slots} slots: its experiment allows {elastic.min} to {elastic.max} "
+            "(resources.slots_per_trial). Choose a number in that range."
+        )
 
 
 def _check_limits(trial: TrialRow, experiment: ExperimentRow, *, slots: int) -> None:

@@ -1,10 +1,16 @@
-"""Which queued trials start now, and why the others wait. Pure: takes the queue and the slots, returns a plan."""
+"""Which queued trials start now, with how many slots, and why the others wait. Pure: takes the queue and the slots.
+
+Elastic trials have a range of slots. Everybody that may run gets its minimum first; what is left is shared out among
+the elastic ones. How it is shared depends on which trials there are, not on what they hold at the moment, so that slots
+do not wander while nothing changes. Slots that an elastic trial gives back go to others once its workers have left.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 DEFAULT_PRIORITY = 50
 BACKFILL_PATIENCE_S = 300.0
@@ -18,6 +24,9 @@ class Request:
     trial_id: int
     experiment_id: int
     slots: int
+    """What it needs to start."""
+    most: int | None = None
+    """How many it takes while they are free, if it is elastic."""
     priority: int = DEFAULT_PRIORITY
     weight: float = 1.0
     max_slots: int | None = None
@@ -33,6 +42,19 @@ class Occupied:
     trial_id: int
     experiment_id: int
     slots: int
+    """Those it holds, including those that its workers have not left yet."""
+    least: int | None = None
+    """What an elastic trial may be reduced to; None for others."""
+    most: int = 0
+    """What an elastic trial may have."""
+    priority: int = DEFAULT_PRIORITY
+    weight: float = 1.0
+    max_slots: int | None = None
+
+    @property
+    def base(self) -> int:
+        """What it cannot do without."""
+        return self.slots if self.least is None else self.least
 
 
 @dataclass
@@ -40,13 +62,19 @@ class SlotPlan:
     """Which trials to start now, and why the others wait."""
 
     start: list[int] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+    """How many slots each trial that starts gets, and how many each elastic trial is to have from now on."""
     waiting: dict[int, str] = field(default_factory=dict)
+
+
+Elastic: TypeAlias = Request | Occupied
+"""A trial that may get more than its minimum."""
 
 
 def plan(
     queue: Sequence[Request], running: Sequence[Occupied], *, total_slots: int, may_oversubscribe: bool = False
 ) -> SlotPlan:
-    """Fill the free slots: by priority, then by fair share between experiments, then by age.
+    """Fill the slots: by priority, then by fair share between experiments, then by age.
 
     With `may_oversubscribe`, a trial that needs more slots than there are runs when nothing else does: processor cores
     can be shared, GPUs cannot.
@@ -54,27 +82,95 @@ def plan(
     made = SlotPlan()
     used, trials = Counter[int](), Counter[int]()
     for occupied in running:
-        used[occupied.experiment_id] += occupied.slots
+        used[occupied.experiment_id] += occupied.base
         trials[occupied.experiment_id] += 1
-    free = total_slots - sum(used.values())
-    remaining = list(queue)
-    is_blocked = False
+    free = total_slots - sum(occupied.slots for occupied in running)
+    admitted = _admit(queue, made, used, trials, free=free, total=total_slots, may_oversubscribe=may_oversubscribe)
+    room = total_slots - sum(used.values())
+    elastic: list[Elastic] = [*(one for one in running if one.least is not None), *admitted]
+    wanted = _share(elastic, used, room=room)
+    _apply(made, wanted, queue, running, free=free)
+    return made
+
+
+def _admit(
+    queue: Sequence[Request],
+    made: SlotPlan,
+    used: Counter[int],
+    trials: Counter[int],
+    *,
+    free: int,
+    total: int,
+    may_oversubscribe: bool,
+) -> list[Request]:
+    """Those who get their minimum: at once where it is free, or as soon as elastic trials have given it back."""
+    admitted: list[Request] = []
+    remaining, is_blocked = list(queue), False
     while remaining:
         request = min(remaining, key=lambda r: (r.priority, used[r.experiment_id] / r.weight, r.trial_id))
         remaining.remove(request)
         own_limit = _own_limit(request, used[request.experiment_id], trials[request.experiment_id])
-        alone = may_oversubscribe and request.slots > total_slots and sum(used.values()) == 0
+        room = total - sum(used.values())
+        alone = may_oversubscribe and request.slots > total and sum(used.values()) == 0
         if own_limit:
             made.waiting[request.trial_id] = own_limit
-        elif (request.slots <= free and not is_blocked) or alone:
-            made.start.append(request.trial_id)
+        elif (request.slots <= room and not is_blocked) or alone:
             used[request.experiment_id] += request.slots
             trials[request.experiment_id] += 1
-            free -= request.slots
+            admitted.append(request)
+            if request.slots <= free or alone:
+                made.start.append(request.trial_id)
+                free -= request.slots
+            else:
+                made.waiting[request.trial_id] = _why_soon(request, free)
         else:
-            is_blocked = is_blocked or (request.waited_s > BACKFILL_PATIENCE_S and request.slots <= total_slots)
-            made.waiting[request.trial_id] = _why(request, free, total_slots, place=len(made.waiting) + 1)
-    return made
+            is_blocked = is_blocked or (request.waited_s > BACKFILL_PATIENCE_S and request.slots <= total)
+            made.waiting[request.trial_id] = _why(request, room, total, place=len(made.waiting) + 1)
+    return admitted
+
+
+def _share(elastic: Sequence[Elastic], used: Counter[int], *, room: int) -> dict[int, int]:
+    """How many slots each elastic trial is to have: one after another to whoever has least for its weight."""
+    sizes = {one.trial_id: _base(one) for one in elastic}
+    while room > 0:
+        open_ = [one for one in elastic if sizes[one.trial_id] < _most(one) and _is_within_limit(one, used)]
+        if not open_:
+            break
+        chosen = min(open_, key=lambda one: _turn(one, used, sizes))
+        sizes[chosen.trial_id] += 1
+        used[chosen.experiment_id] += 1
+        room -= 1
+    return sizes
+
+
+def _turn(one: Elastic, used: Counter[int], sizes: dict[int, int]) -> tuple[int, float, int, int]:
+    return one.priority, used[one.experiment_id] / one.weight, sizes[one.trial_id], one.trial_id
+
+
+def _apply(
+    made: SlotPlan, wanted: dict[int, int], queue: Sequence[Request], running: Sequence[Occupied], *, free: int
+) -> None:
+    """Who shrinks does so now; who grows gets what nobody holds any more."""
+    held = {one.trial_id: one.slots for one in running if one.least is not None}
+    starting = {one.trial_id: one.slots for one in queue if one.trial_id in made.start}
+    free -= sum(starting.values())
+    for trial_id, now in (starting | held).items():
+        size = wanted[trial_id]
+        growth = max(min(size - now, free), 0)
+        free -= growth
+        made.sizes[trial_id] = min(size, now + growth)
+
+
+def _base(one: Elastic) -> int:
+    return one.slots if isinstance(one, Request) else one.base
+
+
+def _most(one: Elastic) -> int:
+    return one.most or one.slots if isinstance(one, Request) else one.most
+
+
+def _is_within_limit(one: Elastic, used: Counter[int]) -> bool:
+    return one.max_slots is None or used[one.experiment_id] < one.max_slots
 
 
 def _own_limit(request: Request, used: int, trials: int) -> str:
@@ -83,6 +179,10 @@ def _own_limit(request: Request, used: int, trials: int) -> str:
     if request.max_trials and trials >= request.max_trials:
         return f"its experiment may run {request.max_trials} trials at once and runs {trials}"
     return ""
+
+
+def _why_soon(request: Request, free: int) -> str:
+    return f"needs {_slots(request.slots)}, {max(free, 0)} free, waits for elastic trials to give theirs back"
 
 
 def _why(request: Request, free: int, total_slots: int, *, place: int) -> str:

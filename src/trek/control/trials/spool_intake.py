@@ -7,7 +7,7 @@ after a crash of the control plane, changes nothing: rows count once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy.exc import DBAPIError
 
@@ -32,30 +32,50 @@ class SpoolIntake:
     """One run's spool. `is_done` once all of it was taken in."""
 
     def __init__(
-        self, store: Store, gang: Gang, *, trial_id: int, run: int, storage: TrialStorage, clock: Clock
+        self,
+        store: Store,
+        gang: Gang,
+        *,
+        trial_id: int,
+        run: int,
+        storage: TrialStorage,
+        clock: Clock,
+        ranks: Iterable[int] | None = None,
     ) -> None:
+        """Of all workers, since any of an elastic run may have been the leader; or of `ranks` alone."""
         self._store = store
         self._gang = gang
         self._trial_id = trial_id
         self._run = run
         self._storage = storage
         self._clock = clock
+        self._ranks = list(ranks) if ranks is not None else None
         self._position = 0
         self.is_done = False
 
     def take_part(self) -> None:
         """Take the next part in."""
-        part, is_last = self._next_part()
+        if self._ranks is None:
+            self._ranks = list(range(self._gang.num_workers))
+        part, is_last = self._next_part(self._ranks[0])
         if reports := parse_spool(part, run=self._run):
             self._take(reports)
         self._position += len(part)
-        self.is_done = is_last
+        if is_last:
+            del self._ranks[0]
+            self._position = 0
+        self.is_done = not self._ranks
 
-    def _next_part(self) -> tuple[bytes, bool]:
+    def take_all(self) -> None:
+        """Take everything in."""
+        while not self.is_done:
+            self.take_part()
+
+    def _next_part(self, rank: int) -> tuple[bytes, bool]:
         """Whole lines, and whether they are the last; what a crash left of an unfinished one is not read."""
         size = PART_BYTES
         while True:
-            data = self._gang.read_file(SPOOL, rank=0, start=self._position, size=size) or b""
+            data = self._gang.read_file(SPOOL, rank=rank, start=self._position, size=size) or b""
             end = data.rfind(b"\n") + 1
             is_last = len(data) < size
             if end or is_last or size >= MAX_LINE_BYTES:

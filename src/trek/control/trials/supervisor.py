@@ -10,11 +10,12 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints
 from trek.control.checkpoints.pending_removals import PendingRemovals
@@ -26,15 +27,21 @@ from trek.control.layout import Layout
 from trek.control.metrics.metric_blocks import groups, summarise
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
-from trek.control.trials.endings import Ending, read_ending
+from trek.control.trials.elastic_watch import ElasticWatch, run_settings
+from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
 from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
-from trek.control.trials.runs import begin_run, end_run, held_back, requests
+from trek.control.trials.running_trial import Running
+from trek.control.trials.runs import begin_run, end_run, held_back, occupied, requests
 from trek.control.trials.scheduler import Occupied, plan
+from trek.control.trials.slot_ranges import slot_range
 from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
 from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
 from trek.control.trials.unreadable import end_unreadable
+from trek.control.trials.worker_changes import num_changes, record_changes
+from trek.elastic.elastic_gang import ElasticGang
+from trek.elastic.membership import Change, MembershipSettings
 from trek.engines import Engine, Exit, Gang, GangSpec, OsUser
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
@@ -53,27 +60,6 @@ TIDY_S = 3600.0
 TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.trial_settings", "httpcore")
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one of them has failed."""
-
-
-@dataclass
-class Running:
-    """One gang of one trial."""
-
-    trial_id: int
-    experiment_id: int
-    run: int
-    slots: list[int]
-    gang: Gang
-    logs: LogIntake
-    spool: SpoolIntake
-    failed_s: float | None = None
-    stopper: threading.Thread | None = field(default=None, repr=False)
-
-    def stop(self, *, grace_s: float) -> None:
-        """Ask the gang to end, without waiting for it."""
-        if self.stopper is None:
-            self.stopper = threading.Thread(target=self.gang.stop, kwargs={"grace_s": grace_s}, name="trek-stopper")
-            self.stopper.start()
 
 
 class Supervisor:
@@ -187,10 +173,14 @@ class Supervisor:
 
     def _collect(self) -> None:
         for running in list(self.running.values()):
-            exits = running.gang.wait(0)
+            if running.elastic is not None:
+                self._note_workers(running, running.elastic)
+            exits = running.exits()
             has_more = running.logs.take_part(is_over=exits is not None)
             if exits is not None:
                 self._take_rest(running, exits, has_more=has_more)
+            elif running.elastic is not None:
+                continue  # a worker that is lost is replaced
             elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
                 running.stop(grace_s=1.0)
             elif running.failed_s is None and self._has_failed(running.gang):
@@ -209,11 +199,25 @@ class Supervisor:
             running.spool.take_part()
             self.wake()
         else:
-            self._finish(running, read_ending(exits, read_outcomes(running.gang)))
+            self._finish(running, running.ending(exits))
+
+    def _note_workers(self, running: Running, elastic: ElasticWatch) -> None:
+        """Store who joined and left, and give up the slots that workers have left."""
+        changes, num_workers = elastic.take_changes(), elastic.num_training
+        held = max(elastic.target, elastic.num_alive)
+        kept = running.slots if self.has_gpus else running.slots[:held]
+        if not changes and num_workers == running.num_workers and kept == running.slots:
+            return
+        with self._store.writing() as session:
+            trial = session.get_one(TrialRow, running.trial_id)
+            record_changes(session, trial, [(one, num_workers) for one in changes], now_s=self._clock.now_s())
+            trial.num_workers, trial.slots = num_workers, kept
+        if len(kept) < len(running.slots):
+            self.wake()
+        running.num_workers, running.slots = num_workers, kept
 
     def _finish(self, running: Running, ending: Ending) -> None:
-        if running.stopper is not None:
-            running.stopper.join()
+        running.join()
         trial, storage = self._files_of(running)
         if self._run_as is None:  # otherwise the folders are closed already, and their owner could put links there
             close_to_others(self._layout.trial(trial))
@@ -253,16 +257,41 @@ class Supervisor:
         with self._store.reading() as session:
             queue = requests(session, now_s=self._clock.now_s())
             held = held_back(session, queue)
-        if not queue:
+            held_slots = self._held_slots(session)
+        if not queue and all(one.least is None for one in held_slots):
             return
         late = {**self._start_checkpoints.copy_missing(), **held}
         queue = [request for request in queue if request.trial_id not in late]
-        occupied = [Occupied(r.trial_id, r.experiment_id, len(r.slots)) for r in self.running.values()]
-        made = plan(queue, occupied, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
+        made = plan(queue, held_slots, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
         self._note_waiting({**made.waiting, **late})
-        wanted = {request.trial_id: request.slots for request in queue}
         for trial_id in made.start:
-            self._start(trial_id, num_slots=wanted[trial_id])
+            self._start(trial_id, num_slots=made.sizes[trial_id])
+        for trial_id in made.sizes.keys() - made.start:
+            self._resize(self.running[trial_id], made.sizes[trial_id])
+
+    def _held_slots(self, session: Session) -> list[Occupied]:
+        """What running trials hold. GPUs stay with their trial: its processes have chosen theirs when they started."""
+        found: list[Occupied] = []
+        for running in self.running.values():
+            one = Occupied(running.trial_id, running.experiment_id, len(running.slots))
+            if running.elastic is not None:
+                trial = session.get_one(TrialRow, running.trial_id)
+                experiment = session.get_one(ExperimentRow, running.experiment_id)
+                if self.has_gpus:
+                    running.elastic.scale(min(len(running.slots), slot_range(trial, experiment)[1]))
+                else:
+                    one = occupied(trial, experiment, slots=len(running.slots))
+            found.append(one)
+        return found
+
+    def _resize(self, running: Running, num_slots: int) -> None:
+        """Let an elastic trial grow, or ask it to shrink; it gives slots up when its workers have left."""
+        assert running.elastic is not None, "only elastic trials are given another size"
+        if num_slots > len(running.slots):
+            running.slots = [*running.slots, *self._take_slots(num_slots - len(running.slots))]
+            with self._store.writing() as session:
+                session.get_one(TrialRow, running.trial_id).slots = running.slots
+        running.elastic.scale(num_slots)
 
     def _note_waiting(self, waiting: dict[int, str]) -> None:
         with self._store.reading() as session:
@@ -285,13 +314,55 @@ class Supervisor:
             spec = self._spec(experiment, trial)
             self._publish_url(trial)
             write_handle(self._handle_file(trial), spec, engine=self._engine)
-            gang = self._engine.start(spec, on_exit=lambda _: self.wake())
+            gang, elastic = self._open_gang(experiment, trial, spec)
         except (TrekError, OSError) as error:
             with self._store.writing() as session:
                 ending = Ending("input" if isinstance(error, InputError) else "outside", str(error))
                 end_run(session, session.get_one(TrialRow, trial_id), ending, now_s=self._clock.now_s())
             return
-        self.running[trial_id] = self._watch(experiment, trial, gang)
+        self.running[trial_id] = self._watch(experiment, trial, gang, elastic)
+
+    def _open_gang(
+        self, experiment: ExperimentRow, trial: TrialRow, spec: GangSpec
+    ) -> tuple[Gang, ElasticWatch | None]:
+        settings = self._membership(experiment, trial)
+        if settings is None:
+            return self._engine.start(spec, on_exit=lambda _: self.wake()), None
+        elastic = self._watch_elastic(experiment, trial, spec, settings)
+        return elastic.job.gang, elastic
+
+    def _watch_elastic(
+        self,
+        experiment: ExperimentRow,
+        trial: TrialRow,
+        spec: GangSpec,
+        settings: MembershipSettings,
+        *,
+        attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
+    ) -> ElasticWatch:
+        with self._store.reading() as session:
+            told = num_changes(session, trial_id=trial.id, run=trial.run)
+
+        def open_elastic(on_change: Callable[[Change], None]) -> ElasticGang:
+            return ElasticGang(
+                self._engine,
+                spec,
+                settings,
+                on_change=on_change,
+                on_replace=partial(self._take_spool_of, experiment, trial),
+                journal_dir=spec.cwd,
+                attach=attach,
+                num_changes=told,
+            )
+
+        return ElasticWatch(open_elastic, num_workers=len(trial.slots), wake=self.wake)
+
+    def _membership(self, experiment: ExperimentRow, trial: TrialRow) -> MembershipSettings | None:
+        return run_settings(parsed_config(experiment), most=len(trial.slots) if self.has_gpus else None)
+
+    def _take_spool_of(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, rank: int) -> None:
+        """Take what a worker could not report any more before another one has its folder."""
+        self._spool(experiment, trial, gang, ranks=[rank]).take_all()
 
     def _spec(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
         user = self._run_as.user_of(experiment.owner) if self._run_as is not None else None
@@ -356,10 +427,25 @@ class Supervisor:
             "TREK_MASTER_FILE": str(self._url_file(trial)),
         }
 
-    def _watch(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang) -> Running:
+    def _spool(
+        self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, *, ranks: Sequence[int] | None = None
+    ) -> SpoolIntake:
+        return SpoolIntake(
+            self._store,
+            gang,
+            trial_id=trial.id,
+            run=trial.run,
+            storage=self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage),
+            clock=self._clock,
+            ranks=ranks,
+        )
+
+    def _watch(
+        self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, elastic: ElasticWatch | None = None
+    ) -> Running:
         with self._store.reading() as session:
             positions = [
-                log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(len(trial.slots))
+                log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(gang.num_workers)
             ]
         return Running(
             trial_id=trial.id,
@@ -377,14 +463,8 @@ class Supervisor:
                 max_bytes=self._max_log_bytes,
                 used_bytes=trial.log_bytes,
             ),
-            spool=SpoolIntake(
-                self._store,
-                gang,
-                trial_id=trial.id,
-                run=trial.run,
-                storage=self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage),
-                clock=self._clock,
-            ),
+            spool=self._spool(experiment, trial, gang),
+            elastic=elastic,
         )
 
     def _find_gangs(self) -> None:
@@ -398,10 +478,10 @@ class Supervisor:
         for trial, experiment in rows:
             if trial.id in self.running:
                 continue
-            gang = self._attach(trial)
-            if gang is not None:
+            found = self._attach(experiment, trial)
+            if found is not None:
                 self._publish_url(trial)
-                self.running[trial.id] = self._watch(experiment, trial, gang)
+                self.running[trial.id] = self._watch(experiment, trial, *found)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
             never_started = Ending("stopped", stop_reason="preempted")
@@ -409,9 +489,19 @@ class Supervisor:
                 row = session.get_one(TrialRow, trial.id)
                 end_run(session, row, never_started, now_s=self._clock.now_s(), is_shutting_down=True)
 
-    def _attach(self, trial: TrialRow) -> Gang | None:
+    def _attach(self, experiment: ExperimentRow, trial: TrialRow) -> tuple[Gang, ElasticWatch | None] | None:
         """The gang of a trial's run; None where it was never started."""
+        settings, path = self._membership(experiment, trial), self._handle_file(trial)
         try:
-            return attach_by_file(self._handle_file(trial), on_exit=lambda _: self.wake())
-        except InputError:
+            if settings is None:
+                return attach_by_file(path, on_exit=lambda _: self.wake()), None
+            elastic = self._watch_elastic(
+                experiment,
+                trial,
+                self._spec(experiment, trial),
+                settings,
+                attach=lambda spec, on_exit: attach_by_file(path, spec=spec, on_exit=on_exit),
+            )
+            return elastic.job.gang, elastic
+        except (InputError, FileNotFoundError):
             return None

@@ -22,8 +22,10 @@ from trek.control.trials.ingest import take_report
 from trek.control.trials.runs import kill_trial
 from trek.control.trials.scaling import check_scaling
 from trek.control.trials.searching import load_searcher
+from trek.control.trials.slot_ranges import is_elastic
 from trek.control.trials.trial_history import history_of
 from trek.control.trials.trial_runner import TrialRunner
+from trek.control.trials.worker_changes import all_changes
 from trek.errors import InputError, RunEnded
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
@@ -99,7 +101,7 @@ class TrialService:
             trial_id=trial.id,
             experiment_id=experiment.id,
             run=run,
-            config=with_changes(experiment.config, {"resources.slots_per_trial": len(trial.slots)}),
+            config=_assigned_config(trial, experiment),
             hparams=trial.hparams,
             seed=trial.seed,
             length={config.searcher.length.unit: trial.length},
@@ -161,7 +163,10 @@ class TrialService:
         return self.get(trial_id)
 
     def scale(self, trial_id: int, *, slots: int) -> models.TrialRecord:
-        """Change a trial's number of slots. A running one saves and resumes; it does not count as restarted."""
+        """Change a trial's number of slots; it does not count as restarted.
+
+        A running one saves and resumes with them. An elastic one goes on with as many workers as are free.
+        """
         with self._store.writing() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
@@ -169,6 +174,12 @@ class TrialService:
             trial.num_slots = slots
         self._runner.wake()
         return self.get(trial_id)
+
+    def worker_changes(self, trial_id: int) -> list[models.WorkerChange]:
+        """Which workers of an elastic trial joined and left, and why; nothing for other trials."""
+        with self._store.reading() as session:
+            find_trial(session, trial_id)
+            return [views.worker_change(row) for row in all_changes(session, trial_id)]
 
     def jobs(self) -> list[models.Job]:
         """Running trials, then queued ones in the order the scheduler starts them."""
@@ -180,6 +191,13 @@ class TrialService:
             ).all()
         jobs = [views.job(trial, experiment) for trial, experiment in rows]
         return sorted(jobs, key=lambda job: (job.state != "running", job.priority, job.trial_id))
+
+
+def _assigned_config(trial: TrialRow, experiment: ExperimentRow) -> dict[str, Any]:
+    """The config with the number of slots that the run has; that of an elastic one may change."""
+    if is_elastic(experiment):
+        return experiment.config
+    return with_changes(experiment.config, {"resources.slots_per_trial": len(trial.slots)})
 
 
 def _series(session: Session, trial_id: int, group: str, *, max_points: int | None) -> Sequence[MetricTable | Row[Any]]:

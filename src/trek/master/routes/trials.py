@@ -39,13 +39,21 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         tell_next(response, found, limit=limit, cursor=lambda point: f"{point.batches}:{point.group}")
         return found
 
+    @router.get("/workers", dependencies=viewer)
+    def get_workers(trial_id: int) -> list[models.WorkerChange]:
+        """The workers of an elastic trial that joined and left, in order; none for other trials."""
+        return services.trials.worker_changes(trial_id)
+
     @router.post("/kill", dependencies=[Depends(auth.owner_of_trial)])
     def kill_trial(trial_id: int) -> models.TrialRecord:
         return services.trials.kill(trial_id)
 
     @router.post("/scale", dependencies=[Depends(auth.owner_of_trial)])
     def scale_trial(trial_id: int, body: models.ScaleTrial) -> models.TrialRecord:
-        """A running trial saves and resumes with the new number of slots; a queued one starts with it."""
+        """A running trial saves and resumes with the new number of slots; a queued one starts with it.
+
+        An elastic trial goes on without a restart, with up to this number of workers.
+        """
         return services.trials.scale(trial_id, slots=body.slots)
 
     @router.get("/assignment", dependencies=itself)

@@ -37,6 +37,8 @@ CONFIG = ExperimentConfig.parse(
 class GangDouble:
     """A gang of one that left these files."""
 
+    num_workers = 1
+
     def __init__(self, *, spool: bytes = b"", log: bytes = b"") -> None:
         self._spool = spool
         self._log = log

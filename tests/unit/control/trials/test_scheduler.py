@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,3 +84,89 @@ def test_slots_are_never_given_twice_and_everybody_gets_an_answer(queue: list[Re
     assert sum(slots[trial] for trial in made.start) <= total
     assert set(made.start) | set(made.waiting) == set(slots)
     assert not set(made.start) & set(made.waiting)
+
+
+def elastic(trial: int, *, slots: int, least: int = 1, most: int = 4, experiment: int = 1, **more: Any) -> Occupied:
+    return Occupied(trial_id=trial, experiment_id=experiment, slots=slots, least=least, most=most, **more)
+
+
+def test_an_elastic_trial_gets_what_is_free_up_to_its_maximum() -> None:
+    assert plan([request(1, most=3)], [], total_slots=8).sizes == {1: 3}
+    assert plan([], [elastic(1, slots=1)], total_slots=3).sizes == {1: 3}
+
+
+def test_it_gives_back_what_another_needs_to_start() -> None:
+    made = plan([request(2, experiment=2, slots=2)], [elastic(1, slots=4)], total_slots=4)
+    assert (made.start, made.sizes) == ([], {1: 2})
+    assert "waits for elastic trials to give theirs back" in made.waiting[2]
+    made = plan([request(2, experiment=2, slots=2)], [elastic(1, slots=2)], total_slots=4)
+    assert (made.start, made.sizes) == ([2], {1: 2, 2: 2})
+
+
+def test_it_keeps_its_slots_when_they_would_not_be_enough() -> None:
+    running = [elastic(1, slots=2, least=2), Occupied(trial_id=9, experiment_id=3, slots=2)]
+    assert plan([request(2, slots=4)], running, total_slots=4).sizes == {1: 2}
+
+
+def test_two_elastic_trials_share_the_slots() -> None:
+    made = plan([request(2, experiment=2, most=4)], [elastic(1, slots=4)], total_slots=4)
+    assert made.sizes == {1: 2}
+    assert plan([], [elastic(1, slots=2), elastic(2, slots=1, experiment=2)], total_slots=4).sizes == {1: 2, 2: 2}
+
+
+def test_an_elastic_trial_that_was_scaled_down_shrinks() -> None:
+    assert plan([], [elastic(1, slots=3, most=1)], total_slots=4).sizes == {1: 1}
+
+
+def test_an_experiments_limit_holds_for_what_is_free() -> None:
+    running = [elastic(1, slots=1, max_slots=3), elastic(2, slots=1, max_slots=3)]
+    assert sum(plan([], running, total_slots=8).sizes.values()) == 3
+
+
+_ELASTIC = st.builds(
+    lambda trial_id, experiment_id, least, extra, priority, max_slots: Request(
+        trial_id, experiment_id, least, least + extra, priority, max_slots=max_slots
+    ),
+    st.integers(1, 10**6),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 6),
+    st.sampled_from([10, 50]),
+    st.none() | st.integers(4, 8),
+)
+
+
+def _occupied(one: Request, slots: int) -> Occupied:
+    least = one.slots if one.most is not None else None
+    limits = {"priority": one.priority, "weight": one.weight, "max_slots": one.max_slots}
+    return Occupied(one.trial_id, one.experiment_id, slots, least, one.most or 0, **limits)  # type: ignore[arg-type]
+
+
+@given(queue=st.lists(_REQUESTS | _ELASTIC, unique_by=lambda r: r.trial_id, max_size=8), total=st.integers(1, 8))
+def test_slots_flow_to_whoever_waits_and_come_to_rest(queue: list[Request], total: int) -> None:
+    """Trials arrive one after another; workers leave a round after they were asked to."""
+    running: dict[int, tuple[Request, int]] = {}
+    waiting: list[Request] = []
+    for one in [*queue, *[None] * 4]:
+        waiting += [one] if one is not None else []
+        held = [_occupied(request, slots) for request, slots in running.values()]
+        made = plan(waiting, held, total_slots=total)
+        after = {trial: max(made.sizes.get(trial, 0), slots) for trial, (_, slots) in running.items()}
+        assert sum(after.values()) + sum(made.sizes[trial] for trial in made.start) <= total
+        for request, slots in list(running.values()):
+            size = made.sizes.get(request.trial_id, slots)
+            assert request.slots <= size <= (request.most or request.slots)
+            running[request.trial_id] = request, size
+        for request in [one for one in waiting if one.trial_id in made.start]:
+            waiting.remove(request)
+            running[request.trial_id] = request, made.sizes[request.trial_id]
+    held = [_occupied(request, slots) for request, slots in running.values()]
+    made = plan(waiting, held, total_slots=total)
+    assert made.start == [], "nobody that could run waits"
+    assert not any("give theirs back" in why for why in made.waiting.values())
+    assert made.sizes == {o.trial_id: o.slots for o in held if o.least is not None}, "nothing moves any more"
+    has_barrier = any(one.waited_s > BACKFILL_PATIENCE_S for one in waiting)
+    for one in waiting:
+        own = sum(o.base for o in held if o.experiment_id == one.experiment_id)
+        is_own_limit = one.max_slots is not None and own + one.slots > one.max_slots
+        assert is_own_limit or has_barrier or one.slots > total - sum(o.base for o in held)
