@@ -47,7 +47,6 @@ from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.experiments.log_patterns import LogPatterns
 from trek.train.jobs.job import TRAINING_IMPORTS
-from trek.train.jobs.rank_outcome import read_outcomes
 from trek.train.jobs.servers import restart_server, server_roles
 from trek.world.clock import Clock
 from trek.world.home import close_to_others
