@@ -36,8 +36,7 @@ class Trainer:
         self.context = context
         self.trial = trial_class(context)
         self.model = self._build_model()
-        self.loader = self.traveler.add_loader(self.trial.build_training_data_loader())
-        self.traveler.bind(self.loader)
+        self.loader = self.traveler.bind(self.trial.build_training_data_loader())
         self._validation_data = self.trial.build_validation_data_loader()
         self.validation_loader = self._open_validation_data()
         self.callbacks = dict(self.trial.build_callbacks() or {})
