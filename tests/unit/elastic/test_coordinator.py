@@ -88,7 +88,7 @@ def test_its_status_tells_what_happened(serve: Serve) -> None:
         a.ready()
         status = control.call("status")
         assert (status["generation"], status["num_training"], status["num_missing"]) == (1, 1, 1)
-        assert [change["text"] for change in status["changes"]] == ["joins as rank 0"]
+        assert [change["text"] for change in status["changes"]] == ["joins as rank 0", "starts with 1 worker"]
         assert control.call("scale", num_workers=1) == 1
         assert control.call("status", num_changes=1)["num_missing"] == 0
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from trek.strategies.connections import Connections
 from trek.strategies.host_sum import HostSum, open_host_sum
 from trek.world import World
 
@@ -33,7 +34,9 @@ class Ring:
                 world,
                 broadcast=lambda value: self._gather(rank, value)[0],
                 gather=lambda value: self._gather(rank, value),
+                num_slots=self.size,
                 timeout_s=timeout_s,
+                connections=Connections(),
             )
             try:
                 return body(end, rank)

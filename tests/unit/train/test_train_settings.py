@@ -36,6 +36,7 @@ VALUES: dict[str, Any] = {
     "compile": "eager",
     "capture": True,
     "deterministic": True,
+    "elastic": "exact",
     "seed": 3,
     "metric": "error",
     "smaller_is_better": True,
