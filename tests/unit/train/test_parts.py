@@ -213,7 +213,7 @@ def test_a_rank_answers_when_it_is_asked(tmp_path: Path) -> None:
     deadline = time.monotonic() + 240
     while (answer := folder.read(ANSWER)) is None:
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.2)
     assert "test_parts.py" in json.loads(answer)["where"]
     watch.close()
 
