@@ -127,6 +127,7 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/experiments/{experiment_id}/fork/check", "post"): {ADMIN, EDITOR, "other"},
     ("/experiments/{experiment_id}/logs/outline", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/history", "get"): {*EVERYBODY, "other"},
+    ("/trials/{trial_id}/workers", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/logs/outline", "get"): {*EVERYBODY, "other"},
     ("/session", "get"): {*EVERYBODY, "other"},
     ("/session", "delete"): {*EVERYBODY, "other"},
