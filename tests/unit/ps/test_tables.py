@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,9 @@ def test_a_table_is_a_dict_of_tensors(
                     total += torch.from_numpy(gradients[k])
             model[one] = before.add(total, alpha=-0.5).to(kind).float()
         assert len(table) == len(model)
-        asked = [*model, 123_456]
-        expected = torch.stack([*model.values(), read(fresh, [123_456])[0]])
+        stranger = next(one for one in itertools.count(123_456) if one not in model)
+        asked = [*model, stranger]
+        expected = torch.stack([*model.values(), read(fresh, [stranger])[0]])
         assert torch.equal(read(table, asked), expected)
     exported, values = table.export()
     assert set(exported.tolist()) == set(model)
