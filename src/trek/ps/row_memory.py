@@ -146,7 +146,7 @@ class SpilledRows(RowMemory):
         """Bring `rows` into memory, and move others out if there are too many."""
         self._place.reserve(end)
         place = self._place.array
-        absent = rows[place[rows] <= 0]
+        absent = np.unique(rows[place[rows] <= 0])  # a push may name a row twice, which has one place
         if not len(absent):
             return
         room = max(self._max_bytes // self.row_bytes, len(rows))

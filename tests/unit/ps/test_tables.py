@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trek.errors import ConfigError, InputError
@@ -91,10 +91,11 @@ def test_every_id_has_one_server(ids: list[int], num_servers: int) -> None:
 
 
 @settings(deadline=None, max_examples=60)
+@example(pushes=[[0], [1], [2, -1], [0, 0], [1], [2], [0], [-1]], dtype="float32", limit=24)
 @given(
     pushes=st.lists(IDS, min_size=1, max_size=8),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
-    limit=st.sampled_from([None, 100]),
+    limit=st.sampled_from([None, 24, 100]),
 )
 def test_a_table_is_a_dict_of_tensors(
     tmp_path_factory: pytest.TempPathFactory, pushes: list[list[int]], dtype: str, limit: int | None
