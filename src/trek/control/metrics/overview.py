@@ -77,7 +77,7 @@ def _blocks(
         query = select(table.trial_id, table.last, table.extremes).where(
             table.group == group, table.level == level, table.trial_id.in_(part)
         )
-        yield from session.execute(query.order_by(table.trial_id, table.first)).tuples()
+        yield from session.execute(query.order_by(table.trial_id, table.first))
 
 
 def _rows(session: Session, trial_id: int, group: str, metric: str, *, after: int) -> list[Point]:
