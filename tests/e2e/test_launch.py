@@ -96,6 +96,8 @@ def test_gloo_works_with_the_variables_given(tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["--workers", "0", "script.py"], "--workers needs at least 1, got 0"),
+        (["--workers", "4:2", "script.py"], "--workers 4:2: the least comes first"),
+        (["--workers", "many", "script.py"], "--workers must be a number, or MIN:MAX such as 1:4, got 'many'"),
         (["missing.py"], "script 'missing.py' does not exist"),
         (["--hostfile", "missing", "script.py"], "hostfile 'missing' cannot be read"),
         (["--workers", "3", "--hostfile", "hosts", "script.py"], "3 workers were asked for, and the hosts have 2"),

@@ -191,8 +191,10 @@ def _read_workers(text: str) -> tuple[int | None, int]:
         least, most = (int(first), int(second)) if colon else (None, int(first))
     except ValueError:
         raise InputError(f"--workers must be a number, or MIN:MAX such as 1:4, got {text!r}.") from None
-    if most < 1 or (least is not None and not 1 <= least <= most):
-        raise InputError(f"--workers needs at least 1, and MIN:MAX in that order, got {text!r}.")
+    if most < 1 or (least is not None and least < 1):
+        raise InputError(f"--workers needs at least 1, got {text}.")
+    if least is not None and least > most:
+        raise InputError(f"--workers {text}: the least comes first. Write {most}:{least}.")
     return least, most
 
 
