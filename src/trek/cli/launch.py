@@ -103,7 +103,7 @@ def _run_elastic(engine: Engine, spec: GangSpec, *, least: int) -> int:
             spec,
             membership_settings(least, spec.num_workers),
             on_line=_Printer(has_prefix=True, word="worker"),
-            on_change=lambda change: click.echo(f"trek: {change.sentence}", err=True),
+            on_change=lambda change: echo_lines(f"trek: {change.sentence}", err=True),
         )
         while (end := job.poll()) is None:
             time.sleep(_POLL_S)

@@ -77,14 +77,14 @@ class ElasticRun:
         """Take over another worker's `state`."""
         parts, reported = self._parts, self._parts.journal.reported_records
         parts.load_shared(state["models"], state["shared"])
-        parts.agreement.load_state_dict(state["agreement"])
         parts.saved_at, parts.saved_state = state["saved"]
         parts.journal.has_told_nan = state["has_told_nan"]
         parts.resumed_gradients = state["gradients"]
         if parts.journal.reported_records > reported:
             parts.journal.load_rank_states([])  # the report has what this worker had collected
         position = state["shared"]["position"]
-        if self._read is None:  # it joins
+        if self._read is None:  # it joins; others come to what was agreed by the log
+            parts.agreement.load_state_dict(state["agreement"])
             seed_everything(parts.settings.seed + parts.world.generation, rank=parts.world.rank)
             self._feed_states = None, state["feeds"]
         elif position["batches"] >= self._read.position.batches:  # the others have completed what was interrupted here

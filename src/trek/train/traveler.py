@@ -132,28 +132,36 @@ class Traveler(RunParts):
             raise ConfigError(
                 "capture works for Trials only, and this is an explicit loop. Remove it, or use trek.fit."
             )
+        self.bind(data)
+        if not self.agenda.is_over(self.position) and (reason := self._ask()):  # requested between two epochs
+            self._stop(reason)
         self.group.catch_up()
         is_ended = False
         while not is_ended:
             try:
                 is_ended = yield from self._train_batches(self.bind(data), data)
-            except GroupBroken:  # in the middle of a batch, which is trained again
-                self.group.regroup(is_open=True)
+            except GroupBroken:
+                self._train_again()
+
+    def _train_again(self) -> None:
+        """The group broke in a batch, or after it. If it turns out to be complete, what is due after it follows."""
+        batches = self.position.batches
+        self.group.regroup(is_open=self.group.is_interrupted)
+        if self.position.batches == batches:
+            self._check()
 
     def _train_batches(self, loader: Loader, data: Any) -> Generator[Any, None, bool]:
         """Batches until the epoch or the run ends, and its end; False if the workers changed before."""
-        if self.agenda.is_over(self.position):
+        if self.agenda.is_over(self.position) and self.position.epoch_batch == 0:
             return True
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
-        if reason := self._ask():  # requested between two epochs
-            self._stop(reason)
         position, optimization, stop, group = self.position, self.optimization, self.stop, self.group
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         generation, until, agreement = self.world.generation, self.agenda.length.batches, self.agreement
         with self._on_signals, self._instruments.bar(*self._bar_label(), start=position.epoch_batch) as bar:
-            for portion in self._portions(loader, data):
+            for portion in self._portions(loader, data) if position.batches != until else ():
                 optimization.begin(portion)
                 group.is_in_batch = True
                 with self._batch_context(portion):
@@ -341,10 +349,14 @@ class Traveler(RunParts):
     def _ask(self) -> Reason:
         """Why to stop, if any rank was asked to; `agreement` says whether workers are to join or leave."""
 
-        def ask() -> tuple[Reason, bool]:
-            return self.agreement.ask(self.position.batches), self.agreement.is_meeting_due
+        def ask() -> tuple[Reason, dict[str, int]]:
+            return self.agreement.ask(self.position.batches), self.agreement.state_dict()
 
-        reason, self.agreement.is_meeting_due = self.group.together("ask", ask)
+        asked: tuple[Reason, dict[str, int]] | None = self.group.together("ask", ask)
+        if asked is None:  # by a worker that joins: the others have
+            return ""
+        reason, agreed = asked
+        self.agreement.load_state_dict(agreed)
         return reason
 
     def _bar_label(self) -> tuple[str, int | None]:
