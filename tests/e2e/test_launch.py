@@ -260,8 +260,9 @@ def test_a_failing_torch_distributed_script_shows_its_exception(tmp_path: Path) 
         "import time; time.sleep(60)\n"
     )
     done = _launch("-n", "2", _script(tmp_path, code), cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith("exited with code 1: RuntimeError: the real culprit")
+    # torch's threads abort a process that ends with an open group now and then: that is its code then.
+    assert done.returncode in (1, 128 + signal.SIGABRT)
+    assert done.stderr.splitlines()[-1].endswith(": RuntimeError: the real culprit")
 
 
 def test_a_host_that_cannot_be_reached_is_one_sentence_and_exit_code_3(tmp_path: Path) -> None:
