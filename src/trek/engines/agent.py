@@ -226,11 +226,12 @@ def _make_folder(request: dict[str, Any]) -> str:
 def _start_member(
     request: dict[str, Any], env: dict[str, str], *, become: Callable[[dict[str, Any], dict[str, str]], None]
 ) -> int:
+    agent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
-        _prepare_member(request)
+        _prepare_member(request, agent=agent)
         become(request, env)
     except OSError as error:
         what = error.filename or request["argv"][0]
@@ -242,11 +243,10 @@ def _start_member(
         os._exit(126)
 
 
-def _prepare_member(request: dict[str, Any]) -> None:
-    agent = os.getppid()
+def _prepare_member(request: dict[str, Any], *, agent: int) -> None:
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent:
+    if os.getppid() != agent:  # it died before
         os._exit(126)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if request.get("log_path"):
