@@ -50,7 +50,7 @@ def kill(obj: dict[str, Any], trial_id: int, *, as_json: bool) -> None:
 @trial.command()
 @click.argument("trial_id", type=int)
 @click.argument("slots", type=click.IntRange(min=1), required=False)
-@click.option("--slots", "slots_option", type=int, hidden=True, help="The former spelling of the argument.")
+@click.option("--slots", "slots_option", type=click.IntRange(min=1), help="Another spelling of the argument.")
 @json_option
 @click.pass_obj
 def scale(obj: dict[str, Any], trial_id: int, *, slots: int | None, slots_option: int | None, as_json: bool) -> None:

@@ -139,7 +139,7 @@ class Regrouping(Strategy):
         self._inner.hold_gradients(model, held=held)
 
     def sync_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Average over the present group, or raise GroupBroken with gradients that are no use."""
+        """Average over the present group; after GroupBroken, the gradients are invalid."""
         with self._guarded():
             if self.exact is not None:
                 self.before_sum()
