@@ -17,19 +17,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup
 from trek.elastic.journal import Journal
 from trek.elastic.member_connection import MemberConnection
-from trek.elastic.membership import (
-    Abandon,
-    Action,
-    Dismiss,
-    Fail,
-    Form,
-    Membership,
-    MembershipSettings,
-    PutOut,
-    Regroup,
-)
+from trek.elastic.membership import Membership, MembershipSettings
 from trek.elastic.shards import BadShard, Lease, ShardPlan, ShardQueue
 from trek.errors import InputError
 from trek.strategies.job_store_server import JobStoreServer

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trek.elastic.membership import NOTHING, Progress, Seat
+from trek.elastic.actions import Seat
+from trek.elastic.membership import NOTHING, Progress
 from trek.errors import OutsideError, TrekError
 from trek.world import World
 from trek.world.clock import Clock

@@ -17,20 +17,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from trek.elastic.membership import (
-    NOTHING,
-    Abandon,
-    Action,
-    Dismiss,
-    Fail,
-    Form,
-    Membership,
-    MembershipSettings,
-    Progress,
-    PutOut,
-    Regroup,
-    Seat,
-)
+from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup, Seat
+from trek.elastic.membership import NOTHING, Membership, MembershipSettings, Progress
 
 Step = tuple[int, int, tuple[str, ...]]
 """Number, generation, and the members whose shares went into it."""

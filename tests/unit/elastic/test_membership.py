@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from trek.elastic.membership import (
-    NOTHING,
-    Abandon,
-    Action,
-    Dismiss,
-    Fail,
-    Form,
-    Membership,
-    MembershipSettings,
-    Progress,
-    PutOut,
-    Regroup,
-)
+from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup
+from trek.elastic.membership import NOTHING, Membership, MembershipSettings, Progress
 from trek.errors import InputError
 from trek.testing.elastic_simulation import BrokenInvariant, SimulationSettings, simulate
 
