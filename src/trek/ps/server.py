@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import threading
 
 from trek.errors import ConfigError, OutsideError, PortInUse
 from trek.ps.addresses import Address, local_name
 from trek.ps.protocol.frames import receive_frame, send_frame
 from trek.ps.service import Service
 from trek.world.addresses import is_loopback
-from trek.world.job_connection import MAX_STRANGERS, Stranger, prove, shut
+from trek.world.job_server import JobServer
 
 
 def listen(address: Address, *, secret: str) -> list[socket.socket]:
@@ -45,63 +44,19 @@ class Server:
 
     def __init__(self, service: Service, listeners: list[socket.socket], *, secret: str) -> None:
         self._service = service
-        self._secret = secret
-        self._listeners = listeners
-        self._lock = threading.Lock()
-        self._connections: dict[socket.socket, threading.Thread] = {}
-        self._strangers = threading.Semaphore(MAX_STRANGERS)
-        self._is_closed = False
-        self._threads = [
-            threading.Thread(target=self._accept, args=(listener,), name="trek-ps-accept", daemon=True)
-            for listener in listeners
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._server = JobServer(listeners, secret=secret, serve=self._serve, name="trek-ps")
 
     @property
     def port(self) -> int:
         """Where it listens."""
-        return int(self._listeners[0].getsockname()[1])
+        return self._server.port
 
     def close(self) -> None:
         """End every connection and all threads."""
-        with self._lock:
-            self._is_closed = True
-            connections = dict(self._connections)
         self._service.close()
-        for one in (*self._listeners, *connections):
-            shut(one)
-        for thread in (*self._threads, *connections.values()):
-            thread.join()
-        for listener in self._listeners:
-            listener.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:  # closed
-                return
-            thread = threading.Thread(target=self._serve, args=(connection,), name="trek-ps", daemon=True)
-            with self._lock:
-                if self._is_closed or not self._strangers.acquire(blocking=False):
-                    connection.close()
-                    continue
-                self._connections[connection] = thread
-            thread.start()
+        self._server.close()
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                try:
-                    prove(connection, self._secret, is_server=True)
-                finally:
-                    self._strangers.release()
-                while True:
-                    request, body = receive_frame(connection)
-                    send_frame(connection, *self._service.answer(request, body))
-        except (EOFError, OSError, Stranger):
-            return  # it has gone, or does not know the secret
-        finally:
-            with self._lock:
-                self._connections.pop(connection, None)
+        while True:
+            request, body = receive_frame(connection)
+            send_frame(connection, *self._service.answer(request, body))

@@ -6,7 +6,8 @@ import socket
 import threading
 from typing import Any
 
-from trek.world.job_connection import MAX_STRANGERS, Stranger, prove, receive_message, send_message, shut
+from trek.world.job_connection import receive_message, send_message
+from trek.world.job_server import JobServer
 
 _POLL_S = 0.2
 """How long an answer that is not there yet is held back; then the client asks again."""
@@ -16,68 +17,34 @@ class JobStoreServer:
     """Serves the keys of one job until it is closed."""
 
     def __init__(self, listener: socket.socket, *, secret: str) -> None:
-        self._listener = listener
-        self._secret = secret
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
-        self._connections: dict[socket.socket, threading.Thread] = {}
-        self._strangers = threading.Semaphore(MAX_STRANGERS)
         self._is_closed = False
-        self._thread = threading.Thread(target=self._accept, name="trek-job-store", daemon=True)
-        self._thread.start()
+        self._server = JobServer([listener], secret=secret, serve=self._serve, name="trek-job-store")
 
     @property
     def port(self) -> int:
         """Where it listens."""
-        return int(self._listener.getsockname()[1])
+        return self._server.port
 
     def close(self) -> None:
         """End every connection, and all threads."""
         with self._changed:
             self._is_closed = True
-            open_now = dict(self._connections)
             self._changed.notify_all()
-        shut(self._listener)
-        for connection in open_now:
-            shut(connection)
-        self._thread.join()
-        self._listener.close()
-        for thread in open_now.values():
-            thread.join()
+        self._server.close()
 
     def forget(self, prefix: str) -> None:
         """Remove the keys that begin with `prefix`: of a generation of ranks that is over."""
         with self._changed:
             self._values = {key: value for key, value in self._values.items() if not key.startswith(prefix)}
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # closed
-                return
-            thread = threading.Thread(target=self._serve, args=(connection,), name="trek-job-store", daemon=True)
-            with self._changed:
-                if self._is_closed or not self._strangers.acquire(blocking=False):
-                    connection.close()
-                    continue
-                self._connections[connection] = thread
-            thread.start()
-
     def _serve(self, connection: socket.socket) -> None:
         try:
-            with connection:
-                try:
-                    prove(connection, self._secret, is_server=True)
-                finally:
-                    self._strangers.release()
-                while True:
-                    send_message(connection, self._answer(receive_message(connection)))
-        except (EOFError, OSError, ValueError, KeyError, TypeError, Stranger):
-            return  # it has gone, or is not a rank of this job
-        finally:
-            with self._changed:
-                self._connections.pop(connection, None)
+            while True:
+                send_message(connection, self._answer(receive_message(connection)))
+        except (ValueError, KeyError, TypeError):
+            return  # not a request of a rank
 
     def _answer(self, request: dict[str, Any]) -> Any:
         with self._changed:
