@@ -54,6 +54,10 @@ class Layout:
         """What the processes of the current run write beside their own folders, if they run as another user."""
         return self.run(trial) / "work"
 
+    def writable(self, trial: TrialRow, *, is_other_user: bool) -> Path:
+        """Where the processes of the current run write."""
+        return self.work(trial) if is_other_user else self.run(trial)
+
     def checkpoints(self, trial: TrialRow, storage: CheckpointStorage) -> TrialStorage:
         """Where a trial's checkpoints go: a folder, or a URL."""
         if not storage.url and not storage.path:

@@ -369,24 +369,20 @@ class Supervisor:
         folder.mkdir(parents=True, exist_ok=True)
         if user is not None:
             make_folders(self._layout, trial, user=user)
+        work = self._layout.writable(trial, is_other_user=user is not None)
         return GangSpec(
             command=self._command,
             num_workers=len(trial.slots),
             env=self._trial_environment(experiment, trial, user=user),
             unset=self._private_variables,
             user=user,
-            cwd=folder if user is None else self._layout.work(trial),
+            cwd=work,
             output_dir=folder,
             slots=trial.slots if self.has_gpus else (),
             # A command may do without torch.
             imports=() if parsed_config(experiment).command else TRIAL_IMPORTS,
-            roles=server_roles(
-                parsed_config(experiment).resources.servers, folder=self._servers_folder(trial, user=user)
-            ),
+            roles=server_roles(parsed_config(experiment).resources.servers, folder=work / "servers"),
         )
-
-    def _servers_folder(self, trial: TrialRow, *, user: OsUser | None) -> Path:
-        return (self._layout.run(trial) if user is None else self._layout.work(trial)) / "servers"
 
     def _handle_file(self, trial: TrialRow) -> Path:
         return self._layout.run(trial) / "gang.json"
@@ -409,10 +405,11 @@ class Supervisor:
 
     def _trial_environment(self, experiment: ExperimentRow, trial: TrialRow, *, user: OsUser | None) -> dict[str, str]:
         variables = dict(experiment.config["environment"]["environment_variables"])
+        run_dir = self._layout.writable(trial, is_other_user=user is not None)
         if user is None:
-            run_dir, home = self._layout.run(trial), make_own_home(self._layout)
+            home = make_own_home(self._layout)
         else:
-            run_dir, home = self._layout.work(trial), self._layout.user_homes / user.name
+            home = self._layout.user_homes / user.name
             variables |= {"HOME": str(home), "USER": user.name, "LOGNAME": user.name}
         if not self.has_gpus:
             variables.setdefault("OMP_NUM_THREADS", "1")
