@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 import trek
+from tests.conftest import REPOSITORY
 from trek.testing.elastic_training import NUM_BATCHES, Fault, check_ledgers, train_with_ledger
 from trek.testing.trials import PointsTrial
 
@@ -137,6 +140,26 @@ def test_a_trial_goes_on_without_its_leader(tmp_path: Path) -> None:
         torch.testing.assert_close(weight, weights[name], rtol=1e-4, atol=1e-5)
     rows = [[(row["group"], row["batches"]) for row in run.metrics] for run in (elastic, alone)]
     assert rows[0] == rows[1]
+
+
+def test_a_fit_in_a_launched_script_has_one_folder_whoever_leads(home: Path, tmp_path: Path) -> None:
+    hparams = {"global_batch_size": 12, "rows": 120, "kills": str(tmp_path / "killed")}
+    (tmp_path / "train.py").write_text(
+        "import trek\nfrom tests.distributed.test_elastic import LeaderDies\n"
+        f"result = trek.fit(LeaderDies, hparams={hparams}, max_length=trek.epochs(3), show_progress=False)\n"
+        "print(result.path, result.checkpoint.path, flush=True)\n"
+    )
+    command = [sys.executable, "-m", "trek", "launch", "--workers", "1:3", "train.py"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("was lost") == 1, done.stderr
+    told = {line.partition("] ")[2] for line in done.stdout.splitlines()}
+    assert [folder.name for folder in (home / "runs").iterdir()] == ["leaderdies"]
+    assert len(told) == 1, told
+    path, checkpoint = map(Path, told.pop().split())
+    assert path == home / "runs" / "leaderdies"
+    assert checkpoint.parent == path / "checkpoints"
 
 
 class LeaderDies(PointsTrial):

@@ -45,6 +45,7 @@ class Coordinator:
         self._journal = Journal(folder / "coordinator.jsonl")
         self._membership = Membership(settings)
         self._queues: dict[str, ShardQueue] = {}
+        self._agreed: dict[str, str] = {}
         self._failure: str | None = None
         self._is_stopping = False
         self._put_out: list[str] = []
@@ -119,6 +120,13 @@ class Coordinator:
             "is_over": membership.is_over,
             "failure": self._failure,
         }
+
+    def _do_agree(self, connection: MemberConnection, *, key: str, value: str | None) -> str | None:
+        """The first value that anybody gave for `key`."""
+        if key not in self._agreed and value is not None:
+            self._agreed[key] = value
+            self._journal.add(["agreed", key, value])
+        return self._agreed.get(key)
 
     def _do_open_shards(self, connection: MemberConnection, *, queue: str, plan: dict[str, Any]) -> None:
         asked = ShardPlan(**plan)
@@ -241,7 +249,8 @@ class Coordinator:
 
     def _summary(self) -> list[Any]:
         queues = [["queue", name, queue.snapshot()] for name, queue in self._queues.items()]
-        return [["membership", self._membership.snapshot()], *queues]
+        agreed = [["agreed", key, value] for key, value in self._agreed.items()]
+        return [["membership", self._membership.snapshot()], *queues, *agreed]
 
     def _restore(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -250,6 +259,8 @@ class Coordinator:
                 self._membership = Membership.restore(self._settings, entry[0], now_s=now_s)
             elif kind == "queue":
                 self._queues[entry[0]] = ShardQueue.restore(entry[1])
+            elif kind == "agreed":
+                self._agreed[entry[0]] = entry[1]
             else:
                 queue, method, arguments, named = entry
                 _replay(self._queues[queue], method, arguments, named)

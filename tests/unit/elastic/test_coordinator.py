@@ -107,6 +107,17 @@ def test_shards_survive_a_crash_with_their_leases(serve: Serve) -> None:
         assert not a.call("commit_shard", queue="train", number=99, step=2)
 
 
+def test_the_first_value_is_agreed_on_and_survives_a_crash(serve: Serve) -> None:
+    served = serve(MembershipSettings(1, 2))
+    with _member(served, "a") as a:
+        assert a.call("agree", key="folder", value=None) is None
+        assert a.call("agree", key="folder", value="run-1") == "run-1"
+        for _ in range(2):  # the second one reads what the first has summed up
+            served.restart()
+        assert a.call("agree", key="folder", value="run-2") == "run-1"
+        assert a.call("agree", key="another", value="run-2") == "run-2"
+
+
 def test_the_shards_of_a_dead_worker_are_offered_again(serve: Serve) -> None:
     served = serve(MembershipSettings(1, 2))
     with _member(served, "a") as a, _member(served, "b") as b:
