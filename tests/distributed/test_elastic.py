@@ -146,8 +146,11 @@ def test_a_fit_in_a_launched_script_has_one_folder_whoever_leads(home: Path, tmp
     hparams = {"global_batch_size": 12, "rows": 120, "kills": str(tmp_path / "killed")}
     (tmp_path / "train.py").write_text(
         "import trek\nfrom tests.distributed.test_elastic import LeaderDies\n"
-        f"result = trek.fit(LeaderDies, hparams={hparams}, max_length=trek.epochs(3), show_progress=False)\n"
+        f"settings = dict(hparams={hparams}, max_length=trek.epochs(3), show_progress=False)\n"
+        "result = trek.fit(LeaderDies, **settings)\n"
         "print(result.path, result.checkpoint.path, flush=True)\n"
+        "try:\n    trek.fit(LeaderDies, **settings)\n"
+        "except trek.errors.InputError as error:\n    print(error, flush=True)\n"
     )
     command = [sys.executable, "-m", "trek", "launch", "--workers", "1:3", "train.py"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
@@ -156,6 +159,8 @@ def test_a_fit_in_a_launched_script_has_one_folder_whoever_leads(home: Path, tmp
     assert done.stderr.count("was lost") == 1, done.stderr
     told = {line.partition("] ")[2] for line in done.stdout.splitlines()}
     assert [folder.name for folder in (home / "runs").iterdir()] == ["leaderdies"]
+    (refused,) = [line for line in told if line.startswith("an elastic job is one training")]
+    told.remove(refused)
     assert len(told) == 1, told
     path, checkpoint = map(Path, told.pop().split())
     assert path == home / "runs" / "leaderdies"

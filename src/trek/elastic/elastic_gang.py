@@ -68,6 +68,8 @@ class ElasticGang:
         self._ended: dict[int, Exit] = {}
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
+        self._pids: dict[str, int | None] = {}
+        """The processes of members: a place in the gang may be another's by the time that a member is put out."""
         self._generation = 0
         self._num_replaced = 0
         """Workers that were started in the place of others since the last generation was formed."""
@@ -113,8 +115,10 @@ class ElasticGang:
         if self._is_futile(status["generation"]):
             reason = f"{self._num_replaced} workers ended without joining the others"
             return JobEnd(failed=next(reversed(self._ended.values()), None), reason=reason)
-        self._kill_put_out(status["put_out"])
-        self._start_missing(status, alive)
+        for name in status["members"]:
+            self._pids.setdefault(name, alive.get(_rank_of(name)))
+        self._kill_put_out(status["put_out"], alive)
+        self._start_missing(status, self.gang.pids)
         return None
 
     def scale(self, num_workers: int) -> int:
@@ -162,14 +166,14 @@ class ElasticGang:
             self._generation, self._num_replaced = generation, 0
         return self._num_replaced > self._settings.max_losses
 
-    def _kill_put_out(self, names: list[str]) -> None:
+    def _kill_put_out(self, names: list[str], alive: dict[int, int]) -> None:
         """A worker that hangs does not end by itself; its place is taken when somebody is missing."""
         for name in names:
             if name not in self._put_out:
                 self._put_out.add(name)
-                rank = _rank_of(name)
-                if rank in self.gang.pids:
-                    self.gang.restart(rank)
+                pid = self._pids.get(name)
+                if pid is not None and alive.get(_rank_of(name)) == pid:
+                    self.gang.kill(_rank_of(name))
 
     def _start_missing(self, status: dict[str, Any], alive: dict[int, int]) -> None:
         known = {_rank_of(name) for name in status["members"]}

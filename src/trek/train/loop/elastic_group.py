@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from trek.elastic.coordinator_client import Dismissed, Formation, MemberClient
 from trek.elastic.membership import NOTHING, Progress
+from trek.errors import InputError
 from trek.strategies.base import GroupBroken
 from trek.strategies.regrouping import Regrouping
 from trek.train.loop.shared_log import Key, SharedLog
@@ -88,6 +89,8 @@ class ElasticGroup(WorkerGroup):
     """One worker's side."""
 
     is_elastic = True
+    _has_joined: ClassVar[bool] = False
+    """Whether this process has trained already: its job is over with that, and nobody would come to another one."""
 
     def __init__(self, member: MemberClient, strategy: Regrouping, *, run: Run, stop: StopRequest) -> None:
         self._member = member
@@ -178,6 +181,12 @@ class ElasticGroup(WorkerGroup):
         """Become a member; a worker that comes later takes the state of the others."""
         if self._start is not None:
             return None
+        if ElasticGroup._has_joined:
+            raise InputError(
+                "an elastic job is one training, and this process has been in one. Start the second one with a command "
+                "of its own, or with a fixed number of workers."
+            )
+        ElasticGroup._has_joined = True
         self._start = start
         self._strategy.is_abandoned = lambda: self._member.is_abandoned
         self._member.on_abandon = self._strategy.abandon
