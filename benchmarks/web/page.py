@@ -35,6 +35,7 @@ from trek.control.metrics.metric_blocks import summarise
 from trek.control.store import Store
 from trek.experiments.config import ExperimentConfig
 from trek.testing.browser import open_browser, why_no_browser
+from trek.testing.shell import wait_until
 
 CONFIG = {
     "name": "large",
@@ -85,7 +86,7 @@ def _measure_mlflow(python: str, folder: Path, *, trials: int, points: int) -> N
         command = [python, str(PEER), str(trials), str(points), str(folder / "mlflow.db")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            print(f"mlflow: skipped: {done.stderr.strip().splitlines()[-1]}")
+            print(f"mlflow: skipped: {(done.stderr.strip().splitlines() or ['not installed'])[-1]}")
             return
         made.write_text(done.stdout.splitlines()[-1])
     about = json.loads(made.read_text())
@@ -207,6 +208,7 @@ def _master(home: Path) -> Iterator[Client]:
     try:
         assert process.stdout is not None
         process.stdout.readline()
+        wait_until(lambda: running_address(home) is not None)
         address = running_address(home)
         assert address is not None
         with Client(address) as client:
