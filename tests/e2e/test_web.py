@@ -127,6 +127,7 @@ def test_brushing_an_axis_keeps_the_trials_in_its_range(open_page: Visits) -> No
 def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: WebSite, browser: Any) -> None:
     context = browser.new_context()
     page = context.new_page()
+    refused: list[str] = []
     page.goto(f"{site.url}/#/experiments/1")
     page.fill("input[name=name]", "vic")
     page.fill("input[name=password]", "wrong password")
@@ -135,11 +136,40 @@ def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: WebSite
     page.fill("input[name=password]", PASSWORD)
     page.click("button:has-text('Log in')")
     page.wait_for_selector(f"h1:has-text('{NASTY}')")
-    for name in ("Pause", "Kill", "Fork", "Archive", "Delete", "Code"):
-        assert page.locator(f"main button:text-is('{name}')").count() == 0, name
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status in (401, 403) else None)
+    for name, place in PAGES.items():
+        page.evaluate("place => { location.hash = place }", place)
+        _wait_for_content(page)
+        offered = set(page.locator("main button").all_inner_texts()) & REFUSED_TO_VIEWERS
+        assert not offered, f"{name}: {offered}"
+    assert refused == []
     page.click("button:has-text('Log out')")
     page.wait_for_selector("text=Log in to Trek")
     context.close()
+
+
+def test_the_page_runs_nothing_that_was_put_into_it_and_is_not_framed(site: WebSite, browser: Any) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.link("/experiments"))
+    page.wait_for_selector("nav.side")
+    put = "() => { try { document.body.innerHTML = '<p>x</p>'; return 'put' } catch (error) { return error.name } }"
+    assert page.evaluate(put) == "TypeError", "text never becomes elements (trusted types)"
+    framing = context.new_page()
+    framing.set_content(f"<iframe src='{site.url}/'></iframe>")
+    wait_until(lambda: framing.frames[-1].url.startswith("chrome-error:"))
+    context.close()
+
+
+def test_logs_are_text_whatever_is_in_them(site: WebSite, open_page: Visits) -> None:
+    line = f"\x1b[31mred\x1b[0m \x1b]0;title\x07{NASTY}\x1b[2J end"
+    site.write_rows(
+        "INSERT INTO logs (trial_id, run, rank, position, time_s, level, text) VALUES (1, 98, 0, 1, 1.7e9, 20, ?)", line
+    )
+    page = open_page("/trials/1?tab=logs&grep=onerror")
+    page.wait_for_selector(".ansi-red:text-is('red')")
+    assert f"red {NASTY} end" in page.locator(".log-line").inner_text()
+    assert page.locator("main img").count() == 0
 
 
 def test_tabs_share_one_connection_and_both_are_live(site: WebSite, open_page: Visits) -> None:
@@ -174,12 +204,25 @@ PAGES = {
     "notes": "/experiments/1?tab=notes",
     "trial": "/trials/1",
     "checkpoints": "/trials/1?tab=checkpoints",
+    "system": "/trials/1?tab=system",
+    "history": "/trials/1?tab=history",
     "compare": "/compare?trials=1,2,3",
     "flows": "/flows",
     "models": "/models",
     "cluster": "/cluster",
     "users": "/users",
 }
+
+
+REFUSED_TO_VIEWERS = {
+    "Pause", "Resume", "Kill", "Fork", "Archive", "Unarchive", "Delete", "Code", "Edit", "Register", "Add a user",
+    "New model", "Yes: deactivate", "No: activate",
+}  # fmt: skip
+
+
+def _wait_for_content(page: Any) -> None:
+    page.wait_for_selector("main h1, main .empty, main .card")
+    wait_until(lambda: page.locator("main .loading").count() == 0)
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed (make web)")
@@ -196,8 +239,7 @@ def test_every_page_passes_axe(site: WebSite, open_page: Visits, theme: str) -> 
     found = {}
     for name, place in PAGES.items():
         page.evaluate("place => { location.hash = place }", place)
-        page.wait_for_selector("main h1, main .empty, main .card")
-        wait_until(lambda: page.locator("main .loading").count() == 0)
+        _wait_for_content(page)
         rules = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
         if PICTURES:
             page.wait_for_timeout(500)
