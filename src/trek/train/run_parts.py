@@ -29,6 +29,7 @@ from trek.train.jobs.hang_report import note_error
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import open_loggers, split_loggers
 from trek.train.loop.agenda import Agenda
+from trek.train.loop.data_wait import DataWait
 from trek.train.loop.elastic_group import ElasticGroup
 from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
@@ -68,6 +69,7 @@ class RunParts:
         stop: StopRequest | None = None,
         trial: Mapping[str, Any] | None = None,
         owner: str | None = None,
+        wait: DataWait | None = None,
         **named: Any,
     ) -> None:
         if stop is not None and not isinstance(stop, StopRequest):
@@ -113,7 +115,7 @@ class RunParts:
         if isinstance(self.strategy, Regrouping) and self.strategy.exact is not None:
             self.logical = LogicalWorkers(self.strategy, models=self.optimization.models, seed=chosen.seed)
         self.agreement = StopAgreement(self.strategy, self.stop, group=self.group)
-        self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
+        self.feed = Feed(self.strategy, accumulate=chosen.accumulate, wait=wait)
         self.journal = Journal(
             self.strategy,
             loggers=objects,

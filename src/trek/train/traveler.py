@@ -304,12 +304,11 @@ class Traveler(RunParts):
         return self.group.together("report", self._report)
 
     def _report(self) -> dict[str, float]:
-        wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
         progress = self.agenda.progress(self.position)
         if progress is not None:
             self.journal.log_progress(progress)
-        return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate)
+        return self.journal.report(self.position, wait_s=self.feed.take_wait_s(), learning_rate=rate)
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
         """The batches of `validate`, without the reduction at its end."""
