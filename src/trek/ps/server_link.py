@@ -13,7 +13,7 @@ from typing import NoReturn
 from trek.errors import InputError, OutsideError
 from trek.ps.addresses import Address, open_connection
 from trek.ps.protocol import messages as pb
-from trek.ps.protocol.frames import receive_frame, send_frame
+from trek.ps.protocol.frames import FrameReader, send_frame, widen
 from trek.ps.protocol.tensors import Attachments, Bytes
 from trek.world.job_connection import Stranger
 
@@ -30,6 +30,7 @@ class ServerLink:
         self._secret = secret
         self._patience_s = patience_s
         self._connection: socket.socket | None = None
+        self._frames: FrameReader | None = None
         self._lock = threading.Lock()
         self._request: tuple[pb.Envelope, Attachments | None] | None = None
         self._num_refusals = 0
@@ -69,8 +70,8 @@ class ServerLink:
             try:
                 if self._connection is None:
                     send_frame(self._connected(), *self._request)
-                assert self._connection is not None
-                return receive_frame(self._connection)
+                assert self._frames is not None
+                return self._frames.receive()
             except (OSError, EOFError) as error:
                 self._drop()
                 if time.monotonic() >= deadline:
@@ -88,7 +89,8 @@ class ServerLink:
                 self._connection = open_connection(self.address, secret=self._secret, timeout_s=_CONNECT_S)
             except Stranger as error:
                 self._refused(error)
-        assert self._connection is not None
+            widen(self._connection)
+            self._frames = FrameReader(self._connection, is_reusing=False)
         self._num_refusals = 0
         return self._connection
 

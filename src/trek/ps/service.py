@@ -51,7 +51,7 @@ class Service:
             self._recover(journal)
 
     def answer(self, request: pb.Envelope, body: Bytes) -> Answer:
-        """The answer to a request; a failure is one, too."""
+        """The answer to a request; a failure is one, too. The memory of `body` may be used again afterwards."""
         do = request.WhichOneof("message") or ""
         started = time.perf_counter()
         try:
@@ -211,7 +211,7 @@ class Service:
             self._changed.wait_for(lambda: self._is_closed or self._has_reached(self._allowed), request.wait_ms / 1e3)
             if not self._has_reached(self._allowed):
                 raise OutsideError("a push that reached some of the servers did not reach this one in time.")
-            self._write(Path(request.path), server=request.server)
+            _write(self._state, Path(request.path), server=request.server)
         finally:
             self._held_until_s = 0.0
             self._changed.notify_all()
@@ -220,10 +220,11 @@ class Service:
     def _do_restore(self, request: pb.RestoreRequest, body: Bytes) -> Answer:
         del body
         place = {"server": request.server, "num_servers": request.num_servers}
-        before, self._state = self._state, read_snapshot(Path(request.path), spill=self._rows_folder(), **place)
-        before.close()
+        restored = read_snapshot(Path(request.path), spill=self._rows_folder(), **place)
         if self._journal is not None:
-            self._journal.begin_anew(lambda path: write_snapshot(self._state, path, server=0))
+            self._journal.begin_anew(lambda path: _write(restored, path, server=0))
+        self._state.close()
+        self._state = restored
         self._changed.notify_all()
         return _DONE, None
 
@@ -280,13 +281,7 @@ class Service:
         if self._journal is not None and not self._state.pending:
             num_bytes = sum(table.num_bytes for table in self._state.tables.values())
             if self._journal.is_long(num_bytes):
-                self._journal.begin_anew(lambda path: self._write(path, server=0))
-
-    def _write(self, folder: Path, *, server: int) -> None:
-        try:
-            write_snapshot(self._state, folder, server=server)
-        except OSError as error:
-            raise OutsideError(f"the server cannot write to {folder}: {error}.") from error
+                self._journal.begin_anew(lambda path: _write(self._state, path, server=0))
 
     def _wait_while_held(self, push: Push) -> None:
         while not self._is_closed and push.sequence > self._allowed.get(push.source, 0):
@@ -301,6 +296,13 @@ class Service:
     def _progress(self, prefix: str) -> pb.Progress:
         sequences = {source: last for source, last in self._state.ledger.items() if source.startswith(prefix)}
         return pb.Progress(sequences=sequences, version=self._state.version)
+
+
+def _write(state: ServerState, folder: Path, *, server: int) -> None:
+    try:
+        write_snapshot(state, folder, server=server)
+    except OSError as error:
+        raise OutsideError(f"the server cannot write to {folder}: {error}.") from error
 
 
 def _push_of(request: pb.PushGradientRequest, body: Bytes) -> Push:

@@ -19,7 +19,8 @@ from trek.ps.compiled import compiled
 from trek.ps.distinct_ids import Floats, sum_duplicates
 from trek.ps.id_index import IdIndex, Ids, Rows
 from trek.ps.initial_values import fill, fill_missing, key_of
-from trek.ps.row_memory import Array, MemoryRows, RowMemory, SpilledRows
+from trek.ps.row_copies import Array
+from trek.ps.row_memory import MemoryRows, RowMemory, SpilledRows
 from trek.ps.rules import Rule, Updater, check_rows_rule
 from trek.ps.table_spec import TableSpec
 
@@ -186,8 +187,9 @@ class Table:
         return SpilledRows(max_bytes=self.spec.memory_bytes, folder=folder)
 
     def _updater_for(self, rule: Rule) -> Updater:
-        if self._updater is None:
+        if rule != self.rule:
             check_rows_rule(rule)
+        if self._updater is None:
             self._updater = Updater(rule, torch.empty(0))
             for name in self._updater.slots:
                 self._rows.add_field(name, self.spec.dim, np.float32)

@@ -243,8 +243,11 @@ def test_a_torn_journal_loses_only_what_nobody_was_told(start: Start, tmp_path: 
     before = contents(client)
     servers.stop(0)
     [path] = (tmp_path / "servers" / "0" / "journal").glob("journal-*")
-    with path.open("ab") as file:
-        file.write(path.read_bytes()[:50])
+    contents_of_file = path.read_bytes()
+    end = len(contents_of_file.rstrip(b"\0"))
+    with path.open("r+b") as file:
+        file.seek(end + -end % 8)
+        file.write(contents_of_file[:50])
     servers.start(0)
     assert same(contents(client), before)
     push(client, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def array_of(described: pb.Tensor, body: Bytes) -> np.ndarray[Any, Any]:
         raise InputError(f"tensor {described.name!r} has an unknown type: {described.dtype}.")
     stored = _BY_NUMBER[described.dtype][1]
     shape = tuple(described.shape)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     if described.content:
         body, start = np.frombuffer(bytearray(described.content), np.uint8), 0
     else:
@@ -76,8 +77,8 @@ def array_of(described: pb.Tensor, body: Bytes) -> np.ndarray[Any, Any]:
         raise InputError(
             f"tensor {described.name!r} of shape {shape} does not lie in the {len(body)} bytes it came with."
         )
-    array: np.ndarray[Any, Any] = body[start:end].view(stored).reshape(shape)
-    return array
+    array: np.ndarray[Any, Any] = np.frombuffer(body, stored, count, start) if count else np.empty(0, stored)
+    return array if len(shape) == 1 else array.reshape(shape)
 
 
 def tensor_of(described: pb.Tensor, body: Bytes) -> torch.Tensor:
