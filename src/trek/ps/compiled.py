@@ -34,6 +34,21 @@ prefetch = cast(Callable[[Any, Any], None], _prefetch)
 """Have the memory of `array[index]` (its beginning, for a row) in the cache soon. In compiled functions only."""
 
 
+@intrinsic
+def _fused_multiply_add(typing_context: Any, one: Any, other: Any, third: Any) -> Any:
+    del typing_context, other, third
+    return one(one, one, one), _emit_fused_multiply_add
+
+
+fused_multiply_add = cast(Callable[[Any, Any, Any], Any], _fused_multiply_add)
+"""`one * other + third`, rounded once. In compiled functions only."""
+
+
+def _emit_fused_multiply_add(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    del context, signature
+    return builder.fma(*arguments)
+
+
 def _emit_prefetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     kind = signature.args[0]
     array = context.make_array(kind)(context, builder, arguments[0])

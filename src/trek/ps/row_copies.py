@@ -35,9 +35,9 @@ def _gather(source: Array, rows: Rows, block: Array) -> None:
     for i in range(len(rows)):
         if i + AHEAD < len(rows):
             prefetch(source, max(rows[i + AHEAD], 0))
-        row = max(rows[i], 0)
-        for j in range(block.shape[1]):
-            block[i, j] = source[row, j]
+        row, copy = source[max(rows[i], 0)], block[i]
+        for j in range(len(copy)):
+            copy[j] = row[j]
 
 
 @compiled
@@ -45,5 +45,6 @@ def _scatter(target: Array, rows: Rows, block: Array) -> None:
     for i in range(len(rows)):
         if i + AHEAD < len(rows):
             prefetch(target, rows[i + AHEAD])
-        for j in range(block.shape[1]):
-            target[rows[i], j] = block[i, j]
+        row, copy = target[rows[i]], block[i]
+        for j in range(len(copy)):
+            row[j] = copy[j]

@@ -39,6 +39,10 @@ class RowMemory(ABC):
     def scatter(self, name: str, rows: Rows, block: Array) -> None:
         """Set the entries of `rows`, which were prepared."""
 
+    @abstractmethod
+    def whole(self, name: str) -> Array | None:
+        """The array itself, if its entries are in the order of rows; to be used before the next `prepare`."""
+
     @property
     @abstractmethod
     def row_bytes(self) -> int:
@@ -89,6 +93,10 @@ class MemoryRows(RowMemory):
     def scatter(self, name: str, rows: Rows, block: Array) -> None:
         """Set the entries of `rows`."""
         scatter(self._arenas[name].array, rows, block)
+
+    def whole(self, name: str) -> Array | None:
+        """The array."""
+        return self._arenas[name].array
 
     @property
     def row_bytes(self) -> int:
@@ -169,6 +177,9 @@ class SpilledRows(RowMemory):
     def scatter(self, name: str, rows: Rows, block: Array) -> None:
         """Set the entries of `rows`, which are in memory."""
         self._hot.scatter(name, self._place.array[rows] - 1, block)
+
+    def whole(self, name: str) -> Array | None:
+        """Rows are wherever there was a place."""
 
     def forget(self, rows: Rows) -> None:
         """Free their places."""

@@ -21,7 +21,9 @@ from typing import Any
 import torch
 
 from trek.errors import InputError
+from trek.ps.distinct_ids import Floats
 from trek.ps.ftrl import FTRL
+from trek.ps.id_index import Rows
 from trek.ps.row_rules import (
     RowUpdate,
     update_by_adagrad,
@@ -31,6 +33,7 @@ from trek.ps.row_rules import (
     update_by_sgd,
     update_by_sparse_adam,
 )
+from trek.ps.rows_in_place import add_rows, can_add_in_place
 
 Slots = Callable[[Mapping[str, Any]], dict[str, float]]
 
@@ -182,6 +185,13 @@ class Updater:
         self._optimizer.step()
         self._parameter.grad = None
         self._group["lr"] = own
+
+    def add_rows(self, values: Floats, rows: Rows, gradients: Floats, *, scale_lr: float) -> bool:
+        """One step of distinct `rows` of `values`, where they lie; False if the rule is not simple enough for that."""
+        if not can_add_in_place(self.kind, self._group):
+            return False
+        add_rows(values, rows, gradients, alpha=-self._group["lr"] * scale_lr)
+        return True
 
     def update_rows(
         self,

@@ -70,9 +70,9 @@ def serve(
 
 def warm_up() -> None:
     """Load what the first push would otherwise wait for: compiled loops, and torch's compiler behind optimizers."""
-    rows = RowGradients("warm", np.arange(2), np.ones((2, 1), np.float32), Rule.named("SGD"))
+    rows = RowGradients("warm", np.arange(2), np.ones((2, 2), np.float32), Rule.named("SGD"))
     state = ServerState()
-    state.add_table(TableSpec(name="warm", dim=1))
+    state.add_table(TableSpec(name="warm", dim=2))
     push = Push("warm", 1, 0, rows=[rows])
     state.judge(push)
     state.apply(push)
