@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 
 from trek.ps.compiled import AHEAD, compiled, prefetch
-from trek.ps.id_index import Rows
 
 Array = np.ndarray[Any, Any]
 _WORDS = {0: np.uint64, 4: np.uint32}
 
 
-def gather(source: Array, rows: Rows) -> Array:
+def gather(source: Array, rows: Array) -> Array:
     """A copy of `source[rows]`; anything where a row is negative."""
     block = np.empty((len(rows), *source.shape[1:]), source.dtype)
     _gather(_words(source), rows, _words(block))
     return block
 
 
-def scatter(target: Array, rows: Rows, block: Array) -> None:
+def scatter(target: Array, rows: Array, block: Array) -> None:
     """`target[rows] = block`."""
     _scatter(_words(target), rows, _words(np.ascontiguousarray(block)))
 
@@ -31,7 +30,7 @@ def _words(array: Array) -> Array:
 
 
 @compiled
-def _gather(source: Array, rows: Rows, block: Array) -> None:
+def _gather(source: Array, rows: Array, block: Array) -> None:
     for i in range(len(rows)):
         if i + AHEAD < len(rows):
             prefetch(source, max(rows[i + AHEAD], 0))
@@ -41,7 +40,7 @@ def _gather(source: Array, rows: Rows, block: Array) -> None:
 
 
 @compiled
-def _scatter(target: Array, rows: Rows, block: Array) -> None:
+def _scatter(target: Array, rows: Array, block: Array) -> None:
     for i in range(len(rows)):
         if i + AHEAD < len(rows):
             prefetch(target, rows[i + AHEAD])

@@ -28,8 +28,13 @@ def send_frame(connection: socket.socket, envelope: pb.Envelope, attached: Attac
     """Send a message with its tensors."""
     parts = frame_parts(envelope, attached)
     while parts:
-        sent = connection.sendmsg(parts[:_MAX_PARTS])
-        parts = _left(parts, sent)
+        parts = send_parts(connection, parts)
+
+
+def send_parts(connection: socket.socket, parts: list[memoryview], *, is_waiting: bool = True) -> list[memoryview]:
+    """Send some of `parts`, and return the rest. BlockingIOError if that would mean to wait, and nobody wants to."""
+    sent = connection.sendmsg(parts[:_MAX_PARTS], [], 0 if is_waiting else socket.MSG_DONTWAIT)
+    return _left(parts, sent)
 
 
 class FrameReader:

@@ -47,8 +47,7 @@ class Attachments:
             slot=slot,
             start=self.num_bytes,
         )
-        bits = tensor.view(torch.uint16) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-        flat: Any = np.ascontiguousarray(bits.numpy()).reshape(-1).view(np.uint8)
+        flat: Any = np.ascontiguousarray(bits_of(tensor)).reshape(-1).view(np.uint8)
         self.parts.append(flat.data)
         self.num_bytes += flat.size
         if padding := -flat.size % ALIGNMENT:
@@ -59,6 +58,13 @@ class Attachments:
     def joined(self) -> Bytes:
         """All bytes in one place, for a transport that cannot send parts."""
         return np.frombuffer(b"".join(self.parts), np.uint8)
+
+
+def bits_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The numbers of a tensor on the CPU, without a copy; 16-bit floats as their bits."""
+    bits = tensor.view(torch.uint16) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    array: np.ndarray[Any, Any] = bits.numpy()
+    return array
 
 
 def array_of(described: pb.Tensor, body: Bytes) -> np.ndarray[Any, Any]:
