@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from trek.ps.server_process import serve, warm_up
 FORK = multiprocessing.get_context("fork")
 SECRET = "the secret of this test's servers"
 BATCHES = 8
+WIDTH = 2000  # so that a journal is full after a few pushes
 RULE = Rule.named("SGD", lr=1.0)
 
 
@@ -36,7 +38,9 @@ class Cluster:
 
     def _start(self, number: int) -> Any:
         address, folder = parse_address(self.addresses[number]), self._folder / str(number)
-        process = FORK.Process(target=serve, args=(address,), kwargs={"secret": SECRET, "folder": folder})
+        # A small journal, so that servers are also killed while they replace it by a snapshot.
+        options = {"secret": SECRET, "folder": folder, "journal_bytes": 4000}
+        process = FORK.Process(target=serve, args=(address,), kwargs=options)
         process.start()
         return process
 
@@ -51,41 +55,65 @@ class Cluster:
             process.join()
 
 
-def train_shard(addresses: list[str], shard: int) -> None:
-    """Push every batch of a shard that was not pushed before; each has a row of its own, and one shared with all."""
+def train_shard(addresses: list[str], shard: int, ledger: Path) -> None:
+    """Push every batch of a shard that was not pushed before; each has a row of its own, and one shared with all.
+
+    What the servers have acknowledged is noted in the ledger: whoever goes on with the shard must find it applied.
+    """
     source = f"shard/{shard}"
-    with Client(addresses, secret=SECRET) as client:
-        done = client.progress(prefix=source).get(source, 0)
+    with Client(addresses, secret=SECRET) as client, (ledger / str(shard)).open("a+b", buffering=0) as acknowledged:
+        done = client.progress(prefix=f"{source}/").get(f"{source}/", 0)
+        acknowledged.seek(0)
+        assert done >= len(acknowledged.read()), "an acknowledged push is lost"
         for batch in range(done + 1, BATCHES + 1):
             ids = np.array([-1, shard * BATCHES + batch])
             rows = {"t": (ids, torch.ones(2, 3))}
-            client.push_gradients({"w": torch.ones(4)}, rows=rows, rule=RULE, source=source, sequence=batch)
+            client.push_gradients({"w": torch.ones(WIDTH)}, rows=rows, rule=RULE, source=f"{source}/", sequence=batch)
+            acknowledged.write(b"." * (batch - acknowledged.tell()))
 
 
 def run(folder: Path, *, num_shards: int, num_kills: int, seed: int) -> None:
+    """Two workers and two servers, of which any is killed now and then, until all shards are trained."""
     rng = random.Random(seed)
     warm_up()
-    cluster, killed, shard = Cluster(folder), 0, 0
+    ledger = folder / "ledger"
+    ledger.mkdir()
+    cluster, killed, left = Cluster(folder), 0, list(range(num_shards))
     try:
         with Client(cluster.addresses, secret=SECRET) as client:
             table = TableSpec.of(name="t", dim=3, initial=Initial(kind="zeros"))
-            client.push_model({"w": torch.zeros(4)}, tables=[table])
-            while shard < num_shards or killed < num_kills:
-                worker = FORK.Process(target=train_shard, args=(cluster.addresses, shard))
-                worker.start()
-                for _ in range(rng.randrange(3)):
-                    time.sleep(rng.random() * 0.02)
-                    victim = rng.randrange(3)
-                    if victim < 2:
-                        cluster.kill(victim)
-                    else:
-                        worker.kill()
-                    killed += 1
-                worker.join()
-                shard += worker.exitcode == 0
-            check(client, shard)
+            client.push_model({"w": torch.zeros(WIDTH)}, tables=[table])
+            while left or killed < num_kills:
+                if not left:
+                    left, num_shards = [num_shards], num_shards + 1
+                workers = {shard: start_worker(cluster, shard, ledger) for shard in left[:2]}
+                killed += kill_some([*workers.values()], cluster, rng)
+                for worker in workers.values():
+                    worker.join()
+                assert {worker.exitcode for worker in workers.values()} <= {0, -signal.SIGKILL}
+                left = [shard for shard in left if shard not in workers or workers[shard].exitcode != 0]
+            check(client, num_shards)
     finally:
         cluster.close()
+
+
+def start_worker(cluster: Cluster, shard: int, ledger: Path) -> Any:
+    worker = FORK.Process(target=train_shard, args=(cluster.addresses, shard, ledger))
+    worker.start()
+    return worker
+
+
+def kill_some(workers: list[Any], cluster: Cluster, rng: random.Random) -> int:
+    """Kill up to three of the processes, at random moments; how many it were."""
+    count = rng.randrange(4)
+    for _ in range(count):
+        time.sleep(rng.random() * 0.02)
+        victim = rng.randrange(2 + len(workers))
+        if victim < 2:
+            cluster.kill(victim)
+        else:
+            workers[victim - 2].kill()
+    return count
 
 
 def check(client: Client, num_shards: int) -> None:
@@ -97,7 +125,7 @@ def check(client: Client, num_shards: int) -> None:
         client.pull_rows("t", [-1, 0, total + 1]), torch.tensor([-float(total), 0, 0])[:, None].expand(3, 3)
     )
     client.forget_versions()
-    assert torch.equal(client.pull_dense()["w"], torch.full((4,), -float(total)))
+    assert torch.equal(client.pull_dense()["w"], torch.full((WIDTH,), -float(total)))
     assert [one["version"] for one in client.stats()] == [total] * 2
 
 

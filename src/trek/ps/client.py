@@ -26,9 +26,10 @@ from trek.ps.distinct_ids import split_by_server
 from trek.ps.id_index import Ids
 from trek.ps.placement import parts_of
 from trek.ps.protocol import messages as pb
-from trek.ps.protocol.tensors import Attachments, Bytes, tensor_of
+from trek.ps.protocol.tensors import Attachments, Bytes, bits_of, tensor_of
+from trek.ps.row_copies import gather, scatter
 from trek.ps.rules import Rule
-from trek.ps.server_link import ServerLink
+from trek.ps.server_link import ServerLink, send_out
 from trek.ps.server_state import Mode
 from trek.ps.table_spec import TableSpec
 
@@ -238,7 +239,7 @@ class Client:
         received = [tensor_of(answer.vectors, body) for answer, body in answers]
         rows = received[0].new_empty((len(wanted), received[0].shape[1]))
         for part, values in zip(parts, received, strict=True):
-            rows[torch.from_numpy(part)] = values
+            scatter(bits_of(rows), part, bits_of(values))
         return rows
 
     def _pull_request(self, table: str, ids: Ids) -> Request:
@@ -309,7 +310,7 @@ class Client:
         if self.num_servers == 1:
             return [(0, torch.from_numpy(ids), torch.from_numpy(values))]
         order, starts = split_by_server(ids, num_servers=self.num_servers)
-        ids, values = ids[order], np.take(values, order, axis=0)
+        ids, values = ids[order], gather(values, order)
         return [
             (server, torch.from_numpy(ids[start:stop]), torch.from_numpy(values[start:stop]))
             for server, (start, stop) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
@@ -326,14 +327,13 @@ class Client:
     def export_state(self, table: str, *, since: int = 0, with_slots: bool = True) -> TableRows:
         """The rows of a table with their optimizer state, read in portions."""
         parts: list[TableRows] = []
-        for link in self._links:
+        for server in range(self.num_servers):
             start = 0
             while True:
                 wanted = pb.PullTableRequest(
                     name=table, since=since, start=start, max_rows=_EXPORT_ROWS, with_slots=with_slots
                 )
-                link.send(pb.Envelope(pull_table=wanted))
-                answer, body = link.receive()
+                answer, body = self._ask_some({server: (pb.Envelope(pull_table=wanted), None)})[server]
                 parts.append(_rows_of(answer.rows, body))
                 start = answer.rows.next
                 if not start:
@@ -419,9 +419,13 @@ class Client:
         return list(self._ask_some(dict(enumerate(requests))).values())
 
     def _ask_some(self, requests: Mapping[int, Request]) -> dict[int, tuple[pb.Envelope, Bytes]]:
-        """Send all requests, then wait for all answers; the first failure is raised once all have answered."""
+        """Send all requests, then wait for all answers; the first failure is raised once all have answered.
+
+        A server that does not take its request yet does not keep the others from getting theirs.
+        """
         for server, request in requests.items():
-            self._links[server].send(*request)
+            self._links[server].begin(*request)
+        send_out([self._links[server] for server in requests])
         answers: dict[int, tuple[pb.Envelope, Bytes]] = {}
         failures: list[Exception] = []
         for server in requests:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trek.ps.rules import Rule, Updater
+from trek.ps.rules import Rule, Updater, check_dense_rule
 
 
 class DenseParameter:
@@ -33,6 +33,7 @@ class DenseParameter:
     def follow(self, rule: Rule) -> None:
         """Use `rule` from now on; InputError if that is not possible."""
         if self._updater is None:
+            check_dense_rule(rule)
             self._updater = Updater(rule, self.value)
         self._updater.follow(rule)
         self._rule = rule

@@ -56,10 +56,25 @@ class FTRL(torch.optim.Optimizer):
             state["sum"] = torch.full_like(parameter, group["initial_accumulator_value"])
             state["linear"] = torch.zeros_like(parameter)
         state["step"] += 1
-        total, linear, lr = state["sum"], state["linear"], group["lr"]
-        root = total.sqrt()
-        total.addcmul_(gradient, gradient)
-        grown = total.sqrt()
-        linear.add_(gradient).addcmul_((grown - root).div_(lr), parameter, value=-1)
-        shrunk = (linear.abs() - group["l1"]).clamp_(min=0).mul_(linear.sign())
-        parameter.copy_(-shrunk / ((group["beta"] + grown) / lr + group["l2"]))
+        settings = {name: group[name] for name in ("lr", "l1", "l2", "beta")}
+        follow_leader(parameter, gradient, total=state["sum"], linear=state["linear"], **settings)
+
+
+def follow_leader(
+    values: torch.Tensor,
+    gradients: torch.Tensor,
+    *,
+    total: torch.Tensor,
+    linear: torch.Tensor,
+    lr: float,
+    l1: float,
+    l2: float,
+    beta: float,
+) -> None:
+    """One step of the rule, in place; `total` is n above and `linear` is z."""
+    root = total.sqrt()
+    total.addcmul_(gradients, gradients)
+    grown = total.sqrt()
+    linear.add_(gradients).addcmul_(root.neg_().add_(grown).div_(lr), values, value=-1)
+    shrunk = torch.nn.functional.softshrink(linear, l1)
+    torch.div(shrunk.neg_(), grown.add_(beta).div_(lr).add_(l2), out=values)

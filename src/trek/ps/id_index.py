@@ -1,6 +1,6 @@
 """IdIndex: which row an id has. Open addressing over arrays, in compiled loops over whole batches of ids.
 
-Any int64 is an id. A slot is an id and a row (12 bytes); growing by half keeps between 0.47 and 0.7 of them in use.
+Any int64 is an id. A slot is an id and a row (12 bytes); growing by two fifths keeps between 0.5 and 0.7 of them in use.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from trek.ps.compiled import compiled
+from trek.ps.compiled import AHEAD, compiled, prefetch
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Rows = np.ndarray[Any, np.dtype[np.int32]]
 
 _FULL = 0.7
-_GROWTH = 1.5
+_GROWTH = 1.4
 _FIRST_SLOTS = 1024
 
 
@@ -98,30 +98,39 @@ def slot_of(value: int, size: int) -> Any:
 
 
 @compiled
+def _slot_with(keys: Ids, rows: Rows, value: int) -> Any:
+    """The slot of an id, or the free one (its row is negative) where the search for it ends."""
+    slot = slot_of(value, len(keys))
+    while keys[slot] != value and rows[slot] >= 0:
+        slot += 1
+        if slot == len(keys):
+            slot = 0
+    return slot
+
+
+@compiled
+def _fetch(keys: Ids, rows: Rows, ids: Ids, i: int) -> None:
+    """Ask for the slot that the search for `ids[i]` begins with."""
+    if i < len(ids):
+        slot = slot_of(ids[i], len(keys))
+        prefetch(keys, slot)
+        prefetch(rows, slot)
+
+
+@compiled
 def _find(keys: Ids, rows: Rows, ids: Ids, found: Rows) -> None:
-    size = len(keys)
     for i in range(len(ids)):
-        value = ids[i]
-        slot = slot_of(value, size)
-        while rows[slot] >= 0 and keys[slot] != value:
-            slot += 1
-            if slot == size:
-                slot = 0
-        found[i] = rows[slot]
+        _fetch(keys, rows, ids, i + AHEAD)
+        found[i] = rows[_slot_with(keys, rows, ids[i])]
 
 
 @compiled
 def _add(keys: Ids, rows: Rows, ids: Ids, found: Rows, free: Rows, num_free: int, next_row: int) -> tuple[int, int]:
-    size = len(keys)
     for i in range(len(ids)):
-        value = ids[i]
-        slot = slot_of(value, size)
-        while rows[slot] >= 0 and keys[slot] != value:
-            slot += 1
-            if slot == size:
-                slot = 0
+        _fetch(keys, rows, ids, i + AHEAD)
+        slot = _slot_with(keys, rows, ids[i])
         if rows[slot] < 0:
-            keys[slot] = value
+            keys[slot] = ids[i]
             if num_free > 0:
                 num_free -= 1
                 rows[slot] = free[num_free]
@@ -134,14 +143,9 @@ def _add(keys: Ids, rows: Rows, ids: Ids, found: Rows, free: Rows, num_free: int
 
 @compiled
 def _rehash(old_keys: Ids, old_rows: Rows, keys: Ids, rows: Rows) -> None:
-    size = len(keys)
     for i in range(len(old_keys)):
         if old_rows[i] >= 0:
-            slot = slot_of(old_keys[i], size)
-            while rows[slot] >= 0:
-                slot += 1
-                if slot == size:
-                    slot = 0
+            slot = _slot_with(keys, rows, old_keys[i])
             keys[slot], rows[slot] = old_keys[i], old_rows[i]
 
 
@@ -150,9 +154,7 @@ def _remove(keys: Ids, rows: Rows, ids: Ids) -> None:
     """Move later entries of a run back over the removed one, so that a search never stops too early."""
     size = len(keys)
     for i in range(len(ids)):
-        slot = slot_of(ids[i], size)
-        while rows[slot] >= 0 and keys[slot] != ids[i]:
-            slot = (slot + 1) % size
+        slot = _slot_with(keys, rows, ids[i])
         if rows[slot] < 0:
             continue
         hole = slot

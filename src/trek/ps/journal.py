@@ -10,13 +10,12 @@ itself (and than `least_bytes`), the next snapshot is written, so snapshots cost
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from trek.ps.journal_file import JournalFile
 from trek.ps.protocol import messages as pb
-from trek.ps.protocol.frames import read_frame, write_frame
 from trek.ps.protocol.tensors import Bytes
 
 LEAST_BYTES = 1 << 30
@@ -29,9 +28,9 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._least_bytes = least_bytes
-        self._file: int | None = None
-        self._num_bytes = 0
+        self._file: JournalFile | None = None
         self._number = self._last_complete()
+        self._clean()
 
     @property
     def snapshot(self) -> Path | None:
@@ -41,51 +40,48 @@ class Journal:
 
     def replay(self, handle: Callable[[pb.Envelope, Bytes], None]) -> int:
         """Hand out every request that was written completely, and go on after the last; how many they were."""
-        path = self._folder / f"journal-{self._number}"
-        count = end = 0
-        if path.exists():
-            with path.open("rb") as file:
-                while (frame := read_frame(file)) is not None:
-                    handle(*frame)
-                    count, end = count + 1, file.tell()
-        self._open(end)
-        return count
+        self._file = JournalFile(self._path, number=self._number)
+        return self._file.replay(handle)
 
     def append(self, envelope: pb.Envelope, body: Bytes) -> None:
-        """Write a request."""
+        """Write a request. OutsideError if that is not possible; then it must not be applied."""
         assert self._file is not None
-        self._num_bytes += write_frame(self._file, envelope, body)
+        self._file.append(envelope, body)
 
     def is_long(self, state_bytes: int) -> bool:
         """Whether it is time for a snapshot of a state of this size."""
-        return self._num_bytes > max(self._least_bytes, state_bytes)
+        assert self._file is not None
+        return self._file.num_bytes > max(self._least_bytes, state_bytes)
 
     def begin_anew(self, write: Callable[[Path], None]) -> None:
-        """Write a snapshot with `write`, and an empty journal after it."""
-        before, self._number = self._number, self._number + 1
-        folder = self._folder / f"snapshot-{self._number}.partial"
+        """Write a snapshot with `write`, and begin the journal after it, in the file of the one before."""
+        folder = self._folder / f"snapshot-{self._number + 1}.partial"
         shutil.rmtree(folder, ignore_errors=True)
         write(folder)
-        (self._folder / f"journal-{self._number}").unlink(missing_ok=True)
         folder.rename(folder.with_suffix(""))
-        self._open(0)
+        self.close()
+        before, journal = self._number, self._path
+        self._number += 1
+        journal.rename(self._path)
+        self._file = JournalFile(self._path, number=self._number)
         shutil.rmtree(self._folder / f"snapshot-{before}", ignore_errors=True)
-        (self._folder / f"journal-{before}").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
 
-    def _open(self, end: int) -> None:
-        """Append after `end`; what follows there was not written completely, and nobody was told it was done."""
-        self.close()
-        path = self._folder / f"journal-{self._number}"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.truncate(path, end)
-        self._num_bytes = end
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"journal-{self._number}"
 
     def _last_complete(self) -> int:
         names = [path.name for path in self._folder.glob("snapshot-*") if not path.name.endswith(".partial")]
         return max((int(name.removeprefix("snapshot-")) for name in names), default=0)
+
+    def _clean(self) -> None:
+        """Remove what a process that was killed between two journals left."""
+        for path in self._folder.glob("*-*"):
+            if path.name not in (f"snapshot-{self._number}", f"journal-{self._number}"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

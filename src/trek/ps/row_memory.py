@@ -14,8 +14,8 @@ import numpy as np
 
 from trek.ps.arena import Arena
 from trek.ps.id_index import Rows
+from trek.ps.row_copies import Array, gather, scatter
 
-Array = np.ndarray[Any, Any]
 _DEMOTED = 8
 """One in so many of the rows in memory goes to the file at a time."""
 
@@ -38,6 +38,10 @@ class RowMemory(ABC):
     @abstractmethod
     def scatter(self, name: str, rows: Rows, block: Array) -> None:
         """Set the entries of `rows`, which were prepared."""
+
+    @abstractmethod
+    def whole(self, name: str) -> Array | None:
+        """The array itself, if its entries are in the order of rows; to be used before the next `prepare`."""
 
     @property
     @abstractmethod
@@ -84,14 +88,15 @@ class MemoryRows(RowMemory):
 
     def gather(self, name: str, rows: Rows) -> Array:
         """A copy of the entries of `rows`."""
-        source = self._arenas[name].array
-        return np.take(source, rows, axis=0, mode="clip")
+        return gather(self._arenas[name].array, rows)
 
     def scatter(self, name: str, rows: Rows, block: Array) -> None:
         """Set the entries of `rows`."""
-        target = self._arenas[name].array
-        whole = np.dtype((np.void, target.strides[0]))  # a row is copied at once, and not number by number
-        target.view(whole)[rows] = np.ascontiguousarray(block).view(whole)
+        scatter(self._arenas[name].array, rows, block)
+
+    def whole(self, name: str) -> Array | None:
+        """The array."""
+        return self._arenas[name].array
 
     @property
     def row_bytes(self) -> int:
@@ -172,6 +177,9 @@ class SpilledRows(RowMemory):
     def scatter(self, name: str, rows: Rows, block: Array) -> None:
         """Set the entries of `rows`, which are in memory."""
         self._hot.scatter(name, self._place.array[rows] - 1, block)
+
+    def whole(self, name: str) -> Array | None:
+        """Rows are wherever there was a place."""
 
     def forget(self, rows: Rows) -> None:
         """Free their places."""

@@ -1,10 +1,10 @@
 """Rules: how a server turns gradients into new values. torch.optim itself does the arithmetic.
 
 A dense parameter is updated by an optimizer of its own, so the result is torch.optim's to the bit. The rows of a push
-are gathered into one block and updated as torch.optim updates a parameter that has just those rows; `step` counts the
-pushes of the table. This is the lazy rule: rows that are not in a push keep their values and their state, so there is
-no decay of momentum or weights while a row is not used. For SGD without momentum, for Adagrad and for SparseAdam it is
-torch's own rule for sparse gradients.
+are gathered into one block and updated as torch.optim updates a parameter that has just those rows (`row_rules`);
+`step` counts the pushes of the table. This is the lazy rule: rows that are not in a push keep their values and their
+state, so there is no decay of momentum or weights while a row is not used. For SGD without momentum, for Adagrad and
+for SparseAdam it is torch's own rule for sparse gradients.
 
 Nothing but the names below can be asked for: what arrives from another process never selects code.
 """
@@ -21,7 +21,19 @@ from typing import Any
 import torch
 
 from trek.errors import InputError
+from trek.ps.distinct_ids import Floats
 from trek.ps.ftrl import FTRL
+from trek.ps.id_index import Rows
+from trek.ps.row_rules import (
+    RowUpdate,
+    update_by_adagrad,
+    update_by_adam,
+    update_by_ftrl,
+    update_by_rmsprop,
+    update_by_sgd,
+    update_by_sparse_adam,
+)
+from trek.ps.rows_in_place import add_rows, can_add_in_place
 
 Slots = Callable[[Mapping[str, Any]], dict[str, float]]
 
@@ -31,7 +43,8 @@ class _Kind:
     optimizer: Callable[..., torch.optim.Optimizer]
     slots: Slots
     """The state of a row by name, with the value it starts at, for given settings."""
-    is_sparse: bool = False
+    update_rows: Callable[[RowUpdate], None]
+    is_for_rows: bool = False
     """Whether the optimizer takes sparse gradients only."""
 
 
@@ -58,13 +71,13 @@ def _ftrl_slots(settings: Mapping[str, Any]) -> dict[str, float]:
 
 
 _KINDS = {
-    "SGD": _Kind(torch.optim.SGD, _sgd_slots),
-    "Adagrad": _Kind(torch.optim.Adagrad, _adagrad_slots),
-    "Adam": _Kind(torch.optim.Adam, _adam_slots),
-    "AdamW": _Kind(torch.optim.AdamW, _adam_slots),
-    "SparseAdam": _Kind(torch.optim.SparseAdam, _adam_slots, is_sparse=True),
-    "RMSprop": _Kind(torch.optim.RMSprop, _rmsprop_slots),
-    "FTRL": _Kind(FTRL, _ftrl_slots),
+    "SGD": _Kind(torch.optim.SGD, _sgd_slots, update_by_sgd),
+    "Adagrad": _Kind(torch.optim.Adagrad, _adagrad_slots, update_by_adagrad),
+    "Adam": _Kind(torch.optim.Adam, _adam_slots, update_by_adam),
+    "AdamW": _Kind(torch.optim.AdamW, _adam_slots, update_by_adam),
+    "SparseAdam": _Kind(torch.optim.SparseAdam, _adam_slots, update_by_sparse_adam, is_for_rows=True),
+    "RMSprop": _Kind(torch.optim.RMSprop, _rmsprop_slots, update_by_rmsprop),
+    "FTRL": _Kind(FTRL, _ftrl_slots, update_by_ftrl),
 }
 _NOT_A_RULE = {"params", "foreach", "fused", "capturable", "differentiable"}
 """Arguments of optimizers that say how to compute, not what."""
@@ -166,7 +179,19 @@ class Updater:
 
     def update(self, gradient: torch.Tensor, *, scale_lr: float = 1.0) -> None:
         """One step of a dense parameter."""
-        self._step(gradient, scale_lr=scale_lr)
+        own = self._group["lr"]
+        self._group["lr"] = own * scale_lr
+        self._parameter.grad = gradient
+        self._optimizer.step()
+        self._parameter.grad = None
+        self._group["lr"] = own
+
+    def add_rows(self, values: Floats, rows: Rows, gradients: Floats, *, scale_lr: float) -> bool:
+        """One step of distinct `rows` of `values`, where they lie; False if the rule is not simple enough for that."""
+        if not can_add_in_place(self.kind, self._group):
+            return False
+        add_rows(values, rows, gradients, alpha=-self._group["lr"] * scale_lr)
+        return True
 
     def update_rows(
         self,
@@ -178,27 +203,15 @@ class Updater:
         scale_lr: float = 1.0,
     ) -> None:
         """One step of a block of rows and their slots, in place; `step` is its number, from 1."""
-        self._parameter.data = values
-        state: dict[str, Any] = dict(slots)
-        if self.kind != "SGD":
-            state["step"] = step - 1 if self._kind.is_sparse else torch.tensor(float(step - 1))
-        self._optimizer.state[self._parameter] = state
-        # torch warns unless it is told whether to check the tensors that it makes itself.
-        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-            if self._kind.is_sparse:
-                index = torch.arange(len(gradients))[None]
-                gradients = torch.sparse_coo_tensor(index, gradients, values.shape, is_coalesced=True)
-            self._step(gradients, scale_lr=scale_lr)
-        self._parameter.data = torch.empty(0)
-        self._optimizer.state.clear()
+        group = self._group
+        with torch.no_grad():
+            self._kind.update_rows(RowUpdate(values, gradients, slots, group, lr=group["lr"] * scale_lr, step=step))
 
-    def _step(self, gradient: torch.Tensor, *, scale_lr: float) -> None:
-        own = self._group["lr"]
-        self._group["lr"] = own * scale_lr
-        self._parameter.grad = gradient
-        self._optimizer.step()
-        self._parameter.grad = None
-        self._group["lr"] = own
+
+def check_dense_rule(rule: Rule) -> None:
+    """Raise `InputError` for a rule that dense parameters cannot follow."""
+    if _kind(rule.kind).is_for_rows:
+        raise InputError(f"{rule.kind} updates rows of tables, not dense parameters. Use Adam for these.")
 
 
 def check_rows_rule(rule: Rule) -> None:

@@ -6,7 +6,7 @@ import socket
 
 from trek.errors import ConfigError, OutsideError, PortInUse
 from trek.ps.addresses import Address, local_name
-from trek.ps.protocol.frames import receive_frame, send_frame
+from trek.ps.protocol.frames import FrameReader, send_frame, widen
 from trek.ps.service import Service
 from trek.world.addresses import is_loopback
 from trek.world.job_server import JobServer
@@ -57,6 +57,7 @@ class Server:
         self._server.close()
 
     def _serve(self, connection: socket.socket) -> None:
+        widen(connection)
+        frames = FrameReader(connection, is_reusing=True)
         while True:
-            request, body = receive_frame(connection)
-            send_frame(connection, *self._service.answer(request, body))
+            send_frame(connection, *self._service.answer(*frames.receive()))

@@ -5,15 +5,17 @@ That is safe: reading changes nothing, and a push that was applied before is rec
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 from trek.errors import InputError, OutsideError
 from trek.ps.addresses import Address, open_connection
 from trek.ps.protocol import messages as pb
-from trek.ps.protocol.frames import receive_frame, send_frame
+from trek.ps.protocol.frames import FrameReader, frame_parts, send_frame, send_parts, widen
 from trek.ps.protocol.tensors import Attachments, Bytes
 from trek.world.job_connection import Stranger
 
@@ -22,29 +24,63 @@ _CONNECT_S = 5.0
 _MAX_REFUSALS = 5
 
 
+def send_out(links: Sequence[ServerLink]) -> None:
+    """Send the requests that the links have begun, each as fast as its server takes it."""
+    while waiting := {link.waiting.fileno(): link for link in links if link.waiting is not None}:
+        poll = select.poll()
+        for file in waiting:
+            poll.register(file, select.POLLOUT)
+        for file, _ in poll.poll():
+            waiting[file].send_on()
+
+
 class ServerLink:
-    """Requests to one server, one at a time: `send`, then `receive`."""
+    """Requests to one server, one at a time: `begin`, `send_out`, `receive`."""
 
     def __init__(self, address: Address, *, secret: str, patience_s: float) -> None:
         self.address = address
         self._secret = secret
         self._patience_s = patience_s
         self._connection: socket.socket | None = None
+        self._frames: FrameReader | None = None
         self._lock = threading.Lock()
         self._request: tuple[pb.Envelope, Attachments | None] | None = None
+        self._unsent: list[memoryview] = []
         self._num_refusals = 0
 
-    def send(self, envelope: pb.Envelope, attached: Attachments | None = None) -> None:
-        """Begin a request; `receive` must follow."""
+    def begin(self, envelope: pb.Envelope, attached: Attachments | None = None) -> None:
+        """Have a request; `send_out`, then `receive` must follow."""
         self._lock.acquire()
         self._request = (envelope, attached)
         try:
-            send_frame(self._connected(), envelope, attached)
-        except OSError:
-            self._drop()  # `receive` tries again
+            connection = self._connected()
+            self._unsent = frame_parts(envelope, attached)
+            self._send_on(connection)
+        except (OSError, OutsideError):
+            self._drop()  # `receive` tries again, and raises what is still wrong then
         except BaseException:
             self._end()
             raise
+
+    @property
+    def waiting(self) -> socket.socket | None:
+        """The connection that does not take more of the request now; None if nothing is left to send."""
+        return self._connection if self._unsent else None
+
+    def send_on(self) -> None:
+        """Send as much of the request as the connection takes without waiting."""
+        assert self._connection is not None
+        try:
+            self._send_on(self._connection)
+        except OSError:
+            self._drop()
+
+    def _send_on(self, connection: socket.socket) -> None:
+        try:
+            while self._unsent:
+                self._unsent = send_parts(connection, self._unsent, is_waiting=False)
+        except BlockingIOError:
+            return
 
     def receive(self) -> tuple[pb.Envelope, Bytes]:
         """The answer to what was sent. OutsideError when the server cannot be reached for too long."""
@@ -69,8 +105,8 @@ class ServerLink:
             try:
                 if self._connection is None:
                     send_frame(self._connected(), *self._request)
-                assert self._connection is not None
-                return receive_frame(self._connection)
+                assert self._frames is not None
+                return self._frames.receive()
             except (OSError, EOFError) as error:
                 self._drop()
                 if time.monotonic() >= deadline:
@@ -88,7 +124,8 @@ class ServerLink:
                 self._connection = open_connection(self.address, secret=self._secret, timeout_s=_CONNECT_S)
             except Stranger as error:
                 self._refused(error)
-        assert self._connection is not None
+            widen(self._connection)
+            self._frames = FrameReader(self._connection, is_reusing=False)
         self._num_refusals = 0
         return self._connection
 
@@ -108,6 +145,7 @@ class ServerLink:
         self._lock.release()
 
     def _drop(self) -> None:
+        self._unsent = []
         if self._connection is not None:
             self._connection.close()
             self._connection = None

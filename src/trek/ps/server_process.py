@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from trek.ps.addresses import Address, parse_address
-from trek.ps.journal import Journal
+from trek.ps.journal import LEAST_BYTES, Journal
 from trek.ps.rules import Rule
 from trek.ps.server import Server, listen
 from trek.ps.server_state import Push, RowGradients, ServerState
@@ -34,16 +34,18 @@ def serve(
     grpc_port: int | None = None,
     metrics_port: int | None = None,
     is_journaled: bool = True,
+    journal_bytes: int = LEAST_BYTES,
     on_ready: Callable[[int, int | None], None] = lambda port, grpc_port: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. `folder` has the journal, and rows that do not fit into memory.
 
-    `on_ready` is called with the ports once requests are answered.
+    A journal that is larger than the state and than `journal_bytes` is replaced by a snapshot. `on_ready` is called
+    with the ports once requests are answered.
     """
     torch.set_num_threads(1)  # requests of several clients run side by side
     listeners = listen(address, secret=secret)
     warm_up()
-    journal = Journal(folder / "journal") if folder is not None and is_journaled else None
+    journal = Journal(folder / "journal", least_bytes=journal_bytes) if folder is not None and is_journaled else None
     service = Service(folder=folder / "rows" if folder is not None else None, journal=journal)
     server = Server(service, listeners, secret=secret)
     remote = None
@@ -70,9 +72,9 @@ def serve(
 
 def warm_up() -> None:
     """Load what the first push would otherwise wait for: compiled loops, and torch's compiler behind optimizers."""
-    rows = RowGradients("warm", np.arange(2), np.ones((2, 1), np.float32), Rule.named("SGD"))
+    rows = RowGradients("warm", np.arange(2), np.ones((2, 2), np.float32), Rule.named("SGD"))
     state = ServerState()
-    state.add_table(TableSpec(name="warm", dim=1))
+    state.add_table(TableSpec(name="warm", dim=2))
     push = Push("warm", 1, 0, rows=[rows])
     state.judge(push)
     state.apply(push)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +64,12 @@ class Push:
     version: int
     dense: Sequence[tuple[DenseKey, torch.Tensor, Rule]] = ()
     rows: Sequence[RowGradients] = ()
+
+    def copy(self) -> Push:
+        """The same with gradients of its own, for a push that outlives the request it came with."""
+        dense = [(key, gradient.clone(), rule) for key, gradient, rule in self.dense]
+        rows = [RowGradients(one.table, one.ids.copy(), one.values.copy(), one.rule) for one in self.rows]
+        return replace(self, dense=dense, rows=rows)
 
 
 @dataclass
@@ -141,7 +147,7 @@ class ServerState:
         if self.mode.grads_to_wait == 1:
             self._update(push, scale_lr=scale)
             return
-        self.pending.append(push)
+        self.pending.append(push.copy())
         if len(self.pending) == self.mode.grads_to_wait:
             together, self.pending = self.pending, []
             self._update(mean_of(together), scale_lr=scale)

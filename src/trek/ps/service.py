@@ -1,13 +1,12 @@
 """Service: the answers of a parameter server, whichever way a request came. One request changes the state at a time.
 
-Reading does not change anything, see `Table`; it takes the same lock, since rows may move while they are read.
+Rows are read by many at the same time: that changes nothing, see `Table`. But they may move while the state changes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +22,13 @@ from trek.ps.protocol.tensors import Attachments, Bytes, array_of, tensor_of
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode, Push, RowGradients, ServerState
 from trek.ps.snapshot import read_snapshot, write_snapshot
+from trek.ps.state_lock import StateLock
 from trek.ps.table import as_tensor
 from trek.ps.table_spec import TableSpec
 
 Answer = tuple[pb.Envelope, Attachments | None]
 _DONE = pb.Envelope(done=pb.Done())
+_SHARED = "pull_embedding_vector"
 _JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table"}
 """Beside pushes of gradients, which are written before they are applied."""
 
@@ -37,7 +38,7 @@ class Service:
 
     def __init__(self, *, folder: Path | None = None, journal: Journal | None = None) -> None:
         """`folder` is for rows that do not fit into memory. Without a journal, a killed server loses everything."""
-        self._changed = threading.Condition()
+        self._lock = StateLock()
         self._folder = folder
         self._journal = journal
         self._held_until_s = 0.0
@@ -51,7 +52,7 @@ class Service:
             self._recover(journal)
 
     def answer(self, request: pb.Envelope, body: Bytes) -> Answer:
-        """The answer to a request; a failure is one, too."""
+        """The answer to a request; a failure is one, too. The memory of `body` may be used again afterwards."""
         do = request.WhichOneof("message") or ""
         started = time.perf_counter()
         try:
@@ -64,9 +65,9 @@ class Service:
 
     def close(self) -> None:
         """Release whoever waits, and close the files."""
-        with self._changed:
+        with self._lock.writing():
             self._is_closed = True
-            self._changed.notify_all()
+            self._lock.notify_all()
             if self._journal is not None:
                 self._journal.close()
             self._state.close()
@@ -75,7 +76,10 @@ class Service:
         handler: Callable[..., Answer] | None = getattr(self, f"_do_{do}", None)
         if handler is None:
             raise InputError(f"a parameter server does not know the request {do!r}.")
-        with self._changed:
+        if do == _SHARED:
+            with self._lock.reading():
+                return handler(getattr(request, do), body)
+        with self._lock.writing():
             if do == "push_gradient":
                 return self._push(request, body)
             answer = handler(getattr(request, do), body)
@@ -104,7 +108,7 @@ class Service:
         del body
         state = self._state
         if wanted.min_version > state.version:
-            self._changed.wait_for(
+            self._lock.wait_for(
                 lambda: self._is_closed or self._state.version >= wanted.min_version, wanted.wait_ms / 1e3
             )
             state = self._state
@@ -130,7 +134,7 @@ class Service:
         self._state.put_dense(
             {key: (value, slots.get(key, {}), rules[rule] if rules else None) for key, (value, rule) in values.items()}
         )
-        self._changed.notify_all()
+        self._lock.notify_all()
         return _DONE, None
 
     def _do_pull_embedding_vector(self, wanted: pb.PullEmbeddingVectorRequest, body: Bytes) -> Answer:
@@ -157,7 +161,7 @@ class Service:
             if self._journal is not None:
                 self._journal.append(request, body)
             self._state.apply(push)
-            self._changed.notify_all()
+            self._lock.notify_all()
             self._shorten_journal()
         elif verdict == "rejected":
             self._state.num_rejected += 1
@@ -206,25 +210,26 @@ class Service:
         """Let those pushes in that other servers have applied, write, and take pushes again."""
         del body
         self._allowed = dict(request.until.sequences)
-        self._changed.notify_all()
+        self._lock.notify_all()
         try:
-            self._changed.wait_for(lambda: self._is_closed or self._has_reached(self._allowed), request.wait_ms / 1e3)
+            self._lock.wait_for(lambda: self._is_closed or self._has_reached(self._allowed), request.wait_ms / 1e3)
             if not self._has_reached(self._allowed):
                 raise OutsideError("a push that reached some of the servers did not reach this one in time.")
-            self._write(Path(request.path), server=request.server)
+            _write(self._state, Path(request.path), server=request.server)
         finally:
             self._held_until_s = 0.0
-            self._changed.notify_all()
+            self._lock.notify_all()
         return _DONE, None
 
     def _do_restore(self, request: pb.RestoreRequest, body: Bytes) -> Answer:
         del body
         place = {"server": request.server, "num_servers": request.num_servers}
-        before, self._state = self._state, read_snapshot(Path(request.path), spill=self._rows_folder(), **place)
-        before.close()
+        restored = read_snapshot(Path(request.path), spill=self._rows_folder(), **place)
         if self._journal is not None:
-            self._journal.begin_anew(lambda path: write_snapshot(self._state, path, server=0))
-        self._changed.notify_all()
+            self._journal.begin_anew(lambda path: _write(restored, path, server=0))
+        self._state.close()
+        self._state = restored
+        self._lock.notify_all()
         return _DONE, None
 
     def _do_progress(self, request: pb.ProgressRequest, body: Bytes) -> Answer:
@@ -235,7 +240,7 @@ class Service:
 
     def figures(self) -> dict[str, Any]:
         """Rows, bytes, versions, staleness and latencies."""
-        with self._changed:
+        with self._lock.writing():
             return self._figures()
 
     def _do_stats(self, request: pb.StatsRequest, body: Bytes) -> Answer:
@@ -280,20 +285,16 @@ class Service:
         if self._journal is not None and not self._state.pending:
             num_bytes = sum(table.num_bytes for table in self._state.tables.values())
             if self._journal.is_long(num_bytes):
-                self._journal.begin_anew(lambda path: self._write(path, server=0))
-
-    def _write(self, folder: Path, *, server: int) -> None:
-        try:
-            write_snapshot(self._state, folder, server=server)
-        except OSError as error:
-            raise OutsideError(f"the server cannot write to {folder}: {error}.") from error
+                self._journal.begin_anew(lambda path: _write(self._state, path, server=0))
 
     def _wait_while_held(self, push: Push) -> None:
-        while not self._is_closed and push.sequence > self._allowed.get(push.source, 0):
-            left_s = self._held_until_s - time.monotonic()
-            if left_s <= 0:
+        while (left_s := self._held_until_s - time.monotonic()) > 0:
+            if self._lock.wait_for(lambda: self._is_closed or self._is_let_in(push), left_s):
                 return
-            self._changed.wait(left_s)
+
+    def _is_let_in(self, push: Push) -> bool:
+        """Whether a held server takes a push: one that other servers have applied already."""
+        return not self._held_until_s or push.sequence <= self._allowed.get(push.source, 0)
 
     def _has_reached(self, sequences: dict[str, int]) -> bool:
         return all(self._state.ledger.get(source, 0) >= last for source, last in sequences.items())
@@ -301,6 +302,13 @@ class Service:
     def _progress(self, prefix: str) -> pb.Progress:
         sequences = {source: last for source, last in self._state.ledger.items() if source.startswith(prefix)}
         return pb.Progress(sequences=sequences, version=self._state.version)
+
+
+def _write(state: ServerState, folder: Path, *, server: int) -> None:
+    try:
+        write_snapshot(state, folder, server=server)
+    except OSError as error:
+        raise OutsideError(f"the server cannot write to {folder}: {error}.") from error
 
 
 def _push_of(request: pb.PushGradientRequest, body: Bytes) -> Push:

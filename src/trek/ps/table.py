@@ -15,11 +15,12 @@ import torch
 
 from trek.errors import ConfigError, InputError
 from trek.ps.arena import Arena
-from trek.ps.compiled import compiled
+from trek.ps.compiled import AHEAD, compiled, prefetch
 from trek.ps.distinct_ids import Floats, sum_duplicates
 from trek.ps.id_index import IdIndex, Ids, Rows
 from trek.ps.initial_values import fill, fill_missing, key_of
-from trek.ps.row_memory import Array, MemoryRows, RowMemory, SpilledRows
+from trek.ps.row_copies import Array
+from trek.ps.row_memory import MemoryRows, RowMemory, SpilledRows
 from trek.ps.rules import Rule, Updater, check_rows_rule
 from trek.ps.table_spec import TableSpec
 
@@ -186,8 +187,9 @@ class Table:
         return SpilledRows(max_bytes=self.spec.memory_bytes, folder=folder)
 
     def _updater_for(self, rule: Rule) -> Updater:
-        if self._updater is None:
+        if rule != self.rule:
             check_rows_rule(rule)
+        if self._updater is None:
             self._updater = Updater(rule, torch.empty(0))
             for name in self._updater.slots:
                 self._rows.add_field(name, self.spec.dim, np.float32)
@@ -212,6 +214,9 @@ class Table:
             self._rows.scatter(name, rows, np.full((len(rows), self.spec.dim), value, np.float32))
 
     def _update(self, updater: Updater, rows: Rows, gradients: Floats, *, scale_lr: float) -> None:
+        whole = self._rows.whole(VALUES) if self.spec.dtype == "float32" else None
+        if whole is not None and updater.add_rows(whole, rows, gradients, scale_lr=scale_lr):
+            return
         stored = self._rows.gather(VALUES, rows)
         values = as_tensor(stored, self.spec.dtype).float()
         slots = {name: self._rows.gather(name, rows) for name in updater.slots}
@@ -280,6 +285,8 @@ def _stamp(touched: Array, rows: Rows, version: int) -> bool:
     """Note that `rows` were used by `version`; whether one of them occurs twice."""
     repeated = False
     for i in range(len(rows)):
+        if i + AHEAD < len(rows):
+            prefetch(touched, rows[i + AHEAD])
         if touched[rows[i]] == version:
             repeated = True
         touched[rows[i]] = version

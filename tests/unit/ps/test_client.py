@@ -20,6 +20,7 @@ from trek.ps.placement import SPLIT_ELEMENTS, parts_of
 from trek.ps.server import Server, listen
 from trek.ps.server_state import Mode
 from trek.ps.service import Service
+from trek.world.job_server import JobServer
 
 SGD = Rule.named("SGD", lr=0.5)
 USER = TableSpec.of(name="user", dim=4)
@@ -243,8 +244,11 @@ def test_a_torn_journal_loses_only_what_nobody_was_told(start: Start, tmp_path: 
     before = contents(client)
     servers.stop(0)
     [path] = (tmp_path / "servers" / "0" / "journal").glob("journal-*")
-    with path.open("ab") as file:
-        file.write(path.read_bytes()[:50])
+    contents_of_file = path.read_bytes()
+    end = len(contents_of_file.rstrip(b"\0"))
+    with path.open("r+b") as file:
+        file.seek(end + -end % 8)
+        file.write(contents_of_file[:50])
     servers.start(0)
     assert same(contents(client), before)
     push(client, 2)
@@ -260,6 +264,38 @@ def test_a_client_waits_for_a_server_that_is_started_again(start: Start) -> None
     servers.stop(0)
     servers.start(0)
     assert push(client, 1).accepted
+
+
+def test_a_server_that_does_not_read_keeps_no_request_from_the_others(start: Start) -> None:
+    table = TableSpec.of(name="wide", dim=1024)
+    client, servers = start()
+    client.push_model(tables=[table])
+    ended = threading.Event()
+    stuck = JobServer(
+        listen(("127.0.0.1", 0), secret=""), secret="", serve=lambda _: ended.wait() and None, name="stuck"
+    )
+    outcome: list[Exception] = []
+
+    def push_to_both() -> None:
+        both = [f"127.0.0.1:{stuck.port}", *servers.addresses]
+        rows = {"wide": (range(4000), torch.ones(4000, 1024))}  # far more than a socket holds
+        with Client(both, patience_s=0.1) as other:
+            try:
+                other.push_gradients(rows=rows, rule=SGD)
+            except OutsideError as error:
+                outcome.append(error)
+
+    pushing = threading.Thread(target=push_to_both)
+    pushing.start()
+    try:
+        while client.stats()[0]["version"] == 0:
+            pushing.join(0.01)
+            assert pushing.is_alive()
+    finally:
+        ended.set()
+        stuck.close()
+        pushing.join()
+    assert len(outcome) == 1
 
 
 def test_a_checkpoint_is_restored_by_any_number_of_servers(start: Start, tmp_path: Path) -> None:

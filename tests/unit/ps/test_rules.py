@@ -10,6 +10,7 @@ import torch
 
 from trek.errors import InputError
 from trek.ps import FTRL
+from trek.ps.dense import DenseParameter
 from trek.ps.rules import Rule, Updater
 from trek.ps.table import Table
 from trek.ps.table_spec import Initial, TableSpec
@@ -59,6 +60,27 @@ def test_rows_follow_the_dense_rule_where_all_are_pushed(kind: Any, settings: di
         own.grad = gradient
         optimizer.step()
         torch.testing.assert_close(torch.from_numpy(table.pull(ids)), own.detach(), rtol=1e-6, atol=1e-7)
+
+
+BLOCK_RULES = [*RULES, (torch.optim.SparseAdam, {"lr": 0.01}), (torch.optim.Adam, {"lr": 0.01, "maximize": True})]
+
+
+@pytest.mark.parametrize(("kind", "settings"), BLOCK_RULES, ids=[kind.__name__ for kind, _ in BLOCK_RULES])
+def test_a_block_of_rows_equals_torchs_class_to_the_bit(kind: Any, settings: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    own = torch.nn.Parameter(torch.randn(37, 11, generator=generator))
+    optimizer = kind([own], **settings)
+    rows = Updater(Rule.of(optimizer, optimizer.param_groups[0]), torch.empty(0))
+    values = own.detach().clone()
+    slots = {name: torch.full_like(values, first) for name, first in rows.slots.items()}
+    for step in range(1, 12):
+        gradient = torch.randn(37, 11, generator=generator)
+        rows.update_rows(values, gradient.clone(), slots=slots, step=step)
+        own.grad = gradient.to_sparse(1) if kind is torch.optim.SparseAdam else gradient
+        with torch.sparse.check_sparse_tensor_invariants(enable=True):
+            optimizer.step()
+        assert torch.equal(values, own)
+        assert all(torch.equal(slot, optimizer.state[own][name]) for name, slot in slots.items())
 
 
 SPARSE = [
@@ -130,5 +152,7 @@ def test_what_rows_cannot_follow_is_refused() -> None:
         table.push(ids, gradient, rule=Rule.named("Adam"), version=2)
     with pytest.raises(InputError, match="which state"):
         table.push(ids, gradient, rule=Rule.named("SGD", lr=1.0, momentum=0.5), version=2)
+    with pytest.raises(InputError, match="not dense parameters"):
+        DenseParameter(torch.ones(2), version=0).follow(Rule.named("SparseAdam"))
     with pytest.raises(InputError, match="invalid settings"):
         Rule.named("SGD", lr=-1.0)

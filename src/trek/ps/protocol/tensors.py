@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,7 @@ class Attachments:
             slot=slot,
             start=self.num_bytes,
         )
-        bits = tensor.view(torch.uint16) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-        flat: Any = np.ascontiguousarray(bits.numpy()).reshape(-1).view(np.uint8)
+        flat: Any = np.ascontiguousarray(bits_of(tensor)).reshape(-1).view(np.uint8)
         self.parts.append(flat.data)
         self.num_bytes += flat.size
         if padding := -flat.size % ALIGNMENT:
@@ -60,13 +60,20 @@ class Attachments:
         return np.frombuffer(b"".join(self.parts), np.uint8)
 
 
+def bits_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The numbers of a tensor on the CPU, without a copy; 16-bit floats as their bits."""
+    bits = tensor.view(torch.uint16) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    array: np.ndarray[Any, Any] = bits.numpy()
+    return array
+
+
 def array_of(described: pb.Tensor, body: Bytes) -> np.ndarray[Any, Any]:
     """The numbers of a tensor that came with `body`, without a copy; 16-bit floats as their bits."""
     if described.dtype not in _BY_NUMBER:
         raise InputError(f"tensor {described.name!r} has an unknown type: {described.dtype}.")
     stored = _BY_NUMBER[described.dtype][1]
     shape = tuple(described.shape)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     if described.content:
         body, start = np.frombuffer(bytearray(described.content), np.uint8), 0
     else:
@@ -76,8 +83,8 @@ def array_of(described: pb.Tensor, body: Bytes) -> np.ndarray[Any, Any]:
         raise InputError(
             f"tensor {described.name!r} of shape {shape} does not lie in the {len(body)} bytes it came with."
         )
-    array: np.ndarray[Any, Any] = body[start:end].view(stored).reshape(shape)
-    return array
+    array: np.ndarray[Any, Any] = np.frombuffer(body, stored, count, start) if count else np.empty(0, stored)
+    return array if len(shape) == 1 else array.reshape(shape)
 
 
 def tensor_of(described: pb.Tensor, body: Bytes) -> torch.Tensor:

@@ -1,0 +1,132 @@
+"""JournalFile: requests, one after the other, in a file that has its space before they come.
+
+To write where a file has space, or even old contents, takes a fraction of the time of appending to it. So the end of a
+file says nothing, and a request is known by its checksum instead, which also covers the checksum before it: a request
+that was not written completely, or what a journal before had written there, is not taken for the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trek.errors import OutsideError
+from trek.ps.compiled import compiled
+from trek.ps.id_index import mix
+from trek.ps.protocol import messages as pb
+from trek.ps.protocol.frames import NO_BODY
+from trek.ps.protocol.tensors import Bytes
+
+_HEADER = struct.Struct("<IQQ")
+"""Bytes of the message, bytes that follow it, checksum."""
+_LEAST_SPACE, _MOST_SPACE = 1 << 20, 64 << 20
+_PRIME = 0x9E3779B185EBCA87
+
+
+class JournalFile:
+    """One journal. One thread at a time."""
+
+    def __init__(self, path: Path, *, number: int) -> None:
+        """`number` tells the requests of this journal from those of an earlier one in the same file."""
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._space = os.fstat(self._file).st_size
+        self._last = number
+        self.num_bytes = 0
+        """Up to the end of the last request."""
+
+    def replay(self, handle: Callable[[pb.Envelope, Bytes], None]) -> int:
+        """Hand out every request from the first to the last complete one, and go on there; how many they were."""
+        count = 0
+        while (found := self._next()) is not None:
+            message, body, self._last = found
+            self.num_bytes += _HEADER.size + len(message) + len(body)
+            handle(pb.Envelope.FromString(message), body)
+            count += 1
+        return count
+
+    def append(self, envelope: pb.Envelope, body: Bytes) -> None:
+        """Write a request. OutsideError if that is not possible; then it is as if it had not been asked for."""
+        message = envelope.SerializeToString()
+        checksum = _checksum_of(message, body, after=self._last)
+        head = _HEADER.pack(len(message), len(body), checksum) + message
+        end = self.num_bytes + len(head) + len(body)
+        try:
+            self._reserve(end)
+            self._write([memoryview(head), body.data])
+        except OSError as error:
+            raise OutsideError(
+                f"the journal {self._path} cannot be written: {error.strerror}. The push was not applied."
+            ) from error
+        self.num_bytes, self._last = end, checksum
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _next(self) -> tuple[bytes, Bytes, int] | None:
+        at = self.num_bytes
+        head = os.pread(self._file, _HEADER.size, at)
+        if len(head) < _HEADER.size:
+            return None
+        size, body_size, checksum = _HEADER.unpack(head)
+        if at + _HEADER.size + size + body_size > self._space:
+            return None
+        message = os.pread(self._file, size, at + _HEADER.size)
+        body: Bytes = np.empty(body_size, np.uint8) if body_size else NO_BODY
+        _read(self._file, body.data, at=at + _HEADER.size + size)
+        is_next = _checksum_of(message, body, after=self._last) == checksum
+        return (message, body, checksum) if is_next else None
+
+    def _reserve(self, end: int) -> None:
+        if end > self._space:
+            more = max(end - self._space, min(_MOST_SPACE, max(_LEAST_SPACE, self._space)))
+            os.posix_fallocate(self._file, self._space, more)
+            self._space += more
+
+    def _write(self, parts: list[memoryview]) -> None:
+        at = self.num_bytes
+        while parts:
+            written = os.pwritev(self._file, parts, at)
+            at += written
+            while parts and written >= len(parts[0]):
+                written -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][written:]
+
+
+def _read(file: int, target: memoryview, *, at: int) -> None:
+    while len(target):
+        count = os.preadv(file, [target], at)
+        if not count:
+            return  # shorter than its size a moment ago: the checksum will not fit
+        target, at = target[count:], at + count
+
+
+def _checksum_of(message: bytes, body: Bytes, *, after: int) -> int:
+    """A number that depends on every byte, on their order and on `after`."""
+    whole = len(body) // 8 * 8
+    rest = np.frombuffer(message + body[whole:].tobytes(), np.uint8)
+    return int(_checksum(body[:whole].view(np.uint64), rest, np.uint64(after)))
+
+
+@compiled
+def _checksum(words: Any, rest: Any, after: Any) -> Any:
+    """Four sums side by side, since each waits for its own multiplication."""
+    prime = np.uint64(_PRIME)
+    one, two, three, four = after + prime, after ^ prime, after, np.uint64(len(rest))
+    for i in range(0, len(words) - 3, 4):
+        one = (one ^ words[i]) * prime
+        two = (two ^ words[i + 1]) * prime
+        three = (three ^ words[i + 2]) * prime
+        four = (four ^ words[i + 3]) * prime
+    for i in range(len(words) // 4 * 4, len(words)):
+        one = (one ^ words[i]) * prime
+    for i in range(len(rest)):
+        two = (two ^ np.uint64(rest[i])) * prime
+    return mix(mix(mix(mix(one) ^ two) ^ three) ^ four)
