@@ -97,5 +97,7 @@ def test_settings_that_cannot_work_are_named() -> None:
         fit(servers=2)
     with pytest.raises(ConfigError, match="needs parameter servers"):
         fit(strategy="ps", workers=2)
+    with pytest.raises(ConfigError, match="cannot come and go"):
+        fit(strategy="ps", servers=1, workers=(1, 2), strategy_options=SYNC)
     with pytest.raises(ConfigError, match="for mode 'async'"):
         fit(strategy="ps", servers=1, strategy_options={"mode": "sync", "max_lead": 1})

@@ -193,6 +193,8 @@ class Service:
         table.check(ids, values.float().numpy())
         slots = {one.name: tensor_of(one, body) for one in rows.slots}
         rule = Rule(request.rule.kind, request.rule.settings) if request.rule.kind else None
+        if request.replaces:
+            table = self._state.clear_table(rows.table)
         table.put(ids, values, slots=slots, rule=rule, step=rows.step, version=max(1, self._state.version))
         return _DONE, None
 

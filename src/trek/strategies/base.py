@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -172,10 +173,21 @@ class Strategy(ABC):
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The full state of the optimizer, by the names of `model`'s parameters. Only the leader's is complete."""
-        state = optimizer.state_dict()
-        named = by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
+        named = self.own_optimizer_state(model, optimizer)
         tables = self.tables.optimizer_state(optimizer) if self.tables is not None else {}
         return {**named, "tables": tables} if tables else named
+
+    def own_optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The part of `optimizer_state` that is in the optimizer itself."""
+        state = optimizer.state_dict()
+        return by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """While a worker gives its state to one that joins: states hold what that one cannot get elsewhere."""
+        return nullcontext()
+
+    def start_over(self) -> None:  # noqa: B027 - most strategies have everything in their processes
+        """All workers were lost, and the run begins anew: drop what is left of it outside of this process."""
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]

@@ -157,6 +157,8 @@ class Traveler(RunParts):
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
+        if self.leases is not None:
+            return (yield from self.leases.train(data))
         position, optimization, stop, group = self.position, self.optimization, self.stop, self.group
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         generation, until, agreement = self.world.generation, self.agenda.length.batches, self.agreement

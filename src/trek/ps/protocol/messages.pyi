@@ -499,6 +499,9 @@ class PushTableRequest(_message.Message):
 
     ROWS_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    replaces: _builtins.bool
+    """remove all rows of the table first"""
     @_builtins.property
     def rows(self) -> Global___Rows: ...
     @_builtins.property
@@ -508,10 +511,11 @@ class PushTableRequest(_message.Message):
         *,
         rows: Global___Rows | None = ...,
         rule: Global___Rule | None = ...,
+        replaces: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaces", b"replaces", "rows", b"rows", "rule", b"rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,8 @@ class Optimization:
             check_backend(compiled)
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
+        self.counts_own_steps = True
+        """Whether a step here counts as one of the run; otherwise `follow` says how far the run is."""
         self.keeps_gradients = False
         """Zero gradients in place, because recorded steps that accumulate need them at the same address."""
         self._num_steps: dict[int, int] = {}
@@ -194,7 +196,8 @@ class Optimization:
         except GroupBroken:
             self._group.interrupt()
             return False
-        self.count_step(optimizer)
+        if self.counts_own_steps:
+            self.count_step(optimizer)
         self._group.note_done("step")
         return True
 
@@ -230,6 +233,19 @@ class Optimization:
         for scheduled in self._scheduled:
             if getattr(scheduled.scheduler, "optimizer", optimizer) is optimizer:
                 scheduled.advance("step", count)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the run so far, of the optimizer that has the most."""
+        return max(self._num_steps.values(), default=0)
+
+    def follow(self, *, steps: int, batches: range) -> None:
+        """Step schedulers as the run does that others take part in: up to `steps`, and after each of `batches`."""
+        for optimizer in self.optimizers:
+            while self._num_steps.get(id(optimizer), 0) < steps:
+                self.count_step(optimizer)
+        for count in batches if self._scheduled else ():
+            self._advance("batch", count)
 
     @property
     def ends_group(self) -> bool:
