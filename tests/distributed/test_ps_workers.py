@@ -122,3 +122,36 @@ def kill_a_server(tr: trek.Traveler, folder: str) -> Any:
 def test_a_killed_server_comes_back_for_workers_that_come_and_go(tmp_path: Path) -> None:
     result = trek.run(kill_a_server, str(tmp_path), workers=(1, 2), servers=2, strategy="ps", show_progress=False)
     check_counts(result, epochs=EPOCHS)
+
+
+def push_late(tr: trek.Traveler, folder: str) -> Any:
+    """The worker with the first batch pushes it when others have moved the version, and must compute it anew."""
+    model = tr.add_model(Counting())
+    optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    data = tr.add_loader((torch.arange(64),), global_batch_size=4)
+    place, tries, logged = Path(folder), 0, []
+    tr.journal.on_report = logged.append
+    for _ in tr.epochs(1):
+        for (records,) in tr.train(data):
+            tr.backward(model(records) / tr.optimization.part[1])
+            if 0 in records.tolist():
+                tries += 1
+                (place / f"try {tries}").touch()
+                if tries == 1:
+                    wait_until((place / "trained 20").exists)
+            tr.step(optimizer)
+            tr.log(count=1.0)
+            (place / f"trained {len(list(place.glob('trained *'))) + 1}").touch()
+    strategy: Any = tr.strategy
+    ids, rows = strategy.client.export_rows("seen")
+    return {"rejected": sum(one["rejected"] for one in strategy.client.stats()), "seen": [len(ids), rows.sum().item()]}
+
+
+def test_a_push_that_is_too_old_is_computed_anew(tmp_path: Path) -> None:
+    options = {"grads_to_wait": 2, "version_tolerance": 2}
+    result = trek.run(
+        push_late, str(tmp_path), workers=2, servers=2, strategy="ps", strategy_options=options, show_progress=False
+    )
+    assert result["rejected"] > 0
+    assert (tmp_path / "try 2").exists()
+    assert result["seen"] == [64, -32.0], "by the mean of two pushes, every row is lowered by half"

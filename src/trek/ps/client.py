@@ -277,6 +277,10 @@ class Client:
             self._sequence = number
         return PushResult(is_accepted, tuple(answer.pushed.version for answer, _ in answers))
 
+    def flush(self) -> None:
+        """Have pushes applied that wait for others of their step, by their mean; nobody should push meanwhile."""
+        self._ask([(pb.Envelope(flush=pb.FlushRequest()), None)] * self.num_servers)
+
     def _push_requests(
         self, dense: Mapping[str, torch.Tensor], rows: RowGradients, rules: _Rules
     ) -> list[tuple[pb.PushGradientRequest, Attachments]]:

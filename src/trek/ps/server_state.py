@@ -158,6 +158,12 @@ class ServerState:
             together, self.pending = self.pending, []
             self._update(mean_of(together), scale_lr=scale)
 
+    def flush(self) -> None:
+        """Apply the pushes that wait for others of their step."""
+        if self.pending:
+            together, self.pending = self.pending, []
+            self._update(mean_of(together), scale_lr=1.0)
+
     def forget_sources(self, prefix: str) -> None:
         """Forget the pushes of sources that will not push again."""
         self.ledger = {source: last for source, last in self.ledger.items() if not source.startswith(prefix)}

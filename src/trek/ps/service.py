@@ -28,7 +28,7 @@ from trek.ps.table_spec import TableSpec
 
 Answer = tuple[pb.Envelope, Attachments | None]
 _DONE = pb.Envelope(done=pb.Done())
-_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table"}
+_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table", "flush"}
 """Beside pushes of gradients, which are written before they are applied."""
 
 
@@ -165,6 +165,12 @@ class Service:
             accepted=verdict != "rejected", version=self._state.version, is_repeated=verdict == "repeated"
         )
         return pb.Envelope(pushed=reply), None
+
+    def _do_flush(self, request: pb.FlushRequest, body: Bytes) -> Answer:
+        del request, body
+        self._state.flush()
+        self._changed.notify_all()
+        return _DONE, None
 
     def _do_pull_table(self, wanted: pb.PullTableRequest, body: Bytes) -> Answer:
         del body

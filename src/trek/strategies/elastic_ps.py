@@ -19,7 +19,6 @@ from torch import nn
 from trek.errors import ConfigError
 from trek.ps.client import Client
 from trek.ps.server_rows import ServerRows
-from trek.ps.server_state import Mode
 from trek.strategies.base import Strategy
 from trek.strategies.regrouping import Regrouping
 from trek.strategies.row_tables import RowStore
@@ -56,6 +55,8 @@ class ElasticServers(Regrouping):
         self._work = ("", 0)
         self._num_pushes = 0
         """Of the present batch."""
+        self.is_rejected = False
+        """Whether a push of the present batch was too old, so that it must be computed anew."""
         self._num_steps = 0
         self._is_sharing = False
 
@@ -74,7 +75,7 @@ class ElasticServers(Regrouping):
         """Connect to the servers."""
         options = self.options
         client = Client(options.addresses(), secret=self.world.secret, patience_s=options.patience_s)
-        self._served = ServedModel(client, mode=Mode(scale_lr_by_staleness=options.scale_lr_by_staleness))
+        self._served = ServedModel(client, mode=options.server_mode(self.world.max_size))
 
     def teardown(self) -> None:
         """Disconnect from servers and workers."""
@@ -104,9 +105,15 @@ class ElasticServers(Regrouping):
                 self._rows.clear()
         self.barrier()
 
-    def refresh(self) -> None:
-        """Take over everything that the servers have."""
-        self.served.pull(is_all=True)
+    def refresh(self, *, is_all: bool) -> None:
+        """Take over what changed on the servers, or everything."""
+        self.served.pull(is_all=is_all)
+
+    def settle(self) -> None:
+        """Nobody is pushing now: have applied what waits for further pushes, and take over what came of everything."""
+        if (self.options.grads_to_wait or 1) > 1:
+            self.client.flush()
+        self.served.pull()
 
     def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
         """Nothing between meetings."""
@@ -122,7 +129,7 @@ class ElasticServers(Regrouping):
 
     def begin_work(self, source: str, *, number: int) -> None:
         """The next pushes belong to the `number`-th batch of the work called `source`."""
-        self._work, self._num_pushes = (source, number), 0
+        self._work, self._num_pushes, self.is_rejected = (source, number), 0, False
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
         """A batch is cut into as many shares as there may be workers, whoever is there."""
@@ -140,9 +147,10 @@ class ElasticServers(Regrouping):
         assert source, "every batch belongs to some work"
         self._num_pushes += 1
         sequence = number * MAX_PUSHES + self._num_pushes
-        self.served.push(optimizer, tables=self.tables, source=source, sequence=sequence)
+        pushed = self.served.push(optimizer, tables=self.tables, source=source, sequence=sequence)
+        self.is_rejected = self.is_rejected or not pushed.accepted
         self._num_steps += 1
-        if self._num_steps % self.options.pull_period:
+        if self._num_steps % self.options.pull_period and pushed.accepted:
             apply(optimizer)
         else:
             self.served.pull()

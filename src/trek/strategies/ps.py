@@ -20,10 +20,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from trek.errors import ConfigError
 from trek.ps.client import Client
 from trek.ps.distinct_ids import sum_duplicates
 from trek.ps.server_rows import ServerRows
-from trek.ps.server_state import Mode
 from trek.strategies.collectives import CollectiveStrategy
 from trek.strategies.row_tables import RowStore
 from trek.strategies.served_model import ServedModel, ServerOptions
@@ -47,6 +47,8 @@ class ParameterServers(CollectiveStrategy):
         pull_period: int = 1,
         max_lead: int | None = None,
         scale_lr_by_staleness: bool = False,
+        grads_to_wait: int | None = None,
+        version_tolerance: int | None = None,
         backend: str | None = None,
         timeout_s: float = 1800.0,
         patience_s: float = 120.0,
@@ -59,8 +61,15 @@ class ParameterServers(CollectiveStrategy):
             pull_period=pull_period,
             max_lead=max_lead,
             scale_lr_by_staleness=scale_lr_by_staleness,
+            grads_to_wait=grads_to_wait,
+            version_tolerance=version_tolerance,
             patience_s=patience_s,
         )
+        if version_tolerance is not None and world.is_distributed:
+            raise ConfigError(
+                "version_tolerance needs workers that can compute a batch anew: start them with trek.fit, trek.run, or "
+                "as an experiment, with servers=1 or more."
+            )
         self._served: ServedModel | None = None
         self._num_pushes = 0
         self._version = 0
@@ -82,9 +91,7 @@ class ParameterServers(CollectiveStrategy):
         addresses = options.addresses()
         super().setup()
         client = Client(addresses, secret=self.world.secret, source=source, patience_s=options.patience_s)
-        grads_to_wait = self.world.size if options.is_sync else 1
-        mode = Mode(grads_to_wait=grads_to_wait, scale_lr_by_staleness=options.scale_lr_by_staleness)
-        self._served = ServedModel(client, mode=mode)
+        self._served = ServedModel(client, mode=options.server_mode(self.world.size))
         self._num_pushes = client.progress(prefix=source).get(source, 0)
 
     def teardown(self) -> None:

@@ -22,6 +22,7 @@ from trek.ps.server_state import Mode
 from trek.strategies.row_tables import RowTables
 
 SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
+_OF_ASYNC = ("pull_period", "max_lead", "scale_lr_by_staleness", "grads_to_wait", "version_tolerance")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class ServerOptions:
     pull_period: int = 1
     max_lead: int | None = None
     scale_lr_by_staleness: bool = False
+    grads_to_wait: int | None = None
+    version_tolerance: int | None = None
     patience_s: float = 120.0
     """How long a server that is down is waited for."""
 
@@ -44,8 +47,25 @@ class ServerOptions:
             raise ConfigError(
                 f"pull_period must be at least 1 and max_lead at least 0, got {self.pull_period}, {self.max_lead}."
             )
-        if self.is_sync and (self.pull_period > 1 or self.max_lead is not None or self.scale_lr_by_staleness):
-            raise ConfigError("pull_period, max_lead and scale_lr_by_staleness are for mode 'async'.")
+        if (self.grads_to_wait or 1) < 1 or (self.version_tolerance or 0) < 0:
+            raise ConfigError(
+                "grads_to_wait must be at least 1 and version_tolerance at least 0, "
+                f"got {self.grads_to_wait}, {self.version_tolerance}."
+            )
+        own = [name for name in _OF_ASYNC if getattr(self, name) != getattr(type(self), name)]
+        if self.is_sync and own:
+            raise ConfigError(
+                f"{own[0]} is for mode 'async': in mode 'sync' a step is the mean of one push of each worker, and none "
+                "is ever too old. Remove it, or use mode 'async'."
+            )
+
+    def server_mode(self, num_workers: int) -> Mode:
+        """When servers apply pushes."""
+        return Mode(
+            grads_to_wait=num_workers if self.is_sync else self.grads_to_wait or 1,
+            max_staleness=-1 if self.version_tolerance is None else self.version_tolerance,
+            scale_lr_by_staleness=self.scale_lr_by_staleness,
+        )
 
     @property
     def is_sync(self) -> bool:

@@ -34,7 +34,8 @@ class Counting(nn.Module):
 
     def forward(self, records: torch.Tensor) -> torch.Tensor:
         """Its gradient is 1 for the row of every record, and the number of records for the count."""
-        return self.seen(records).sum() + self.count.sum() * len(records)
+        total: torch.Tensor = self.seen(records).sum() + self.count.sum() * len(records)
+        return total
 
 
 def train_counting(

@@ -44,6 +44,8 @@ class LeasedLoop:
         self._group = group
         self._job = hashlib.sha256(strategy.world.secret.encode()).hexdigest()[:12]
         self._has_told_stop = False
+        self._pulled_for = 0
+        """The generation for which everything was pulled: at its beginning, others may have loaded a checkpoint."""
         self._num_steps = 0
         """Of the run, when the segment began."""
         self._num_batches = 0
@@ -89,12 +91,14 @@ class LeasedLoop:
         run, start = self._run, replace(self._run.position)
         self._num_steps, self._num_batches = run.optimization.num_steps, start.batches
         self._num_followed = start.batches
-        self._strategy.refresh()
+        self._strategy.refresh(is_all=run.world.generation != self._pulled_for)
+        self._pulled_for = run.world.generation
         shards = _Shards(self._group, segment, name=self._open(segment), wants_end=self._wants_end)
         with run._on_signals, run._instruments.bar(*run._bar_label(), start=start.epoch_batch) as bar:
             for work, is_again in shards:
                 yield from self._train_shard(work, lanes, start, source=shards.source(work), is_again=is_again)
                 bar.update((work.stop - work.start) / segment.num_lanes)
+        self._strategy.settle()
         end = segment.end(shards.reach)
         self._go_to(lanes, start, end)
         self._follow(end - start.epoch_batch, is_over=True)
@@ -123,24 +127,46 @@ class LeasedLoop:
         """The batches of a shard; of one that somebody began, those that are left.
 
         The last batch that was begun is trained again, since it may have several steps: servers know those they have.
+        If servers find the push of a step too old, its batches are given to the caller's code again.
         """
         run, accumulate, first = self._run, self._run.settings.accumulate, work.start
         if is_again and (begun := self._strategy.num_begun(source)):
             first += (begun - 1) // accumulate * accumulate
+        step: list[tuple[int, Portion]] = []
         for index, portion in enumerate(self._portions(work, lanes, start.epoch, first), start=first):
             if not portion.num_samples and accumulate == 1:
                 continue  # a short last batch has no row for this lane
+            portion.data = to_device(portion.data, self._strategy.world.device)
+            step.append((index, portion))
+            if not portion.is_last:
+                continue
+            yield from self._train_step(step, work, lanes, start, source=source)
+            while self._strategy.is_rejected:
+                run.journal.drop_batches()
+                yield from self._train_step(step, work, lanes, start, source=source)
+            run.journal.keep_batches()
+            step.clear()
+
+    def _train_step(
+        self, step: list[tuple[int, Portion]], work: ShardWork, lanes: _Lanes, start: Position, *, source: str
+    ) -> Generator[Any, None, None]:
+        """The batches of one step."""
+        for index, portion in step:
             self._go_to(lanes, start, index + 1)
             self._follow(index - start.epoch_batch, is_over=False)
-            run.optimization.begin(portion)
             self._strategy.begin_work(source, number=index - work.start)
-            self._group.is_in_batch = True
-            with run._batch_context(portion):
-                yield to_device(portion.data, self._strategy.world.device)
-            self._group.is_in_batch = False
-            run.journal.keep_batches()
-            run._instruments.beat()
-            run.archive.tell()
+            yield from self._train_batch(portion)
+
+    def _train_batch(self, portion: Portion) -> Generator[Any, None, None]:
+        """Give a batch to the caller's code."""
+        run = self._run
+        run.optimization.begin(portion)
+        self._group.is_in_batch = True
+        with run._batch_context(portion):
+            yield portion.data
+        self._group.is_in_batch = False
+        run._instruments.beat()
+        run.archive.tell()
 
     def _portions(self, work: ShardWork, lanes: _Lanes, epoch: int, first: int) -> Iterator[Portion]:
         return portions(
