@@ -138,6 +138,29 @@ class Strategy(ABC):
         """This rank's partly accumulated gradients, by the index of the parameter; their mean over ranks counts."""
         return {index: p.grad for index, p in enumerate(parameters) if p.grad is not None}
 
+    def held_rows(self, parameters: Sequence[nn.Parameter]) -> dict[int, list[torch.Tensor]]:
+        """The same of rows in tables, by the index of the parameter that stands for their table: ids and gradients."""
+        return self.tables.held(parameters) if self.tables is not None else {}
+
+    def load_rows(
+        self, parameters: Sequence[nn.Parameter], held: Sequence[Mapping[int, Sequence[torch.Tensor]]]
+    ) -> None:
+        """Restore the `held_rows` of all ranks; if their number changed, the leader takes over those of all."""
+        size, is_same = self.world.size, len(held) == self.world.size
+        if self.tables is None or not (is_same or self.world.is_leader):
+            return
+        if is_same:
+            self.tables.load_held(parameters, [held[self.world.rank]])
+            return
+        scale = size / len(held)
+        scaled = [{index: (ids, values * scale) for index, (ids, values) in one.items()} for one in held]
+        self.tables.load_held(parameters, scaled)
+
+    def drop_rows(self) -> None:
+        """Forget the gradients of rows since the last step."""
+        if self.tables is not None:
+            self.tables.drop()
+
     def averaged_gradients(self, parameters: Sequence[nn.Parameter]) -> dict[int, torch.Tensor]:
         """Partly accumulated gradients that are averaged over ranks already; called on all ranks together."""
         del parameters  # most strategies average when they step
