@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from trek.ps.client import Client, TableRows
+from trek.ps.row_prefetch import RowPrefetch
 from trek.ps.rules import Rule
 from trek.ps.table_spec import TableSpec
 
@@ -15,8 +16,9 @@ from trek.ps.table_spec import TableSpec
 class ServerRows:
     """Rows by id, pulled when they are looked up. What changes tables as a whole, only the leader does."""
 
-    def __init__(self, client: Client, *, is_leader: Callable[[], bool]) -> None:
+    def __init__(self, client: Client, *, is_leader: Callable[[], bool], prefetch: RowPrefetch) -> None:
         self._client = client
+        self._prefetch = prefetch
         self._is_leader = is_leader
         self._dims: dict[str, int] = {}
 
@@ -28,7 +30,9 @@ class ServerRows:
 
     def pull(self, table: str, ids: torch.Tensor) -> torch.Tensor:
         """The rows of ids."""
-        return self._client.pull_rows(table, ids).float()
+        wanted = ids.numpy()
+        rows = self._prefetch.take(table, wanted, pull=lambda old: self._client.pull_rows(table, old))
+        return (self._client.pull_rows(table, wanted) if rows is None else rows).float()
 
     def push(self, table: str, ids: torch.Tensor, gradients: torch.Tensor, *, rule: Rule) -> None:
         """Update rows, apart from the rest of a step."""

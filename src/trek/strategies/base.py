@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
+from trek.errors import InputError
 from trek.ps.embedding import row_modules
 from trek.strategies.naming import by_index, by_name, parameter_names
 from trek.strategies.row_tables import RowStore, RowTables
@@ -73,6 +74,16 @@ class Strategy(ABC):
         from trek.ps.local_rows import LocalRows
 
         return LocalRows()
+
+    def prefetch(self, wanted: Mapping[str, torch.Tensor]) -> None:  # noqa: B027 - in this process there is nothing to do
+        """These ids of tables are going to be looked up by the next batch."""
+
+    def fixed_tables(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Those of `wanted` whose rows change by pushes alone: others may be removed by time."""
+        known = self.tables.specs if self.tables is not None else {}
+        if unknown := sorted(wanted.keys() - known.keys()):
+            raise InputError(f"row_ids gave ids of {unknown[0]!r}, but the tables are: {', '.join(known) or 'none'}.")
+        return {name: ids for name, ids in wanted.items() if not (known[name].max_age or known[name].max_rows)}
 
     def unwrap_model(self, model: nn.Module) -> nn.Module:
         """The user's module inside the wrapper."""

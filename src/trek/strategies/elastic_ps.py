@@ -9,8 +9,9 @@ The servers have the parameters. A worker that joins gets from the others only w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,21 +75,26 @@ class ElasticServers(Regrouping):
     def setup(self) -> None:
         """Connect to the servers."""
         options = self.options
-        client = Client(options.addresses(), secret=self.world.secret, patience_s=options.patience_s)
+        client = partial(Client, options.addresses(), secret=self.world.secret, patience_s=options.patience_s)
         self._served = ServedModel(client, mode=options.server_mode(self.world.max_size))
 
     def teardown(self) -> None:
         """Disconnect from servers and workers."""
         super().teardown()
         if self._served is not None:
-            self._served.client.close()
+            self._served.close()
 
     # -- models
 
     def open_rows(self) -> RowStore:
         """On the servers."""
-        self._rows = ServerRows(self.client, is_leader=lambda: self.world.is_leader)
+        prefetch = self.served.prefetch
+        self._rows = ServerRows(self.client, is_leader=lambda: self.world.is_leader, prefetch=prefetch)
         return self._rows
+
+    def prefetch(self, wanted: Mapping[str, torch.Tensor]) -> None:
+        """Pull rows ahead; what others push meanwhile is seen one batch later."""
+        self.served.prefetch.begin(self.fixed_tables(wanted))
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Place the model, and give the servers its parameters unless they have them: all workers built the same."""
@@ -113,6 +119,7 @@ class ElasticServers(Regrouping):
         """Nobody is pushing now: have applied what waits for further pushes, and take over what came of everything."""
         if (self.options.grads_to_wait or 1) > 1:
             self.client.flush()
+        self.served.prefetch.drop()
         self.served.pull()
 
     def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:

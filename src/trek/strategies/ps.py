@@ -14,7 +14,8 @@ Rows of `trek.nn.Embedding` are pulled when they are looked up, dense parameters
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -90,19 +91,24 @@ class ParameterServers(CollectiveStrategy):
         options, source = self._options, f"worker/{self.world.rank:05d}"
         addresses = options.addresses()
         super().setup()
-        client = Client(addresses, secret=self.world.secret, source=source, patience_s=options.patience_s)
+        client = partial(Client, addresses, secret=self.world.secret, source=source, patience_s=options.patience_s)
         self._served = ServedModel(client, mode=options.server_mode(self.world.size))
-        self._num_pushes = client.progress(prefix=source).get(source, 0)
+        self._num_pushes = self.client.progress(prefix=source).get(source, 0)
 
     def teardown(self) -> None:
         """Disconnect from servers and workers."""
         super().teardown()
         if self._served is not None:
-            self._served.client.close()
+            self._served.close()
 
     def open_rows(self) -> RowStore:
         """On the servers."""
-        return ServerRows(self.client, is_leader=lambda: self.world.is_leader)
+        return ServerRows(self.client, is_leader=lambda: self.world.is_leader, prefetch=self.served.prefetch)
+
+    def prefetch(self, wanted: Mapping[str, torch.Tensor]) -> None:
+        """Pull rows ahead, but not if other workers change them before all step together."""
+        if self.world.size == 1 or not self._options.is_sync:
+            self.served.prefetch.begin(self.fixed_tables(wanted))
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Give the servers the leader's parameters, and take theirs."""

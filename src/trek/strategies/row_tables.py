@@ -52,6 +52,11 @@ class RowTables:
         for module in self._modules:
             module.bind(self.source)
 
+    @property
+    def specs(self) -> dict[str, TableSpec]:
+        """The tables by name."""
+        return tables_of(self._modules)
+
     def modules_of(self, parameters: Iterable[nn.Parameter]) -> list[RowModule]:
         """The modules whose tables these parameters stand for."""
         wanted = {id(parameter) for parameter in parameters}

@@ -7,7 +7,7 @@ of them does what all need only once, is the business of the strategies that use
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from torch import nn
 
 from trek.errors import ConfigError
 from trek.ps.client import Client, PushResult
+from trek.ps.row_prefetch import RowPrefetch
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode
 from trek.strategies.row_tables import RowTables
@@ -86,14 +87,20 @@ class ServerOptions:
 class ServedModel:
     """One worker's side."""
 
-    def __init__(self, client: Client, *, mode: Mode) -> None:
-        self.client = client
+    def __init__(self, open_client: Callable[[], Client], *, mode: Mode) -> None:
+        self.client = open_client()
+        self.prefetch = RowPrefetch(open_client)
         self._mode = mode
         self._names: dict[int, str] = {}
         self._dense: dict[str, torch.Tensor] = {}
         self._num_models = 0
         self.version = 0
         """The newest version of any server that was pulled."""
+
+    def close(self) -> None:
+        """Disconnect."""
+        self.prefetch.close()
+        self.client.close()
 
     def add(self, model: nn.Module) -> dict[str, torch.Tensor]:
         """Give the parameters of a model their names on the servers."""
@@ -126,6 +133,7 @@ class ServedModel:
                 rules[name] = rule
         for name, ids, gradients, rule in tables.gradients(optimizer) if tables is not None else ():
             rows[name], rules[name] = (ids, gradients), rule
+        self.prefetch.note_push({name: ids for name, (ids, _) in rows.items()})
         return self.client.push_gradients(dense, rows=rows, rules=rules, source=source, sequence=sequence)
 
     def pull(self, *, min_version: int = 0, is_all: bool = False) -> None:

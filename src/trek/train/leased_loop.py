@@ -23,7 +23,7 @@ from trek.data.loaders import Batch, Loader, as_loader
 from trek.errors import ConfigError
 from trek.strategies.base import GroupBroken
 from trek.train.loop.feed import to_device
-from trek.train.loop.portions import Portion, portions
+from trek.train.loop.portions import Portion, portions, read_ahead
 from trek.train.loop.position import Position
 from trek.train.loop.segment import Segment, ShardWork
 
@@ -169,12 +169,14 @@ class LeasedLoop:
         run.archive.tell()
 
     def _portions(self, work: ShardWork, lanes: _Lanes, epoch: int, first: int) -> Iterator[Portion]:
-        return portions(
+        weighted = portions(
             islice(lanes.batches(work.lane, epoch, first), work.stop - first),
             strategy=self._strategy,
             accumulate=self._run.settings.accumulate,
             records=lanes.sizes(epoch)[first : work.stop],
         )
+        on_next = self._run.feed.on_next
+        return weighted if on_next is None else read_ahead(weighted, on_next)
 
     def _go_to(self, lanes: _Lanes, start: Position, epoch_batch: int) -> None:
         """Set the position to where so many batches of the epoch are read."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import UserDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from trek.data.loaders.base import Place
 from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.train.loop.logical_workers import LogicalWorkers, shares
-from trek.train.loop.portions import Portion, Taken, portions, with_global_sizes
+from trek.train.loop.portions import Portion, Taken, portions, read_ahead, with_global_sizes
 from trek.train.loop.position import Position
 from trek.world.devices import choose_device
 from trek.world.seeds import random_state, restore_random_state
@@ -33,6 +33,8 @@ class Feed:
         self.position = Position()
         self.wait_s = 0.0
         """Seconds spent waiting for data; the reader resets it to 0."""
+        self.on_next: Callable[[Any], None] | None = None
+        """Called with a batch before the one before it is trained, where reading ahead changes nothing."""
         self._strategy = strategy
         self._device = strategy.world.device
         self._accumulate = accumulate
@@ -61,6 +63,8 @@ class Feed:
         """The rest of the current epoch. The position counts a batch once it is yielded."""
         position = self.position
         weighted = self._on_device(self._weighted(loader), loader)
+        if self.on_next is not None and loader.is_pure:
+            weighted = read_ahead(weighted, self.on_next)
         while True:
             started = time.perf_counter()
             portion = next(weighted, None)

@@ -353,7 +353,7 @@ class Optimization:
         """Restore the `gradients` of all ranks, and those in `state_dict`."""
         averaged, parameters = state.get("gradients", {}), self._all_parameters()
         # Checkpoints of older versions have no rows, and gradients by index alone.
-        dense = [one.get("dense", {}) if "rows" in one else one for one in held]
+        dense: list[Any] = [one.get("dense", {}) if "rows" in one else one for one in held]
         self._strategy.load_gradients(parameters, held=dense, averaged=averaged)
         self._strategy.load_rows(parameters, [one.get("rows", {}) for one in held])
 
