@@ -6,9 +6,11 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from trek.testing.shell import Shell, wait_until
@@ -27,8 +29,13 @@ def cluster(tmp_path: Path) -> Iterator[Shell]:
 
 def _pids(cluster: Shell, role: str) -> list[int]:
     """Of the members of trials, not of their agents."""
-    processes = [(process.pid, process.environ()) for process in cluster.processes()]
-    return [pid for pid, environ in processes if environ.get("TREK_ROLE") == role and "TREK_MEMBER_DIR" in environ]
+    found = []
+    for process in cluster.processes():
+        with suppress(psutil.Error):  # it has just ended
+            environ = process.environ()
+            if environ.get("TREK_ROLE") == role and "TREK_MEMBER_DIR" in environ:
+                found.append(process.pid)
+    return found
 
 
 def _kill(cluster: Shell, role: str, *, count: int) -> None:
@@ -52,4 +59,4 @@ def test_a_trial_goes_on_when_its_workers_and_servers_are_killed(cluster: Shell,
     _kill(cluster, "server", count=1)
     wait_until(lambda: cluster.experiment(number)["state"] == "completed")
     described = cluster.json("trial", "describe", number)
-    assert (described["run"], described["restarts"]) == (1, 0)
+    assert (described["run"], described["restarts"]) == (1, 0), cluster.run("trial", "logs", number).stdout
