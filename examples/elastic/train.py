@@ -58,7 +58,7 @@ def make_data(num_rows: int = 4096) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def cause_chaos(tr: trek.Traveler, seconds: float) -> None:
-    """Every `seconds` by the clock that all share, the worker whose turn it is kills itself, if there is another one."""
+    """Every `seconds` of the clock that all share, the worker whose turn it is kills itself, if there is another."""
     while True:
         time.sleep(seconds - time.time() % seconds)
         turn = round(time.time() / seconds)

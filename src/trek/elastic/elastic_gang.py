@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from trek.elastic.coordinator_client import CoordinatorClient
@@ -50,11 +51,13 @@ class ElasticGang:
         on_line: Callable[[OutputLine], None] | None = None,
         on_change: Callable[[Change], None] = lambda change: None,
         on_replace: Callable[[Gang, int], None] = lambda gang, rank: None,
+        restart_other: Callable[[Gang, Exit], bool] = lambda gang, exit_: True,
         journal_dir: Path | None = None,
         attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
         num_changes: int = 0,
     ) -> None:
         """`on_replace` is called with the rank of a worker that has ended, before its files make way for another's.
+        `restart_other` is called when a member of another role has failed; if it cannot be started again, the job ends.
 
         The coordinator's journal is in `journal_dir`, by default in the gang's `output_dir`. `attach` finds a gang that
         another process started with this spec, instead of starting one; the first `num_changes` are not told again.
@@ -62,6 +65,8 @@ class ElasticGang:
         self._settings = settings
         self._on_change = on_change
         self._on_replace = on_replace
+        self._restart_other = restart_other
+        self._others_ended: SimpleQueue[Exit] = SimpleQueue()
         self._num_changes = num_changes
         self.num_training = 0
         """How many workers trained together when `poll` last looked."""
@@ -96,6 +101,7 @@ class ElasticGang:
 
     def poll(self) -> JobEnd | None:
         """Start and kill what is to be, and tell of changes; how the job ended, once all its workers have."""
+        self._restart_others()
         if self._failed is not None:
             return JobEnd(failed=self._failed)
         if self.gang.wait(0) is not None:  # nobody is left who could go on, the coordinator included
@@ -141,10 +147,19 @@ class ElasticGang:
     def _note_exit(self, exit_: Exit) -> None:
         """On the gang's thread. Signals come from outside, and a lost host too; other codes are the program's own."""
         if exit_.role != WORKER:
+            if exit_.role != COORDINATOR and exit_.code:
+                self._others_ended.put(exit_)
             return
         self._ended[exit_.rank] = exit_
         if exit_.code > 0 and not exit_.is_unreached and self._failed is None:
             self._failed = exit_
+
+    def _restart_others(self) -> None:
+        """Not on the gang's thread, which waits for nothing."""
+        while not self._others_ended.empty():
+            exit_ = self._others_ended.get()
+            if self.gang.pids and not self._restart_other(self.gang, exit_) and self._failed is None:
+                self._failed = exit_
 
     def _status(self) -> dict[str, Any] | None:
         """None while the coordinator cannot be reached; one that has died is started again."""

@@ -18,7 +18,7 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,10 @@ class Traveler(RunParts):
         is_dataset = batch_size is not None or "global_batch_size" in loading
         source = DataLoader(data, batch_size or 1, shuffle, **loading) if is_dataset else data
         return self.bound(source)
+
+    def prefetch(self, row_ids: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:
+        """Pull rows of the next batch from servers while this one trains; `row_ids(batch)` gives its ids by table."""
+        self.feed.on_next = lambda batch: self.strategy.prefetch(row_ids(batch))
 
     def add_state(self, name: str, holder: Any) -> None:
         """Save and restore `holder` (with `state_dict` and `load_state_dict`) with every checkpoint."""
@@ -157,6 +161,8 @@ class Traveler(RunParts):
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
+        if self.leases is not None:
+            return (yield from self.leases.train(data))
         position, optimization, stop, group = self.position, self.optimization, self.stop, self.group
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         generation, until, agreement = self.world.generation, self.agenda.length.batches, self.agreement

@@ -6,7 +6,7 @@ Owns the position in the data and the matching random states. Knows nothing abou
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.train.loop.data_wait import DataWait
 from trek.train.loop.logical_workers import LogicalWorkers, shares
-from trek.train.loop.portions import Portion, Taken, portions, with_global_sizes
+from trek.train.loop.portions import Portion, Taken, portions, read_ahead, with_global_sizes
 from trek.train.loop.position import Position
 from trek.world.devices import choose_device
 from trek.world.seeds import random_state, restore_random_state
@@ -33,6 +33,8 @@ class Feed:
         self.position = Position()
         self._wait = wait or DataWait()
         self._taken_wait_s = 0.0
+        self.on_next: Callable[[Any], None] | None = None
+        """Called with a batch before the one before it is trained, where reading ahead changes nothing."""
         self._strategy = strategy
         self._device = strategy.world.device
         self._accumulate = accumulate
@@ -60,7 +62,10 @@ class Feed:
     def training(self, loader: Loader) -> Iterator[Portion]:
         """The rest of the current epoch. The position counts a batch once it is yielded."""
         position = self.position
-        for portion in self._wait.timed(self._on_device(self._weighted(loader), loader)):
+        weighted = self._on_device(self._weighted(loader), loader)
+        if self.on_next is not None and loader.is_pure:
+            weighted = read_ahead(weighted, self.on_next)
+        for portion in self._wait.timed(weighted):
             position.take(records=portion.global_samples, group_total=portion.group_samples, ends_group=portion.is_last)
             self._own_records += portion.num_samples
             self._own_group_records = 0 if portion.is_last else self._own_group_records + portion.num_samples
