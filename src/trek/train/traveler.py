@@ -38,6 +38,7 @@ from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.progress import print_above_bars
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, stopped
+from trek.train.loop.worker_group import Rewound
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.run_parts import RunParts
 from trek.world.seeds import seed_everything
@@ -144,6 +145,8 @@ class Traveler(RunParts):
         while not is_ended:
             try:
                 is_ended = yield from self._train_batches(self.bind(data), data)
+            except Rewound:
+                continue
             except GroupBroken:
                 self._train_again()
 
@@ -222,7 +225,7 @@ class Traveler(RunParts):
                 yield from self.validation_batches(data)
                 part.end(self.end_validation(how=how))
             except GroupBroken:
-                self.group.regroup(is_open=False)
+                self.group.regroup_between()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A context for the forward pass and the loss."""

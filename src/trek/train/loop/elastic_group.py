@@ -21,7 +21,7 @@ from trek.strategies.base import GroupBroken
 from trek.strategies.regrouping import Regrouping
 from trek.train.loop.shared_log import Key, SharedLog
 from trek.train.loop.stopping import Stopped, StopRequest
-from trek.train.loop.worker_group import Part, WorkerGroup
+from trek.train.loop.worker_group import Part, Rewound, WorkerGroup
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ class ElasticGroup(WorkerGroup):
                 if not self.is_in_batch:
                     self._run.mark()
             except GroupBroken:
-                self.regroup(is_open=False)
+                self.regroup_between()
                 part = self.part(name) if self.is_interrupted else part
         result: T = part.result
         return result
@@ -253,6 +253,13 @@ class ElasticGroup(WorkerGroup):
                 return
             except GroupBroken:
                 continue
+
+    def regroup_between(self) -> None:
+        """`regroup` between two batches; Rewound if the last of them is read again."""
+        batches = self._run.num_batches
+        self.regroup(is_open=False)
+        if self._run.num_batches < batches:
+            raise Rewound
 
     def _enter(self, formation: Formation, *, handed: list[Any] | None) -> None:
         self._strategy.enter(formation.world)
