@@ -166,6 +166,8 @@ class Membership:
         """A member of a generation has left its collectives, with a state of this progress."""
         if refusal := self._refusal(name):
             return [refusal]
+        if self.is_over:  # somebody has a result already
+            return self._refuse(name, "the job has ended", now_s=now_s)
         member = self.members[name]
         self._see(name, now_s)
         if generation == self.generation - 1 and member.state is MemberState.TRAINING:
@@ -224,7 +226,7 @@ class Membership:
         was_training = self.members[name].state is MemberState.TRAINING
         self._remove(name, reason, told=f"was lost: {reason}", now_s=now_s)
         if self.is_over:
-            return []
+            return [Abandon(self.generation)] if was_training else []
         self._num_losses += 1
         if self._num_losses > self.settings.max_losses:
             return self._fail(f"{self._num_losses} workers were lost without a step completed between them", now_s)

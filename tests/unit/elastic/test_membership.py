@@ -199,6 +199,15 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], message: str)
         MembershipSettings(**{"min_workers": 1, "max_workers": 3, **settings})
 
 
+def test_whoever_is_interrupted_in_the_last_step_ends_with_the_others() -> None:
+    """It waited for a generation that was never formed: `a` had completed the step in which `c` died."""
+    job = _training("abc")
+    job.finish("a", generation=1, now_s=1)
+    assert job.lose("c", reason="killed", now_s=1) == [Abandon(1)]
+    assert job.arrive("b", generation=1, progress=(11, 0), now_s=1) == [Dismiss("b", "the job has ended")]
+    assert not job.members
+
+
 def test_random_histories_train_every_step_once() -> None:
     assert simulate(range(150)) > 100
 
