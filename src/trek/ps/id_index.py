@@ -1,6 +1,6 @@
 """IdIndex: which row an id has. Open addressing over arrays, in compiled loops over whole batches of ids.
 
-Any int64 is an id. A slot is an id and a row (12 bytes); growing by two fifths keeps between 0.5 and 0.7 of them in use.
+Any int64 is an id. A slot is an id and a row (12 bytes); growing by two fifths keeps 0.5 to 0.7 of them in use.
 """
 
 from __future__ import annotations

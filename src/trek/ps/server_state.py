@@ -90,6 +90,8 @@ class ServerState:
     staleness: Counter[int] = field(default_factory=Counter)
     """How many pushes had which age."""
     num_rejected: int = 0
+    moved_to: tuple[str, ...] = ()
+    """The servers that have the parameters now, if these are not here any more."""
 
     def initialize(self, dense: Mapping[DenseKey, torch.Tensor], *, mode: Mode) -> None:
         """Take the parameters that are not known yet; the mode of the first model counts."""
