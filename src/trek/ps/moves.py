@@ -72,8 +72,12 @@ def restore_all(servers: ServerGroup, folder: Path) -> None:
 def move_all(servers: ServerGroup, target: ServerGroup, *, folder: Path) -> None:
     """Have the parameters of `servers` on `target` instead."""
     save_all(servers, folder, hold_ms=MOVE_MS, stays_held=True)
-    restore_all(target, folder)
-    # Every push goes to all servers: once the first of them takes none any more, none can be complete.
     first = pb.MoveRequest(addresses=target.addresses, must_be_held=True)
-    servers.ask_some({0: (pb.Envelope(move=first), None)})
+    try:
+        restore_all(target, folder)
+        # Every push goes to all servers: once the first of them takes none any more, none can be complete.
+        servers.ask_some({0: (pb.Envelope(move=first), None)})
+    except BaseException:
+        servers.ask_all(pb.Envelope(hold=pb.HoldRequest(limit_ms=0)))
+        raise
     servers.ask_all(pb.Envelope(move=pb.MoveRequest(addresses=target.addresses)))

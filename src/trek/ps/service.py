@@ -217,7 +217,9 @@ class Service:
 
     def _do_hold(self, request: pb.HoldRequest, body: Bytes) -> Answer:
         del body
-        self._held_until_s = time.monotonic() + request.limit_ms / 1e3
+        self._release()
+        if request.limit_ms > 0:
+            self._held_until_s = time.monotonic() + request.limit_ms / 1e3
         self._allowed = {}
         return pb.Envelope(made=self._progress("")), None
 

@@ -377,6 +377,19 @@ def test_servers_are_added_and_removed_while_they_are_used(start: Start, tmp_pat
     assert [one["version"] for one in client.stats()] == [2 * num_pushes] * 2
 
 
+def test_a_move_that_fails_changes_nothing(start: Start, tmp_path: Path) -> None:
+    client, _ = start(2)
+    begin_model(client)
+    other, others = start(1, name="other")
+    others.stop(0)
+    client._servers.patience_s = 0.1
+    with pytest.raises(OutsideError, match="did not answer"):
+        client.move(others.addresses, folder=tmp_path / "moving")
+    assert push(client, 1).accepted
+    assert client.num_servers == 2
+    other.close()
+
+
 def test_a_server_that_took_pushes_again_does_not_move(start: Start, tmp_path: Path) -> None:
     client, _ = start(2)
     begin_model(client)

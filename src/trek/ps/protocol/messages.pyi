@@ -523,6 +523,7 @@ class HoldRequest(_message.Message):
 
     LIMIT_MS_FIELD_NUMBER: _builtins.int
     limit_ms: _builtins.int
+    """0 = take pushes again"""
     def __init__(
         self,
         *,
