@@ -1,9 +1,10 @@
 """The web page in a real browser: how soon it can be used, and what it takes of memory and of the network.
 
 Measured against a master with a large experiment (200 trials of 100,000 points by default) and 10,000 experiments in
-the list. With `--mlflow`, MLflow's page (`mlflow server`) shows as many runs in the same run of this script.
+the list. MLflow's page shows as many runs with as many points in the same run of this script, if MLflow is installed in
+this Python, or in the one given by --peers. A page counts as interactive when its content is there and drawn.
 
-    python benchmarks/web/page.py [--trials 200] [--points 100000] [--experiments 10000] [--mlflow]
+    python benchmarks/web/page.py [--trials 200] [--points 100000] [--experiments 10000] [--peers PYTHON] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -20,9 +23,11 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from trek.client.client import Client
 from trek.client.embedded import running_address
@@ -30,6 +35,7 @@ from trek.control.metrics.metric_blocks import summarise
 from trek.control.store import Store
 from trek.experiments.config import ExperimentConfig
 from trek.testing.browser import open_browser, why_no_browser
+from trek.testing.shell import wait_until
 
 CONFIG = {
     "name": "large",
@@ -37,65 +43,96 @@ CONFIG = {
     "hyperparameters": {"lr": {"type": "log", "minval": -4, "maxval": -1}},
     "searcher": {"name": "random", "metric": "loss", "max_trials": 200, "max_length": 100_000},
 }
-MLFLOW_POINTS = 1000
-"""Points per run in MLflow, whose store takes a second for a few thousand."""
+PEER = Path(__file__).parent / "peers" / "mlflow_store.py"
+ROWS, CHART = ".table-body [role=row]", "figure.chart[data-points]"
+MLFLOW_CHART = ".js-plotly-plot .scatterlayer .trace, .js-plotly-plot canvas"
 
 
 def main() -> int:
-    """Fill a store, open the pages, print the figures."""
+    """Fill the stores, open the pages, print the figures."""
     arguments = _arguments()
     if reason := why_no_browser():
         print(f"not measured: {reason}")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        print(f"filling a store: {arguments.trials} trials × {arguments.points} points", flush=True)
-        _fill(home, trials=arguments.trials, points=arguments.points, experiments=arguments.experiments)
-        with _master(home) as client, open_browser() as browser:
-            for row in _measure(client, browser, trials=arguments.trials):
-                print(json.dumps(row), flush=True)
-        if arguments.mlflow:
-            print(json.dumps(_mlflow(Path(folder), runs=arguments.trials)), flush=True)
+    with ExitStack() as stack:
+        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        size = {"trials": arguments.trials, "points": arguments.points}
+        if not (folder / "home").is_dir():
+            print(f"filling a store: {arguments.trials} trials × {arguments.points} points", flush=True)
+            _fill(folder / "home", **size, experiments=arguments.experiments)
+        with _master(folder / "home") as client:
+            _measure(client, trials=arguments.trials)
+        _measure_mlflow(arguments.peers, folder, **size)
     return 0
 
 
-def _measure(client: Client, browser: Any, *, trials: int) -> Iterator[dict[str, Any]]:
-    context = browser.new_context(viewport={"width": 1360, "height": 850})
-    page = context.new_page()
-    page.goto(client.page_link("/cluster"))
-    page.wait_for_selector("h1:has-text('Cluster')")
-    for name, place, ready in (
-        ("experiments, first visit", "/experiments", ".table-body [role=row]"),
-        ("experiments, again", "/experiments", ".table-body [role=row]"),
-        (f"experiment of {trials} trials, first", "/experiments/1", "figure.chart[data-points]"),
-        (f"experiment of {trials} trials, again", "/experiments/1", "figure.chart[data-points]"),
-    ):
-        yield {"page": name, **_open(context, client, place, ready)}
-    context.close()
+def _measure(client: Client, *, trials: int) -> None:
+    """Each page twice: the first time after a cold start of the master and of the browser, then again."""
+    with open_browser() as browser:
+        context = browser.new_context(viewport={"width": 1360, "height": 850})
+        link = client.page_link("/experiments")
+        for name, address, ready in (
+            ("experiments, first visit", link, ROWS),
+            ("experiments, again", f"{client.url}/#/experiments", ROWS),
+            (f"experiment of {trials} trials, first visit", f"{client.url}/#/experiments/1", CHART),
+            (f"experiment of {trials} trials, again", f"{client.url}/#/experiments/1", CHART),
+        ):
+            _print(name, _visit(context, address, ready=ready, is_scrolled=ready == ROWS))
 
 
-def _open(context: Any, client: Client, place: str, ready: str) -> dict[str, Any]:
+def _measure_mlflow(python: str, folder: Path, *, trials: int, points: int) -> None:
+    made = folder / "mlflow.json"
+    if not made.is_file():
+        command = [python, str(PEER), str(trials), str(points), str(folder / "mlflow.db")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(f"mlflow: skipped: {(done.stderr.strip().splitlines() or ['not installed'])[-1]}")
+            return
+        made.write_text(done.stdout.splitlines()[-1])
+    about = json.loads(made.read_text())
+    with _mlflow_server(python, folder / "mlflow.db") as url, open_browser() as browser:
+        context = browser.new_context(viewport={"width": 1360, "height": 850})
+        charts = f"{url}/#/experiments/{about['experiment']}/runs?compareRunsMode=CHART"
+        for visit in ("first visit", "again"):
+            _print(f"MLflow {about['version']}, {trials} runs, {visit}", _visit(context, charts, ready=MLFLOW_CHART))
+
+
+def _visit(context: Any, address: str, *, ready: str, is_scrolled: bool = False) -> dict[str, Any]:
+    """Open an address in a new tab, and close it after the measurements."""
     page = context.new_page()
-    session = context.new_cdp_session(page)
     began = time.perf_counter()
-    page.goto(f"{client.url}/#{place}")
-    page.wait_for_selector(ready, timeout=120_000)
+    page.goto(address)
+    page.wait_for_selector(ready, timeout=300_000)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     seconds = time.perf_counter() - began
     page.wait_for_timeout(1500)
+    session = context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
-    heap = session.send("Runtime.getHeapUsage")["usedSize"]
-    sent = page.evaluate(
-        "performance.getEntriesByType('resource').filter(one => one.name.endsWith('.js'))"
-        ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
-    )
-    frames = _scroll(page) if "table" in ready else None
-    page.close()
-    return {
+    found = {
         "interactive_s": round(seconds, 2),
-        "heap_mb": round(heap / 2**20, 1),
-        "script_kb": round(sent / 1024, 1),
-        **({"slowest_frame_ms": frames} if frames is not None else {}),
+        "heap_mb": round(session.send("Runtime.getHeapUsage")["usedSize"] / 2**20, 1),
+        "renderers_mb": round(_renderers_bytes(context.browser) / 2**20, 1),
+        "script_kb": round(_script_bytes(page) / 1024, 1),
+        **({"slowest_frame_ms": _scroll(page)} if is_scrolled else {}),
     }
+    page.close()
+    return found
+
+
+def _renderers_bytes(browser: Any) -> int:
+    """The memory that the processes of the page have for themselves, code and pictures included."""
+    found = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    return sum(psutil.Process(one["id"]).memory_full_info().uss for one in found if one["type"] == "renderer")
+
+
+def _script_bytes(page: Any) -> int:
+    """Of the scripts that were loaded, as they were sent."""
+    return int(
+        page.evaluate(
+            "() => performance.getEntriesByType('resource').filter(one => one.name.split('?')[0].endsWith('.js'))"
+            ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
+        )
+    )
 
 
 def _scroll(page: Any) -> float:
@@ -112,6 +149,10 @@ def _scroll(page: Any) -> float:
         requestAnimationFrame(frame);
     })"""
     return float(page.evaluate(script))
+
+
+def _print(name: str, figures: dict[str, Any]) -> None:
+    print(json.dumps({"page": name, **figures}, ensure_ascii=False), flush=True)
 
 
 def _fill(home: Path, *, trials: int, points: int, experiments: int) -> None:
@@ -162,13 +203,12 @@ def _points(trials: int, points: int) -> Iterator[tuple[Any, ...]]:
 
 @contextmanager
 def _master(home: Path) -> Iterator[Client]:
-    import os
-
     command = [sys.executable, "-m", "trek", "up", "--port", "0"]
     process = subprocess.Popen(command, env={**os.environ, "TREK_HOME": str(home)}, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         process.stdout.readline()
+        wait_until(lambda: running_address(home) is not None)
         address = running_address(home)
         assert address is not None
         with Client(address) as client:
@@ -178,46 +218,19 @@ def _master(home: Path) -> Iterator[Client]:
         process.wait(timeout=60)
 
 
-def _mlflow(folder: Path, *, runs: int) -> dict[str, Any]:
-    """MLflow's page of as many runs, with fewer points: its own store is what limits them."""
-    import mlflow
-    from mlflow.entities import Metric
-
-    store = f"sqlite:///{folder / 'mlflow.db'}"
-    mlflow.set_tracking_uri(store)
-    client, experiment = mlflow.MlflowClient(), mlflow.create_experiment("large")
-    now = int(time.time() * 1000)
-    for run in range(runs):
-        made = client.create_run(experiment, run_name=f"run {run}")
-        metrics = [Metric("loss", math.exp(-at / MLFLOW_POINTS), now + at, at) for at in range(MLFLOW_POINTS)]
-        client.log_batch(made.info.run_id, metrics=metrics)
-        client.set_terminated(made.info.run_id)
-    command = [sys.executable, "-m", "mlflow", "server", "--port", "8977", "--backend-store-uri", store]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            _await("http://127.0.0.1:8977/health")
-            with open_browser() as browser:
-                page = browser.new_context(viewport={"width": 1360, "height": 850}).new_page()
-                session = page.context.new_cdp_session(page)
-                began = time.perf_counter()
-                page.goto(f"http://127.0.0.1:8977/#/experiments/{experiment}?compareRunsMode=CHART")
-                page.wait_for_selector("text=run 1", timeout=120_000)
-                seconds = time.perf_counter() - began
-                page.wait_for_timeout(1500)
-                session.send("HeapProfiler.collectGarbage")
-                heap = session.send("Runtime.getHeapUsage")["usedSize"]
-                sent = page.evaluate(
-                    "performance.getEntriesByType('resource').filter(one => one.name.endsWith('.js'))"
-                    ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
-                )
-        finally:
-            process.send_signal(signal.SIGTERM)
-    return {
-        "page": f"MLflow {mlflow.__version__}, {runs} runs × {MLFLOW_POINTS} points",
-        "interactive_s": round(seconds, 2),
-        "heap_mb": round(heap / 2**20, 1),
-        "script_kb": round(sent / 1024, 1),
-    }
+@contextmanager
+def _mlflow_server(python: str, database: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [python, "-m", "mlflow", "server", "--port", str(port), "--backend-store-uri", f"sqlite:///{database}"]
+    process = subprocess.Popen(command, cwd=database.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _await(f"http://127.0.0.1:{port}/health")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _await(url: str) -> None:
@@ -236,7 +249,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--experiments", type=int, default=10_000)
-    parser.add_argument("--mlflow", action="store_true")
+    parser.add_argument("--peers", default=sys.executable, help="A Python that has MLflow.")
+    parser.add_argument("--folder", type=Path, help="Where the stores are kept; filled if empty.")
     return parser.parse_args()
 
 

@@ -18,9 +18,17 @@ from trek.train.result import Result
 SYNC = {"mode": "sync"}
 
 
-def fit(*, epochs: int = 2, **settings: Any) -> Result:
+class PrefetchingTrial(RatingTrial):
+    """Says before which rows a batch needs."""
+
+    def row_ids(self, batch: Any) -> dict[str, torch.Tensor]:
+        user, tags, _ = batch
+        return {"user": user, "tags": tags}
+
+
+def fit(*, epochs: int = 2, trial: type[RatingTrial] = RatingTrial, **settings: Any) -> Result:
     hparams = {"global_batch_size": 8, "optimizer": "Adam"}
-    return trek.fit(RatingTrial, hparams=hparams, max_length=trek.epochs(epochs), show_progress=False, **settings)
+    return trek.fit(trial, hparams=hparams, max_length=trek.epochs(epochs), show_progress=False, **settings)
 
 
 def contents(result: Result) -> dict[str, Any]:
@@ -41,7 +49,7 @@ def assert_equal(one: Result, other: Result) -> None:
 
 def test_one_synchronous_worker_equals_solo_and_they_continue_each_other() -> None:
     straight = fit()
-    served = fit(strategy="ps", servers=2, strategy_options=SYNC, epochs=1)
+    served = fit(strategy="ps", servers=2, strategy_options=SYNC, epochs=1, trial=PrefetchingTrial)
     assert_equal(served, fit(epochs=1))
     assert served.checkpoint is not None
     assert_equal(fit(resume=served.checkpoint), straight)
@@ -87,7 +95,7 @@ def test_a_killed_server_comes_back_with_every_acknowledged_push() -> None:
     "options", [{}, {"max_lead": 1}, {"pull_period": 3, "scale_lr_by_staleness": True}], ids=["free", "lead", "local"]
 )
 def test_asynchronous_workers_learn(options: dict[str, Any]) -> None:
-    result = fit(workers=2, strategy="ps", servers=1, strategy_options=options, epochs=4)
+    result = fit(workers=2, strategy="ps", servers=1, strategy_options=options, epochs=4, trial=PrefetchingTrial)
     losses = [row["validation_loss"] for row in result.metrics if "validation_loss" in row]
     assert losses[-1] < 0.9 * losses[0]
 
@@ -97,5 +105,7 @@ def test_settings_that_cannot_work_are_named() -> None:
         fit(servers=2)
     with pytest.raises(ConfigError, match="needs parameter servers"):
         fit(strategy="ps", workers=2)
+    with pytest.raises(ConfigError, match="cannot come and go"):
+        fit(strategy="ps", servers=1, workers=(1, 2), strategy_options=SYNC)
     with pytest.raises(ConfigError, match="for mode 'async'"):
         fit(strategy="ps", servers=1, strategy_options={"mode": "sync", "max_lead": 1})

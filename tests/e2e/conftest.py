@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from trek.testing.browser import open_browser
 from trek.testing.shell import Shell
+from trek.testing.web_site import Visits, WebSite, open_site, open_visits
 
 MODEL = Path(__file__).parent / "model"
 
@@ -32,3 +35,25 @@ def shared_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     made = Shell(folder / "home", folder, MODEL)
     yield made
     made.clean_up()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, _warm_dir: Path) -> Iterator[WebSite]:
+    """One master for the tests of a module that look at the web page."""
+    folder = tmp_path_factory.mktemp("web")
+    with open_site(Shell(folder / "home", folder, MODEL, {"TREK_WARM_DIR": str(_warm_dir)})) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for them."""
+    with open_browser() as made:
+        yield made
+
+
+@pytest.fixture
+def open_page(site: WebSite, browser: Any) -> Iterator[Visits]:
+    """Opens places of the page as the home's owner; fails for whatever the console complains about."""
+    with open_visits(site, browser) as visits:
+        yield visits

@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trek.client.client import Client
-from trek.client.embedded import running_address
 from trek.client.models import ENDED
-from trek.experiments.creation import create_experiment
 from trek.master.web_page import FOLDER
-from trek.testing.browser import open_browser, why_no_browser
-from trek.testing.shell import Shell, wait_until
+from trek.testing.browser import why_no_browser
+from trek.testing.shell import wait_until
+from trek.testing.web_site import NASTY, PASSWORD, Visits, WebSite, why_no_page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
-MODEL = Path(__file__).parent / "model"
-NASTY = "<img src=x onerror=alert(1)>"
-PASSWORD = "correct horse"
 PICTURES = bool(os.environ.get("WEB_PICTURES"))
-MISSING = why_no_browser() or ("" if (FOLDER / "index.html").is_file() else "the page is not built (make web)")
+MISSING = why_no_browser() or why_no_page(FOLDER)
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(600)]
 
-SEARCH = {
-    "name": NASTY,
-    "description": f"# Notes\n\n{NASTY} and [a link](javascript:alert(1))\n\n- **bold**",
-    "labels": ["<b>label</b>"],
-    "hyperparameters": {
-        "learning_rate": {"type": "log", "minval": -3, "maxval": -1, "base": 10},
-        "global_batch_size": {"type": "categorical", "vals": [16, 32, 64]},
-    },
-    "searcher": {
-        "name": "asha", "metric": "validation_error", "smaller_is_better": True, "max_trials": 4,
-        "max_length": 16, "num_rungs": 2, "divisor": 2,
-    },
-    "training": {"validation_period": {"batches": 4}, "report_period": 2},
-    "entrypoint": "model_def:LineTrial",
-}  # fmt: skip
 SLOW = {
     "name": "slow",
     "hyperparameters": {"learning_rate": 0.01, "global_batch_size": 32, "sleep_s": 0.05},
@@ -53,81 +30,12 @@ SLOW = {
 }
 
 
-@dataclass
-class Site:
-    """A master under /trek with a finished search (1)."""
-
-    url: str
-    client: Client
-
-    def link(self, place: str) -> str:
-        return self.client.page_link(place).replace(self.client.url, self.url)
-
-    def create(self, config: dict[str, Any]) -> int:
-        return create_experiment(config, MODEL, connect=lambda: self.client).id
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, _warm_dir: Path) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("web")
-    shell = Shell(folder / "home", folder, MODEL, {"TREK_WARM_DIR": str(_warm_dir)})
-    for name, role in (("ann", "admin"), ("vic", "viewer")):
-        assert shell.run("user", "create", name, "--role", role, "--password", PASSWORD).returncode == 0
-    master = shell.start("up", "--port", "0", "--prefix", "/trek")
-    try:
-        assert master.stdout is not None
-        url = master.stdout.readline().split(" at ")[1].split()[0]
-        address = running_address(shell.home)
-        assert address is not None
-        with Client(address) as client:
-            made = Site(url, client)
-            assert made.create(SEARCH) == 1
-            wait_until(lambda: client.experiment(1).state == "completed", timeout_s=300)
-            yield made
-            for one in client.experiments():
-                client.kill_experiment(one.id)
-    finally:
-        master.send_signal(signal.SIGINT)
-        master.communicate(timeout=60)
-
-
-@pytest.fixture
-def browser(site: Site) -> Iterator[Any]:
-    """One for each test: Chromium starts processes whenever it likes."""
-    with open_browser() as made:
-        yield made
-
-
-@pytest.fixture
-def open_page(site: Site, browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens places of the page as the home's owner; fails for whatever the console complains about."""
-    context = browser.new_context(viewport={"width": 1360, "height": 850}, accept_downloads=True)
-    context.set_default_timeout(30_000)
-    complaints: list[str] = []
-    hosts: set[str] = set()
-
-    def open_(place: str) -> Any:
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
-        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-        page.goto(site.link(place))
-        page.wait_for_selector("nav.side")
-        return page
-
-    yield open_
-    context.close()
-    assert complaints == []
-    assert hosts <= {site.url.split("/")[2]}, "the page contacted another host"
-
-
 def points(page: Any) -> int:
     """How many points the first chart shows. Playwright's waiting evaluates text, which the page's policy refuses."""
     return int(page.get_attribute("figure.chart", "data-points"))
 
 
-def test_the_link_logs_in_once_and_leaves_no_code_behind(site: Site, open_page: Callable[..., Any]) -> None:
+def test_the_link_logs_in_once_and_leaves_no_code_behind(site: WebSite, open_page: Visits) -> None:
     page = open_page("/experiments/1?tab=trials")
     assert page.url == f"{site.url}/#/experiments/1?tab=trials"
     assert page.evaluate("document.cookie") == "", "scripts cannot read the session"
@@ -137,7 +45,7 @@ def test_the_link_logs_in_once_and_leaves_no_code_behind(site: Site, open_page: 
     page.wait_for_selector("text=4 trials")
 
 
-def test_names_and_notes_are_text(open_page: Callable[..., Any]) -> None:
+def test_names_and_notes_are_text(open_page: Visits) -> None:
     page = open_page("/experiments")
     page.wait_for_selector(f"text={NASTY}")
     page.goto(page.url.replace("/experiments", "/experiments/1?tab=notes"))
@@ -146,7 +54,7 @@ def test_names_and_notes_are_text(open_page: Callable[..., Any]) -> None:
     assert page.locator(".markdown a").count() == 0, "a javascript: address is no link"
 
 
-def test_a_curve_grows_and_is_paused_resumed_and_killed(site: Site, open_page: Callable[..., Any]) -> None:
+def test_a_curve_grows_and_is_paused_resumed_and_killed(site: WebSite, open_page: Visits) -> None:
     number = site.create(SLOW)
     page = open_page(f"/experiments/{number}")
     page.wait_for_selector("figure.chart[data-points]", timeout=60_000)
@@ -167,9 +75,10 @@ def test_a_curve_grows_and_is_paused_resumed_and_killed(site: Site, open_page: C
     assert page.locator(".timeline li.event-started").count() == 2
     page.click("[role=tab]:has-text('System')")
     page.wait_for_selector("text=Memory, MiB")
+    page.wait_for_selector("text=Waiting for data, %")
 
 
-def test_a_fork_is_checked_while_it_is_edited(site: Site, open_page: Callable[..., Any]) -> None:
+def test_a_fork_is_checked_while_it_is_edited(site: WebSite, open_page: Visits) -> None:
     page = open_page("/experiments/1")
     page.click("button:text-is('Fork')")
     page.wait_for_selector("[data-testid=fork-check]:has-text('valid')")
@@ -188,7 +97,7 @@ def test_a_fork_is_checked_while_it_is_edited(site: Site, open_page: Callable[..
     wait_until(lambda: site.client.experiment(number).state in ENDED)
 
 
-def test_trials_are_compared_and_exported(open_page: Callable[..., Any]) -> None:
+def test_trials_are_compared_and_exported(open_page: Visits) -> None:
     page = open_page("/experiments/1?tab=trials")
     for at in (0, 1):
         page.locator(".table-body [role=row]").nth(at).locator("input").check()
@@ -201,7 +110,7 @@ def test_trials_are_compared_and_exported(open_page: Callable[..., Any]) -> None
         assert Path(download.value.path()).read_bytes().decode("latin-1").startswith(beginning)
 
 
-def test_brushing_an_axis_keeps_the_trials_in_its_range(open_page: Callable[..., Any]) -> None:
+def test_brushing_an_axis_keeps_the_trials_in_its_range(open_page: Visits) -> None:
     page = open_page("/experiments/1?tab=hparams")
     page.wait_for_selector("[data-testid=brushed]:has-text('4 of 4 trials')")
     box = page.locator("[data-axis=validation_error]").bounding_box()
@@ -215,9 +124,10 @@ def test_brushing_an_axis_keeps_the_trials_in_its_range(open_page: Callable[...,
     page.wait_for_selector("[data-testid=brushed]:has-text('4 of 4 trials')")
 
 
-def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: Site, browser: Any) -> None:
+def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: WebSite, browser: Any) -> None:
     context = browser.new_context()
     page = context.new_page()
+    refused: list[str] = []
     page.goto(f"{site.url}/#/experiments/1")
     page.fill("input[name=name]", "vic")
     page.fill("input[name=password]", "wrong password")
@@ -226,14 +136,43 @@ def test_a_viewer_logs_in_and_sees_no_button_that_would_be_refused(site: Site, b
     page.fill("input[name=password]", PASSWORD)
     page.click("button:has-text('Log in')")
     page.wait_for_selector(f"h1:has-text('{NASTY}')")
-    for name in ("Pause", "Kill", "Fork", "Archive", "Delete", "Code"):
-        assert page.locator(f"main button:text-is('{name}')").count() == 0, name
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status in (401, 403) else None)
+    for name, place in PAGES.items():
+        page.evaluate("place => { location.hash = place }", place)
+        _wait_for_content(page)
+        offered = set(page.locator("main button").all_inner_texts()) & REFUSED_TO_VIEWERS
+        assert not offered, f"{name}: {offered}"
+    assert refused == []
     page.click("button:has-text('Log out')")
     page.wait_for_selector("text=Log in to Trek")
     context.close()
 
 
-def test_tabs_share_one_connection_and_both_are_live(site: Site, open_page: Callable[..., Any]) -> None:
+def test_the_page_runs_nothing_that_was_put_into_it_and_is_not_framed(site: WebSite, browser: Any) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(site.link("/experiments"))
+    page.wait_for_selector("nav.side")
+    put = "() => { try { document.body.innerHTML = '<p>x</p>'; return 'put' } catch (error) { return error.name } }"
+    assert page.evaluate(put) == "TypeError", "text never becomes elements (trusted types)"
+    framing = context.new_page()
+    framing.set_content(f"<iframe src='{site.url}/'></iframe>")
+    wait_until(lambda: framing.frames[-1].url.startswith("chrome-error:"))
+    context.close()
+
+
+def test_logs_are_text_whatever_is_in_them(site: WebSite, open_page: Visits) -> None:
+    line = f"\x1b[31mred\x1b[0m \x1b]0;title\x07{NASTY}\x1b[2J end"
+    site.write_rows(
+        "INSERT INTO logs (trial_id, run, rank, position, time_s, level, text) VALUES (1, 98, 0, 1, 1.7e9, 20, ?)", line
+    )
+    page = open_page("/trials/1?tab=logs&grep=onerror")
+    page.wait_for_selector(".ansi-red:text-is('red')")
+    assert f"red {NASTY} end" in page.locator(".log-line").inner_text()
+    assert page.locator("main img").count() == 0
+
+
+def test_tabs_share_one_connection_and_both_are_live(site: WebSite, open_page: Visits) -> None:
     first, second = open_page("/experiments"), open_page("/experiments")
     asked = [page.evaluate("performance.getEntriesByType('resource').map(one => one.name)") for page in (first, second)]
     assert not any("changes/events" in name for names in asked for name in names), "the shared worker listens for both"
@@ -242,7 +181,7 @@ def test_tabs_share_one_connection_and_both_are_live(site: Site, open_page: Call
         page.wait_for_selector(".tag:has-text('seen-at-once')")
 
 
-def test_the_palette_and_the_keys_lead_everywhere(open_page: Callable[..., Any]) -> None:
+def test_the_palette_and_the_keys_lead_everywhere(open_page: Visits) -> None:
     page = open_page("/experiments")
     page.keyboard.press("Control+k")
     page.fill("dialog input", "cluster")
@@ -265,6 +204,8 @@ PAGES = {
     "notes": "/experiments/1?tab=notes",
     "trial": "/trials/1",
     "checkpoints": "/trials/1?tab=checkpoints",
+    "system": "/trials/1?tab=system",
+    "history": "/trials/1?tab=history",
     "compare": "/compare?trials=1,2,3",
     "flows": "/flows",
     "models": "/models",
@@ -273,9 +214,20 @@ PAGES = {
 }
 
 
+REFUSED_TO_VIEWERS = {
+    "Pause", "Resume", "Kill", "Fork", "Archive", "Unarchive", "Delete", "Code", "Edit", "Register", "Add a user",
+    "New model", "Yes: deactivate", "No: activate",
+}  # fmt: skip
+
+
+def _wait_for_content(page: Any) -> None:
+    page.wait_for_selector("main h1, main .empty, main .card")
+    wait_until(lambda: page.locator("main .loading").count() == 0)
+
+
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed (make web)")
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_passes_axe(site: Site, open_page: Callable[..., Any], theme: str) -> None:
+def test_every_page_passes_axe(site: WebSite, open_page: Visits, theme: str) -> None:
     """Also writes the pictures of the documentation for `make pictures`."""
     if PICTURES:
         notes = "# A small search\n\nWhich **learning rate** fits a line best? See the `Search` tab."
@@ -287,8 +239,7 @@ def test_every_page_passes_axe(site: Site, open_page: Callable[..., Any], theme:
     found = {}
     for name, place in PAGES.items():
         page.evaluate("place => { location.hash = place }", place)
-        page.wait_for_selector("main h1, main .empty, main .card")
-        wait_until(lambda: page.locator("main .loading").count() == 0)
+        _wait_for_content(page)
         rules = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
         if PICTURES:
             page.wait_for_timeout(500)
@@ -297,7 +248,7 @@ def test_every_page_passes_axe(site: Site, open_page: Callable[..., Any], theme:
     assert not found, "\n".join(found)
 
 
-def test_a_phone_shows_the_page_without_scrolling_sideways(open_page: Callable[..., Any]) -> None:
+def test_a_phone_shows_the_page_without_scrolling_sideways(open_page: Visits) -> None:
     page = open_page("/experiments/1")
     page.set_viewport_size({"width": 390, "height": 800})
     page.wait_for_selector("figure.chart")

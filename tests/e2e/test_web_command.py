@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from urllib.parse import parse_qs
 
 import httpx
@@ -28,3 +29,25 @@ def test_the_link_opens_one_session_of_the_embedded_control_plane(shell: Shell) 
     assert created.returncode == 0, created.stderr
     assert LINK.search(created.stderr), "what is printed stays JSON"
     assert "experiments%2F1" in created.stderr
+
+
+def test_neither_the_code_of_a_link_nor_its_session_is_written_anywhere(shell: Shell) -> None:
+    master = shell.start("up", "--port", "0")
+    try:
+        assert master.stdout is not None
+        master.stdout.readline()
+        found = LINK.search(shell.run("web", "--no-open").stdout)
+        assert found is not None
+        code = parse_qs(found[2])["code"][0]
+        with httpx.Client(base_url=found[1], trust_env=False) as browser:
+            assert browser.post("/api/v1/session", json={"code": code}).status_code == 200
+            [token] = browser.cookies.values()
+            assert browser.get(f"/api/v1/experiments?unknown={code}").status_code == 200
+    finally:
+        master.send_signal(signal.SIGINT)
+        told = "".join(master.communicate(timeout=120))
+    written = [path for path in shell.home.rglob("*") if path.is_file()]
+    assert written
+    for secret in (code, token):
+        assert secret not in told
+        assert [path.name for path in written if secret.encode() in path.read_bytes()] == []

@@ -22,6 +22,15 @@ const Models = lazy(() => import("./pages/models").then((page) => page.ModelsPag
 const Cluster = lazy(() => import("./pages/cluster").then((page) => page.ClusterPage));
 const Users = lazy(() => import("./pages/users").then((page) => page.UsersPage));
 
+const BY_PATH: Record<string, { preload: () => void }> = { trials: TrialView, compare: Compare, flows: Flows, models: Models, cluster: Cluster, users: Users };
+
+/** Fetches the script of the page that will be opened while the session is still being asked for. */
+function preload(place: Place): void {
+  const parts = place.parts[0] === "login" ? parsePlace(`#${place.query.get("to") ?? "/"}`).parts : place.parts;
+  if (parts[0] === "experiments" && parts.length > 1) Experiment.preload();
+  else if (parts[0]) BY_PATH[parts[0]]?.preload();
+}
+
 export const NAVIGATION = [
   { path: "experiments", title: "Experiments", key: "e", icon: "M3 17 8 9l4 5 3-4 6 7z" },
   { path: "flows", title: "Flows", key: "f", icon: "M4 6h6v4H4zM14 4h6v4h-6zM14 15h6v4h-6zM10 8h2v9h2v-1h-1V7h1V6h-2z" },
@@ -41,6 +50,7 @@ export function App(): VNode {
   };
   useEffect(() => {
     whenLoggedOut(() => enter(null));
+    preload(parsePlace(location.hash));
     openSession().then(enter, setFailure);
   }, []);
   if (failure) return <main class="login"><Failure error={failure} retry={() => location.reload()} /></main>;

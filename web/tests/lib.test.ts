@@ -7,7 +7,8 @@ import { differing, flatten } from "../src/lib/flatten";
 import { ago, bytes, duration, number } from "../src/lib/format";
 import { layoutGraph } from "../src/lib/layout";
 import { href, parsePlace } from "../src/lib/router";
-import { nearest, smooth, xOf } from "../src/lib/series";
+import { batchesIn, nearest, smooth, withFiner, xOf } from "../src/lib/series";
+import { workerSpans } from "../src/lib/worker-spans";
 import { explained, importances, ranks, spearman } from "../src/lib/stats";
 import type { Experiment } from "../src/lib/types";
 import { toYaml } from "../src/lib/yaml";
@@ -140,4 +141,36 @@ describe("small things", () => {
     expect(toYaml({ a: "true", b: "1e-3", c: "x: y", d: [1, { e: null }], f: {}, g: "model:Trial" })).toBe(
       'a: "true"\nb: "1e-3"\nc: "x: y"\nd:\n  - 1\n  - e: null\nf: {}\ng: model:Trial');
   });
+});
+
+describe("the visible part of curves", () => {
+  const curve = (trial_id: number, batches: number[]) => ({ trial_id, batches, values: batches.map(() => 1), epochs: batches.map((one) => one / 10), times: batches.map((one) => 500 + one) });
+  it("is known by batches, with a neighbour on either side, on any axis", () => {
+    const curves = [curve(1, [0, 10, 20, 30, 40]), curve(2, [5, 25, 45])];
+    expect(batchesIn(curves, "batches", [12, 28])).toEqual([5, 45]);
+    expect(batchesIn([curves[0]!], "batches", [12, 28])).toEqual([10, 30]);
+    expect(batchesIn([curves[0]!], "epochs", [1.9, 2.1])).toEqual([10, 30]);
+    expect(batchesIn([curves[0]!], "time", [19, 21])).toEqual([10, 30]);
+    expect(batchesIn(curves, "batches", [60, 70])).toBeNull();
+  });
+  it("replaces the whole curve, and the series stay the same", () => {
+    const [whole, other, part] = [curve(1, [0, 10, 20]), curve(2, [0, 10]), curve(1, [10, 11, 12])];
+    expect(withFiner([whole, other], [part])).toEqual([part, other]);
+    expect(xOf(part, "time", whole.times[0])).toEqual([10, 11, 12]);
+  });
+});
+
+describe("workers that come and go", () => {
+  const change = (time_s: number, worker: number | null, text: string, run = 1) => ({ run, time_s, generation: 1, worker, text, num_workers: 1 });
+  it("are there from joining to leaving, and no longer than their run", () => {
+    const spans = workerSpans([
+      change(1, 0, "joins as rank 0"), change(1, 1, "joins as rank 1"), change(1, null, "starts with 2 workers"),
+      change(5, 1, "died: signal 9"), change(6, null, "goes on with 1 worker"), change(8, 1, "joins as rank 1"),
+      change(20, 0, "joins as rank 0", 2),
+    ]);
+    expect(spans.map((one) => [one.worker, one.run, one.fromS, one.toS, one.left])).toEqual([
+      [0, 1, 1, 8, "the run ended"], [1, 1, 1, 5, "died: signal 9"], [1, 1, 8, 8, "the run ended"], [0, 2, 20, null, ""],
+    ]);
+  });
+  it("are none for a trial without a record", () => expect(workerSpans([])).toEqual([]));
 });

@@ -21,7 +21,7 @@ from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, R
 from trek.elastic.journal import Journal
 from trek.elastic.member_connection import MemberConnection
 from trek.elastic.membership import Membership, MembershipSettings
-from trek.elastic.shards import BadShard, Lease, ShardPlan, ShardQueue
+from trek.elastic.shards import BadShard, ShardPlan, ShardQueue
 from trek.errors import InputError
 from trek.strategies.job_store_server import JobStoreServer
 from trek.world.clock import Clock
@@ -45,6 +45,7 @@ class Coordinator:
         self._journal = Journal(folder / "coordinator.jsonl")
         self._membership = Membership(settings)
         self._queues: dict[str, ShardQueue] = {}
+        self._agreed: dict[str, str] = {}
         self._failure: str | None = None
         self._is_stopping = False
         self._put_out: list[str] = []
@@ -120,26 +121,49 @@ class Coordinator:
             "failure": self._failure,
         }
 
-    def _do_open_shards(self, connection: MemberConnection, *, queue: str, plan: dict[str, Any]) -> None:
+    def _do_agree(self, connection: MemberConnection, *, key: str, value: str | None) -> str | None:
+        """The first value that anybody gave for `key`."""
+        if key not in self._agreed and value is not None:
+            self._agreed[key] = value
+            self._journal.add(["agreed", key, value])
+        return self._agreed.get(key)
+
+    def _do_open_shards(
+        self, connection: MemberConnection, *, queue: str, plan: dict[str, Any], forgets: str = ""
+    ) -> None:
+        """Have a queue; the one called `forgets` is over, and nobody will ask about it again."""
         asked = ShardPlan(**plan)
         if queue not in self._queues:
             self._queues[queue] = ShardQueue(asked)
             self._journal.add(["queue", queue, self._queues[queue].snapshot()])
         elif self._queues[queue].plan != asked:
             raise InputError(f"shards {queue!r} are {self._queues[queue].plan}, but {asked} were asked for.")
+        if forgets in self._queues:
+            del self._queues[forgets]
+            self._journal.add(["forget", forgets])
 
     def _do_next_shard(
         self, connection: MemberConnection, *, queue: str, done: int | None = None, step: int = 0
     ) -> dict[str, Any]:
-        """Commit the lease `done`, and lease the next shard: one round trip for each shard."""
-        shards, now_s = self._queue(queue), self._clock.monotonic_s()
+        """Commit the lease `done`, and lease the next shard: one round trip for each shard.
+
+        A worker has one lease at a time. If the answer to this request was lost and it is repeated, so is the answer.
+        """
+        shards, now_s, member = self._queue(queue), self._clock.monotonic_s(), connection.member
+        if member not in self._membership.members:  # it was given up, and is being told so
+            return {"is_accepted": False, "is_done": shards.is_done, "reach": shards.reach}
         is_accepted = done is None or self._shard_call(queue, "commit", done, step=step)
-        lease: Lease | None = self._shard_call(queue, "claim", connection.member, now_s=now_s)
-        answer: dict[str, Any] = {"is_accepted": is_accepted, "is_done": shards.is_done}
+        if done is not None and is_accepted:
+            self._membership.note_work()
+        lease = shards.held_by(member) or self._shard_call(queue, "claim", member, now_s=now_s)
+        answer: dict[str, Any] = {"is_accepted": is_accepted, "is_done": shards.is_done, "reach": shards.reach}
         if lease is not None:
             shard = lease.shard
-            answer["lease"] = [lease.number, shard.epoch, shard.start, shard.stop]
+            answer["lease"] = [lease.number, shard.epoch, shard.start, shard.stop, lease.is_again]
         return answer
+
+    def _do_close_shards(self, connection: MemberConnection, *, queue: str) -> None:
+        self._shard_call(queue, "close")
 
     def _do_commit_shard(self, connection: MemberConnection, *, queue: str, number: int, step: int) -> bool:
         return bool(self._shard_call(queue, "commit", number, step=step))
@@ -241,7 +265,8 @@ class Coordinator:
 
     def _summary(self) -> list[Any]:
         queues = [["queue", name, queue.snapshot()] for name, queue in self._queues.items()]
-        return [["membership", self._membership.snapshot()], *queues]
+        agreed = [["agreed", key, value] for key, value in self._agreed.items()]
+        return [["membership", self._membership.snapshot()], *queues, *agreed]
 
     def _restore(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -250,6 +275,10 @@ class Coordinator:
                 self._membership = Membership.restore(self._settings, entry[0], now_s=now_s)
             elif kind == "queue":
                 self._queues[entry[0]] = ShardQueue.restore(entry[1])
+            elif kind == "agreed":
+                self._agreed[entry[0]] = entry[1]
+            elif kind == "forget":
+                self._queues.pop(entry[0], None)
             else:
                 queue, method, arguments, named = entry
                 _replay(self._queues[queue], method, arguments, named)

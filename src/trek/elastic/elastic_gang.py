@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from trek.elastic.coordinator_client import CoordinatorClient
@@ -50,11 +51,13 @@ class ElasticGang:
         on_line: Callable[[OutputLine], None] | None = None,
         on_change: Callable[[Change], None] = lambda change: None,
         on_replace: Callable[[Gang, int], None] = lambda gang, rank: None,
+        restart_other: Callable[[Gang, Exit], bool] = lambda gang, exit_: True,
         journal_dir: Path | None = None,
         attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
         num_changes: int = 0,
     ) -> None:
         """`on_replace` is called with the rank of a worker that has ended, before its files make way for another's.
+        `restart_other` is called when a member of another role has failed; if it cannot be started again, the job ends.
 
         The coordinator's journal is in `journal_dir`, by default in the gang's `output_dir`. `attach` finds a gang that
         another process started with this spec, instead of starting one; the first `num_changes` are not told again.
@@ -62,12 +65,16 @@ class ElasticGang:
         self._settings = settings
         self._on_change = on_change
         self._on_replace = on_replace
+        self._restart_other = restart_other
+        self._others_ended: SimpleQueue[Exit] = SimpleQueue()
         self._num_changes = num_changes
         self.num_training = 0
         """How many workers trained together when `poll` last looked."""
         self._ended: dict[int, Exit] = {}
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
+        self._pids: dict[str, int | None] = {}
+        """The processes of members: a place in the gang may be another's by the time that a member is put out."""
         self._generation = 0
         self._num_replaced = 0
         """Workers that were started in the place of others since the last generation was formed."""
@@ -94,6 +101,7 @@ class ElasticGang:
 
     def poll(self) -> JobEnd | None:
         """Start and kill what is to be, and tell of changes; how the job ended, once all its workers have."""
+        self._restart_others()
         if self._failed is not None:
             return JobEnd(failed=self._failed)
         if self.gang.wait(0) is not None:  # nobody is left who could go on, the coordinator included
@@ -113,8 +121,10 @@ class ElasticGang:
         if self._is_futile(status["generation"]):
             reason = f"{self._num_replaced} workers ended without joining the others"
             return JobEnd(failed=next(reversed(self._ended.values()), None), reason=reason)
-        self._kill_put_out(status["put_out"])
-        self._start_missing(status, alive)
+        for name in status["members"]:
+            self._pids.setdefault(name, alive.get(_rank_of(name)))
+        self._kill_put_out(status["put_out"], alive)
+        self._start_missing(status, self.gang.pids)
         return None
 
     def scale(self, num_workers: int) -> int:
@@ -137,10 +147,19 @@ class ElasticGang:
     def _note_exit(self, exit_: Exit) -> None:
         """On the gang's thread. Signals come from outside, and a lost host too; other codes are the program's own."""
         if exit_.role != WORKER:
+            if exit_.role != COORDINATOR and exit_.code:
+                self._others_ended.put(exit_)
             return
         self._ended[exit_.rank] = exit_
         if exit_.code > 0 and not exit_.is_unreached and self._failed is None:
             self._failed = exit_
+
+    def _restart_others(self) -> None:
+        """Not on the gang's thread, which waits for nothing."""
+        while not self._others_ended.empty():
+            exit_ = self._others_ended.get()
+            if self.gang.pids and not self._restart_other(self.gang, exit_) and self._failed is None:
+                self._failed = exit_
 
     def _status(self) -> dict[str, Any] | None:
         """None while the coordinator cannot be reached; one that has died is started again."""
@@ -162,14 +181,14 @@ class ElasticGang:
             self._generation, self._num_replaced = generation, 0
         return self._num_replaced > self._settings.max_losses
 
-    def _kill_put_out(self, names: list[str]) -> None:
+    def _kill_put_out(self, names: list[str], alive: dict[int, int]) -> None:
         """A worker that hangs does not end by itself; its place is taken when somebody is missing."""
         for name in names:
             if name not in self._put_out:
                 self._put_out.add(name)
-                rank = _rank_of(name)
-                if rank in self.gang.pids:
-                    self.gang.restart(rank)
+                pid = self._pids.get(name)
+                if pid is not None and alive.get(_rank_of(name)) == pid:
+                    self.gang.kill(_rank_of(name))
 
     def _start_missing(self, status: dict[str, Any], alive: dict[int, int]) -> None:
         known = {_rank_of(name) for name in status["members"]}

@@ -8,8 +8,9 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import overload
 
-from trek.elastic.coordinator_client import MemberClient
+from trek.elastic.coordinator_client import CoordinatorClient, MemberClient
 from trek.elastic.coordinator_process import ADDRESSES, SETTINGS
 from trek.elastic.membership import MembershipSettings
 from trek.errors import InputError
@@ -47,18 +48,43 @@ def elastic_world(world: World, environ: Mapping[str, str] = os.environ) -> Worl
     return replace(world, max_size=settings["max_workers"], device_name=str(world.device))
 
 
+@overload
+def agree(key: str, value: str, *, world: World) -> str: ...
+@overload
+def agree(key: str, value: None, *, world: World) -> str | None: ...
+def agree(key: str, value: str | None, *, world: World, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The value that the first worker of this job gave for `key`: what all must know before they meet.
+
+    `value` None gives none; the answer is None as long as nobody has given one.
+    """
+    client = CoordinatorClient(_address(environ), secret=_secret(world), clock=SystemClock())
+    client.start()
+    try:
+        agreed: str | None = client.call("agree", key=key, value=value)
+        return agreed
+    finally:
+        client.close()
+
+
 def open_member(world: World, environ: Mapping[str, str] = os.environ) -> MemberClient:
     """The connection of this process to its coordinator; nothing is sent before it is started."""
-    address = environ[ADDRESSES].split(",")[0]
-    host, _, port = address.rpartition(":")
-    if not world.secret:
-        raise InputError("TREK_JOB_SECRET is not set, and an elastic job needs one. Start it with trek.")
     return MemberClient(
-        (host, int(port)),
-        secret=world.secret,
+        _address(environ),
+        secret=_secret(world),
         clock=SystemClock(),
         name=f"{environ.get('TREK_RANK', world.rank)}-{secrets.token_hex(4)}",
         host=socket.gethostname(),
         heartbeat_s=json.loads(environ[SETTINGS])["heartbeat_s"],
         base=world,
     )
+
+
+def _address(environ: Mapping[str, str]) -> tuple[str, int]:
+    host, _, port = environ[ADDRESSES].split(",")[0].rpartition(":")
+    return host, int(port)
+
+
+def _secret(world: World) -> str:
+    if not world.secret:
+        raise InputError("TREK_JOB_SECRET is not set, and an elastic job needs one. Start it with trek.")
+    return world.secret

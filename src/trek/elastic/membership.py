@@ -184,6 +184,10 @@ class Membership:
         self._note_progress(progress)
         return []
 
+    def note_work(self) -> None:
+        """Workers complete something: those that are lost from now on are counted anew."""
+        self._num_losses = 0
+
     def leave(self, name: str, *, reason: str, now_s: float) -> list[Action]:
         """A member wants to end at the next step boundary."""
         if refusal := self._refusal(name):
@@ -278,7 +282,10 @@ class Membership:
         if not self._is_meeting:
             return [Regroup(self.generation)] if self._wants_change() else []
         if any(member.state is MemberState.TRAINING for member in self.members.values()):
-            return []  # they will arrive, or be lost
+            # They will arrive, or be lost. Those who do not depend on each other at every step need not hurry, unless
+            # somebody waits to join them.
+            is_awaited = any(True for _ in self._in_state(MemberState.READY))
+            return [Regroup(self.generation)] if is_awaited else []
         chosen = self._choose()
         if self._is_open() and (len(chosen) < self.settings.min_workers or self._is_settling(chosen, now_s)):
             return []

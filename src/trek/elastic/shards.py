@@ -7,7 +7,8 @@ an epoch (`trek.data.batching.order.Order`), which every worker can work out by 
 Contracts: an epoch begins once every shard of the one before is committed or set aside. A lease has a number that is
 never used again; a commit counts only by the number of the lease that is valid now, so that a worker that was given up
 and wakes up later commits nothing. No shard is dropped: one that fails too often stops the job, or is set aside and
-counted where the plan says so.
+counted where the plan says so. A queue that is closed hands out nothing new: it is done once everything that was handed
+out before is committed, which is always everything up to one position.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Lease:
     shard: Shard
     member: str
     until_s: float
+    is_again: bool = False
+    """Whether the shard was leased before, so that a part of its work may have been done."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,17 @@ class ShardPlan:
     """A shard that failed more often is bad; a worker's death is not a failure of its shards."""
     on_failure: OnFailure = "stop"
     """What a bad shard does: "stop" the job, or be "set_aside" and counted."""
+    num_lanes: int = 1
+    """So many records in a row belong together: a queue that is closed completes the last row."""
+    max_lead: int | None = None
+    """How many rows a shard may be ahead of the oldest leased one; None: any number."""
 
     def __post_init__(self) -> None:
-        for name in ("num_records", "shard_records", "num_epochs"):
+        for name in ("num_records", "shard_records", "num_epochs", "num_lanes"):
             require_count(getattr(self, name), name)
         require_count(self.max_failures, "max_failures", least=0)
+        if self.max_lead is not None:
+            require_count(self.max_lead, "max_lead", least=0)
         require_seconds(self.lease_s, "lease_s")
         if self.on_failure not in ("stop", "set_aside"):
             raise InputError(f"on_failure must be 'stop' or 'set_aside', got {self.on_failure!r}.")
@@ -105,6 +114,14 @@ class ShardQueue:
         self._next_number = 1
         self._num_committed = 0
         self._num_records = 0
+        self._reach = 0
+        """Up to where the records of this epoch were handed out at least once."""
+        self._is_closed = False
+
+    @property
+    def reach(self) -> int:
+        """Up to which record of its last epoch everything was handed out."""
+        return self._reach
 
     @property
     def is_done(self) -> bool:
@@ -123,12 +140,27 @@ class ShardQueue:
         """
         if not self._waiting:
             self.expire(now_s)
-        if not self._waiting:
+        if not self._waiting or self._is_too_far(self._waiting[0]):
             return None
-        lease = Lease(self._next_number, self._waiting.popleft(), member, now_s + self.plan.lease_s)
+        shard = self._waiting.popleft()
+        is_again = shard.start < self._reach
+        lease = Lease(self._next_number, shard, member, now_s + self.plan.lease_s, is_again)
+        self._reach = max(self._reach, shard.stop)
         self._next_number += 1
         self._leases[lease.number] = lease
         return lease
+
+    def _is_too_far(self, shard: Shard) -> bool:
+        lanes, max_lead = self.plan.num_lanes, self.plan.max_lead
+        oldest = min((lease.shard.start for lease in self._leases.values()), default=shard.start)
+        return max_lead is not None and shard.start // lanes - oldest // lanes > max_lead
+
+    def close(self) -> None:
+        """Hand out nothing beyond the row that was handed out last; what was, must still be committed by somebody."""
+        self._is_closed = True
+        end = -(-self._reach // self.plan.num_lanes) * self.plan.num_lanes
+        self._waiting = deque(shard for shard in self._waiting if shard.start < end)
+        self._begin_next_epoch()
 
     def commit(self, number: int, *, step: int) -> bool:
         """Count the shard of lease `number` as done by `step`; False if the lease is not valid any more.
@@ -173,9 +205,13 @@ class ShardQueue:
         for member in {lease.member for lease in self._leases.values()}:
             self.renew(member, now_s=now_s)
 
+    def held_by(self, member: str) -> Lease | None:
+        """The oldest lease of a worker."""
+        return next((lease for lease in self._leases.values() if lease.member == member), None)
+
     def holds(self, member: str) -> bool:
         """Whether a worker has a lease."""
-        return any(lease.member == member for lease in self._leases.values())
+        return self.held_by(member) is not None
 
     def release(self, member: str) -> int:
         """Take back everything that a worker holds, since it is gone; how many shards that were."""
@@ -195,9 +231,13 @@ class ShardQueue:
     def _begin_next_epoch(self) -> None:
         if self._waiting or self._leases or self.is_done:
             return
-        self.epoch += 1
         self._committed_before, self._committed = self._committed, {}
+        if self._is_closed:  # the reach stays where the queue ended
+            self.epoch = self.plan.num_epochs
+            return
+        self.epoch += 1
         if not self.is_done:
+            self._reach = 0
             self._waiting.extend(self.plan.shards(self.epoch))
 
     def snapshot(self) -> dict[str, Any]:
@@ -207,12 +247,14 @@ class ShardQueue:
             "epoch": self.epoch,
             "waiting": [_spelled(shard) for shard in self._waiting],
             "leases": [
-                [lease.number, _spelled(lease.shard), lease.member, lease.until_s] for lease in self._leases.values()
+                [lease.number, _spelled(lease.shard), lease.member, lease.until_s, lease.is_again]
+                for lease in self._leases.values()
             ],
             "committed": [list(self._committed.items()), list(self._committed_before.items())],
             "failures": [[_spelled(shard), count] for shard, count in self._failures.items()],
             "set_aside": [[_spelled(shard), reason] for shard, reason in self.set_aside.items()],
             "numbers": [self._next_number, self._num_committed, self._num_records],
+            "reach": [self._reach, self._is_closed],
         }
 
     @classmethod
@@ -221,12 +263,13 @@ class ShardQueue:
         queue = cls(ShardPlan(**snapshot["plan"]))
         queue.epoch = snapshot["epoch"]
         queue._waiting = deque(Shard(*shard) for shard in snapshot["waiting"])
-        leases = [Lease(number, Shard(*shard), member, until) for number, shard, member, until in snapshot["leases"]]
+        leases = [Lease(number, Shard(*shard), *rest) for number, shard, *rest in snapshot["leases"]]
         queue._leases = {lease.number: lease for lease in leases}
         queue._committed, queue._committed_before = (dict(pairs) for pairs in snapshot["committed"])
         queue._failures = {Shard(*shard): count for shard, count in snapshot["failures"]}
         queue.set_aside = {Shard(*shard): reason for shard, reason in snapshot["set_aside"]}
         queue._next_number, queue._num_committed, queue._num_records = snapshot["numbers"]
+        queue._reach, queue._is_closed = snapshot["reach"]
         return queue
 
 

@@ -55,7 +55,8 @@ class AttachedMember(Member):
         """Read its log, and its end from what its agent wrote."""
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self.kill()
-        self.code = self._find_code()
+        if self.code is None:  # afterwards, the file may be that of a member in its place
+            self.code = self._find_code()
         yield from self._keep(self._keep_last(self._follow(self._log, self._lines)), "stdout")
 
     def _find_code(self) -> int | None:

@@ -200,6 +200,13 @@ class Gang(ABC):
         """
 
     @abstractmethod
+    def kill(self, rank: int, *, role: str = WORKER) -> None:
+        """SIGKILL to one member and what it started, if it is alive; returns when it has ended.
+
+        This is not a failure of the gang. The member can be restarted.
+        """
+
+    @abstractmethod
     def restart(self, rank: int, *, role: str = WORKER) -> None:
         """Start a member anew in the place of one that has ended; one that is still alive is killed first.
 

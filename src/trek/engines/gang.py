@@ -230,13 +230,18 @@ class LocalGang(Gang):
             if not self._is_own_thread():
                 self._changed.wait_for(lambda: self._unfinished.isdisjoint(leaving))
 
+    def kill(self, rank: int, *, role: str = WORKER) -> None:
+        """SIGKILL to one member and what it started, if it is alive; returns when it has ended."""
+        member = self._member(role, rank)
+        with self._changed:
+            if member in self._unfinished:
+                member.ask_to_stop(grace_s=0.0)
+            self._changed.wait_for(lambda: member not in self._unfinished or self._has_ended)
+
     def restart(self, rank: int, *, role: str = WORKER) -> None:
         """Start a member anew in the place of one that has ended; one that is still alive is killed first."""
-        before = self._member(role, rank)
         with self._changed:
-            if before in self._unfinished:
-                before.ask_to_stop(grace_s=0.0)
-            self._changed.wait_for(lambda: before not in self._unfinished or self._has_ended)
+            self.kill(rank, role=role)
             if self._has_ended:
                 raise InputError("the gang has ended, and none of its members can be restarted. Start a new one.")
             if self._failure is not None and (self._failure.role, self._failure.rank) == (role, rank):

@@ -26,7 +26,13 @@ _BOUND_PREFIXES = ("SSH_", "XDG_", "LC_", "TREK_SSH")
 def ssh_command(host: str, *, environ: Mapping[str, str]) -> list[str]:
     """The command line that runs an agent on `host`. TREK_SSH may name another ssh, with options of its own."""
     ssh = shlex.split(environ.get("TREK_SSH") or "ssh")
-    return [*ssh, *_OPTIONS, host, f"{shlex.quote(sys.executable)} -m trek.engines.agent"]
+    # The package has imported the agent before it is run as a program, which does no harm.
+    return [
+        *ssh,
+        *_OPTIONS,
+        host,
+        f"{shlex.quote(sys.executable)} -W ignore::RuntimeWarning:runpy -m trek.engines.agent",
+    ]
 
 
 def portable_environment(environ: Mapping[str, str]) -> dict[str, str]:

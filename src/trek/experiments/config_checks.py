@@ -13,7 +13,7 @@ from trek.experiments.config_errors import Problem, parameter_problem
 from trek.experiments.log_patterns import MAX_PATTERNS, compile_pattern
 from trek.search.searcher_registry import SEARCHERS, make_searcher
 from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
-from trek.strategies.strategy_registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES, check_elastic
 from trek.train.loggers.logger_registry import LOGGERS
 
 if TYPE_CHECKING:
@@ -147,12 +147,11 @@ def _check_training(config: ExperimentConfig) -> None:
             f"resources.servers is {config.resources.servers} with the strategy {strategy!r}. The strategy 'ps' needs "
             "at least 1 server, and others have none.",
         )
-    if strategy not in (None, "ddp") and config.resources.elastic is not None:
-        raise Problem(
-            ("training", "strategy"),
-            f"strategy {strategy!r} cannot train with workers that come and go. Use 'ddp', or set "
-            "resources.slots_per_trial to a fixed number.",
-        )
+    if config.resources.elastic is not None:
+        try:
+            check_elastic(strategy, config.training.strategy_options)
+        except ConfigError as error:
+            raise Problem(("training", "strategy"), str(error)) from None
     if strategy is not None:
         try:
             STRATEGIES.load(strategy).check_workers(config.resources.most_slots)

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import psutil
@@ -35,11 +35,16 @@ class Usage:
     disk_written: int
     network_received: int
     network_sent: int
+    waited_s: float | None = None
+    """For data; None where it is not known."""
 
 
 def rates(before: Usage, now: Usage) -> dict[str, float]:
     """The figures to report, from two measurements. Pure."""
     elapsed_s = max(now.time_s - before.time_s, 1e-3)
+    waited = {}
+    if before.waited_s is not None and now.waited_s is not None:
+        waited["data_wait_percent"] = min(max(100.0 * (now.waited_s - before.waited_s) / elapsed_s, 0.0), 100.0)
     return {
         "cpu_percent": max(100.0 * (now.cpu_s - before.cpu_s) / elapsed_s, 0.0),
         "memory_bytes": float(now.memory_bytes),
@@ -47,6 +52,7 @@ def rates(before: Usage, now: Usage) -> dict[str, float]:
         "disk_write_bytes_per_s": max(now.disk_written - before.disk_written, 0) / elapsed_s,
         "network_received_bytes_per_s": max(now.network_received - before.network_received, 0) / elapsed_s,
         "network_sent_bytes_per_s": max(now.network_sent - before.network_sent, 0) / elapsed_s,
+        **waited,
     }
 
 
@@ -66,23 +72,11 @@ def measure() -> Usage:
     return Usage(time.time(), cpu_s, memory, read, written, received, sent)
 
 
-def gpu_figures() -> dict[str, float]:
-    """Of the first GPU this process may use, where NVML's Python package is installed; else nothing."""
-    try:
-        import pynvml
-    except ImportError:
-        return {}
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        used = pynvml.nvmlDeviceGetMemoryInfo(handle).used
-        return {"gpu_percent": float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu), "gpu_memory_bytes": float(used)}
-    except pynvml.NVMLError:
-        return {}
-
-
 class SystemReporter:
-    """Use as a context manager around the training. `send` delivers one Report; its errors end nothing."""
+    """Use as a context manager around the training. `send` delivers one Report; its errors end nothing.
+
+    `waited_s` tells how long the training has waited for data so far, where that is known.
+    """
 
     def __init__(
         self,
@@ -93,7 +87,8 @@ class SystemReporter:
         period_s: float = PERIOD_S,
         first_s: float = FIRST_S,
         take: Callable[[], Usage] = measure,
-        gpu: Callable[[], Mapping[str, float]] = gpu_figures,
+        gpu: Callable[[], Mapping[str, float]] = dict,
+        waited_s: Callable[[], float] | None = None,
     ) -> None:
         self._send = send
         self._run = run
@@ -101,6 +96,7 @@ class SystemReporter:
         self._waits = (first_s, period_s)
         self._take = take
         self._gpu = gpu
+        self._waited_s = waited_s
         self._is_done = threading.Event()
         self._thread = threading.Thread(target=self._work, name="trek-system-metrics", daemon=True)
 
@@ -113,12 +109,16 @@ class SystemReporter:
         self._thread.join()
 
     def _work(self) -> None:
-        before = self._take()
+        before = self._measure()
         wait_s = self._waits[0]
         while not self._is_done.wait(wait_s):
-            now = self._take()
+            now = self._measure()
             self._report(now.time_s, {**rates(before, now), **self._gpu()})
             before, wait_s = now, self._waits[1]
+
+    def _measure(self) -> Usage:
+        usage = self._take()
+        return usage if self._waited_s is None else replace(usage, waited_s=self._waited_s())
 
     def _report(self, time_s: float, figures: Mapping[str, float]) -> None:
         point = MetricPoint(group=self._group, batches=int(time_s), metrics=dict(figures), time_s=time_s)

@@ -13,9 +13,11 @@ from trek.client.models import Assignment, Report
 from trek.engines.member_folder import MemberFolder
 from trek.errors import InputError, MasterUnreachable
 from trek.experiments.config import ExperimentConfig
+from trek.experiments.gpu_metrics import GpuMeter, find_nvml
 from trek.experiments.reporting import ControlPlaneLogger
 from trek.experiments.system_metrics import SystemReporter
 from trek.train.loop.stopping import StopRequest
+from trek.world import World
 
 RESTART_TIMEOUT_S = 120.0
 """How long a process waits at its start for a control plane that is being restarted."""
@@ -35,6 +37,8 @@ class TrialProcess:
     address: Address
     url_file: Path | None
     """Where the control plane writes its URL, and nothing else, whenever it has started."""
+    visible_gpus: str | None = None
+    """As in CUDA_VISIBLE_DEVICES; None for all of the machine."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> TrialProcess:
@@ -47,6 +51,7 @@ class TrialProcess:
                 folder=MemberFolder.from_env(environ),
                 address=Address(environ["TREK_MASTER"], environ.get("TREK_TOKEN", "")),
                 url_file=Path(environ["TREK_MASTER_FILE"]) if environ.get("TREK_MASTER_FILE") else None,
+                visible_gpus=environ.get("CUDA_VISIBLE_DEVICES"),
             )
         except KeyError as error:
             raise InputError(f"{error.args[0]} is not set. The process of a trial must be started by Trek.") from None
@@ -74,9 +79,15 @@ class TrialProcess:
             send, run=self.run, folder=self.folder.path, stop=stop, awaits_decisions=config.searcher.is_search
         )
 
-    def open_system_reporter(self, client: Client, *, rank: int) -> SystemReporter:
-        """What reports the process's use of its machine."""
-        return SystemReporter(lambda report: client.report(self.trial_id, report), run=self.run, rank=rank)
+    def open_system_reporter(self, client: Client, *, world: World, waited_s: Callable[[], float]) -> SystemReporter:
+        """What reports the process's use of its machine, and how long its training waits for data."""
+        return SystemReporter(
+            lambda report: client.report(self.trial_id, report),
+            run=self.run,
+            rank=world.rank,
+            gpu=GpuMeter(find_nvml(), visible=self.visible_gpus, local_rank=world.local_rank),
+            waited_s=waited_s,
+        )
 
     def _relocated(self) -> Address | None:
         """The address of a restarted control plane, which may have changed; the trial's token stays valid."""

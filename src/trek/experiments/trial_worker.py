@@ -22,6 +22,7 @@ from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import unpack_once
 from trek.experiments.trial_process import TrialProcess, retry_until_reachable
 from trek.train.jobs.rank_outcome import RankOutcome
+from trek.train.loop.data_wait import DataWait
 from trek.train.loop.stopping import Stopped, StopRequest
 from trek.world import World
 from trek.world.leaving import leave
@@ -88,7 +89,8 @@ def _train(
         # Any worker of an elastic trial may become the leader.
         is_reporting = world.is_leader or is_elastic()
         logger = place.open_logger(client, config=config, stop=stop) if is_reporting else None
-        stack.enter_context(place.open_system_reporter(client, rank=world.rank))
+        wait = DataWait()
+        stack.enter_context(place.open_system_reporter(client, world=world, waited_s=wait.seconds))
         return (train or train_trial)(
             trial_class,
             hparams=assignment.hparams,
@@ -105,6 +107,7 @@ def _train(
             resume=resume_point(assignment),
             name=assignment.name,
             owner=assignment.owner,
+            wait=wait,
         )
 
 

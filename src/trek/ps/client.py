@@ -186,11 +186,14 @@ class Client:
         state: Mapping[str, Mapping[str, torch.Tensor]],
         rules: Mapping[str, Rule],
     ) -> None:
-        """Replace dense parameters and the state of their optimizers, as after loading a checkpoint."""
+        """Replace dense parameters and the state of their optimizers, as after loading a checkpoint.
+
+        Without `rules`, there is no state.
+        """
         numbers = PushRules(None, rules)
         requests = [(pb.PutModelRequest(), Attachments()) for _ in range(self.num_servers)]
         for name, tensor in dense.items():
-            index = numbers.index(name)
+            index = numbers.index(name) if rules else 0
             for server, part, start in self._parts(name, tensor):
                 request, attached = requests[server]
                 request.dense.append(attached.add(part, name=name, offset=start, rule=index))
@@ -280,6 +283,11 @@ class Client:
             self._sequence = number
         return PushResult(is_accepted, tuple(answer.pushed.version for answer, _ in answers))
 
+    @following_moves
+    def flush(self) -> None:
+        """Have pushes applied that wait for others of their step, by their mean; nobody should push meanwhile."""
+        self._servers.ask_all(pb.Envelope(flush=pb.FlushRequest()))
+
     def _push_requests(
         self, dense: Mapping[str, torch.Tensor], rows: RowGradients, rules: PushRules
     ) -> list[tuple[pb.PushGradientRequest, Attachments]]:
@@ -354,8 +362,11 @@ class Client:
         )
 
     @following_moves
-    def put_rows(self, table: str, state: TableRows, *, rule: Rule | None = None) -> None:
-        """Set rows of a table, with their optimizer state if there is one; `rule` is needed for that."""
+    def put_rows(self, table: str, state: TableRows, *, rule: Rule | None = None, replaces: bool = False) -> None:
+        """Set rows of a table, with their optimizer state if there is one; `rule` is needed for that.
+
+        With `replaces`, all other rows are removed.
+        """
         ids = _ids(state.ids)
         order, starts = split_by_server(ids, num_servers=self.num_servers)
         requests: dict[int, Request] = {}
@@ -370,7 +381,8 @@ class Client:
                 step=state.step,
             )
             described = pb.Rule(kind=rule.kind, settings=rule.settings) if rule is not None else None
-            requests[server] = (pb.Envelope(push_table=pb.PushTableRequest(rows=rows, rule=described)), attached)
+            request = pb.PushTableRequest(rows=rows, rule=described, replaces=replaces)
+            requests[server] = (pb.Envelope(push_table=request), attached)
         self._servers.ask_some(requests)
 
     @following_moves

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from trek.ps.client import Client, TableRows
+from trek.ps.row_prefetch import RowPrefetch
 from trek.ps.rules import Rule
 from trek.ps.table_spec import TableSpec
 
@@ -15,8 +16,9 @@ from trek.ps.table_spec import TableSpec
 class ServerRows:
     """Rows by id, pulled when they are looked up. What changes tables as a whole, only the leader does."""
 
-    def __init__(self, client: Client, *, is_leader: bool) -> None:
+    def __init__(self, client: Client, *, is_leader: Callable[[], bool], prefetch: RowPrefetch) -> None:
         self._client = client
+        self._prefetch = prefetch
         self._is_leader = is_leader
         self._dims: dict[str, int] = {}
 
@@ -28,7 +30,9 @@ class ServerRows:
 
     def pull(self, table: str, ids: torch.Tensor) -> torch.Tensor:
         """The rows of ids."""
-        return self._client.pull_rows(table, ids).float()
+        wanted = ids.numpy()
+        rows = self._prefetch.take(table, wanted, pull=lambda old: self._client.pull_rows(table, old))
+        return (self._client.pull_rows(table, wanted) if rows is None else rows).float()
 
     def push(self, table: str, ids: torch.Tensor, gradients: torch.Tensor, *, rule: Rule) -> None:
         """Update rows, apart from the rest of a step."""
@@ -36,25 +40,30 @@ class ServerRows:
 
     def export(self, table: str) -> tuple[torch.Tensor, torch.Tensor]:
         """All ids with a row, and the rows; nothing for those who do not save."""
-        if not self._is_leader:
+        if not self._is_leader():
             return torch.empty(0, dtype=torch.int64), torch.empty(0, self._dims[table])
         return self._client.export_rows(table)
 
     def load(self, table: str, ids: torch.Tensor, rows: torch.Tensor) -> None:
-        """Set rows."""
-        if self._is_leader:
-            self._client.put_rows(table, TableRows(ids, rows, {}, 0))
+        """Begin with these rows."""
+        if self._is_leader():
+            self._client.put_rows(table, TableRows(ids, rows, {}, 0), replaces=True)
+
+    def clear(self) -> None:
+        """Begin without rows."""
+        for table, dim in self._dims.items():
+            self.load(table, torch.empty(0, dtype=torch.int64), torch.empty(0, dim))
 
     def state(self, table: str) -> dict[str, Any]:
         """The optimizer's state of a table."""
-        if not self._is_leader:
+        if not self._is_leader():
             return {}
         saved = self._client.export_state(table)
         return {"ids": saved.ids, "slots": saved.slots, "step": saved.step}
 
     def load_state(self, table: str, state: Mapping[str, Any], *, rule: Rule) -> None:
         """Go on with the optimizer's state of a table, whose rows were loaded."""
-        if self._is_leader:
+        if self._is_leader():
             values = self._client.pull_rows(table, state["ids"])
             self._client.put_rows(
                 table, TableRows(state["ids"], values, dict(state["slots"]), state["step"]), rule=rule

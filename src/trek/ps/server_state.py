@@ -92,6 +92,8 @@ class ServerState:
     num_rejected: int = 0
     moved_to: tuple[str, ...] = ()
     """The servers that have the parameters now, if these are not here any more."""
+    _num_opened: int = 0
+    """Tables so far: each has a folder of its own, also if it replaces another one."""
 
     def initialize(self, dense: Mapping[DenseKey, torch.Tensor], *, mode: Mode) -> None:
         """Take the parameters that are not known yet; the mode of the first model counts."""
@@ -114,12 +116,22 @@ class ServerState:
         """Have a table; one that is there must be the same."""
         have = self.tables.get(spec.name)
         if have is None:
-            folder = None if self.folder is None else self.folder / f"table-{len(self.tables)}"
-            self.tables[spec.name] = Table(spec, folder=folder)
+            self.tables[spec.name] = self._open(spec)
         elif have.spec != spec:
             raise InputError(
                 f"table {spec.name!r} exists with other settings. It has {have.spec!r}, and was asked for as {spec!r}."
             )
+
+    def clear_table(self, name: str) -> Table:
+        """Begin a table anew, without rows."""
+        before = self.table(name)
+        self.tables[name] = self._open(before.spec)
+        before.close()
+        return self.tables[name]
+
+    def _open(self, spec: TableSpec) -> Table:
+        self._num_opened += 1
+        return Table(spec, folder=None if self.folder is None else self.folder / f"table-{self._num_opened}")
 
     def table(self, name: str) -> Table:
         """The table called `name`."""
@@ -153,6 +165,12 @@ class ServerState:
         if len(self.pending) == self.mode.grads_to_wait:
             together, self.pending = self.pending, []
             self._update(mean_of(together), scale_lr=scale)
+
+    def flush(self) -> None:
+        """Apply the pushes that wait for others of their step."""
+        if self.pending:
+            together, self.pending = self.pending, []
+            self._update(mean_of(together), scale_lr=1.0)
 
     def forget_sources(self, prefix: str) -> None:
         """Forget the pushes of sources that will not push again."""

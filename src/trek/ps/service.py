@@ -29,7 +29,7 @@ from trek.ps.table_spec import TableSpec
 Answer = tuple[pb.Envelope, Attachments | None]
 _DONE = pb.Envelope(done=pb.Done())
 _SHARED = "pull_embedding_vector"
-_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table", "move"}
+_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table", "flush", "move"}
 """Beside pushes of gradients, which are written before they are applied."""
 
 
@@ -185,6 +185,12 @@ class Service:
         )
         return pb.Envelope(pushed=reply), None
 
+    def _do_flush(self, request: pb.FlushRequest, body: Bytes) -> Answer:
+        del request, body
+        self._state.flush()
+        self._lock.notify_all()
+        return _DONE, None
+
     def _do_pull_table(self, wanted: pb.PullTableRequest, body: Bytes) -> Answer:
         del body
         table = self._state.table(wanted.name)
@@ -212,6 +218,8 @@ class Service:
         table.check(ids, values.float().numpy())
         slots = {one.name: tensor_of(one, body) for one in rows.slots}
         rule = Rule(request.rule.kind, request.rule.settings) if request.rule.kind else None
+        if request.replaces:
+            table = self._state.clear_table(rows.table)
         table.put(ids, values, slots=slots, rule=rule, step=rows.step, version=max(1, self._state.version))
         return _DONE, None
 

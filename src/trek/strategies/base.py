@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
+from trek.errors import InputError
 from trek.ps.embedding import row_modules
 from trek.strategies.naming import by_index, by_name, parameter_names
 from trek.strategies.row_tables import RowStore, RowTables
@@ -72,6 +74,16 @@ class Strategy(ABC):
         from trek.ps.local_rows import LocalRows
 
         return LocalRows()
+
+    def prefetch(self, wanted: Mapping[str, torch.Tensor]) -> None:  # noqa: B027 - in this process there is nothing to do
+        """These ids of tables are going to be looked up by the next batch."""
+
+    def fixed_tables(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Those of `wanted` whose rows change by pushes alone: others may be removed by time."""
+        known = self.tables.specs if self.tables is not None else {}
+        if unknown := sorted(wanted.keys() - known.keys()):
+            raise InputError(f"row_ids gave ids of {unknown[0]!r}, but the tables are: {', '.join(known) or 'none'}.")
+        return {name: ids for name, ids in wanted.items() if not (known[name].max_age or known[name].max_rows)}
 
     def unwrap_model(self, model: nn.Module) -> nn.Module:
         """The user's module inside the wrapper."""
@@ -137,6 +149,29 @@ class Strategy(ABC):
         """This rank's partly accumulated gradients, by the index of the parameter; their mean over ranks counts."""
         return {index: p.grad for index, p in enumerate(parameters) if p.grad is not None}
 
+    def held_rows(self, parameters: Sequence[nn.Parameter]) -> dict[int, list[torch.Tensor]]:
+        """The same of rows in tables, by the index of the parameter that stands for their table: ids and gradients."""
+        return self.tables.held(parameters) if self.tables is not None else {}
+
+    def load_rows(
+        self, parameters: Sequence[nn.Parameter], held: Sequence[Mapping[int, Sequence[torch.Tensor]]]
+    ) -> None:
+        """Restore the `held_rows` of all ranks; if their number changed, the leader takes over those of all."""
+        size, is_same = self.world.size, len(held) == self.world.size
+        if self.tables is None or not (is_same or self.world.is_leader):
+            return
+        if is_same:
+            self.tables.load_held(parameters, [held[self.world.rank]])
+            return
+        scale = size / len(held)
+        scaled = [{index: (ids, values * scale) for index, (ids, values) in one.items()} for one in held]
+        self.tables.load_held(parameters, scaled)
+
+    def drop_rows(self) -> None:
+        """Forget the gradients of rows since the last step."""
+        if self.tables is not None:
+            self.tables.drop()
+
     def averaged_gradients(self, parameters: Sequence[nn.Parameter]) -> dict[int, torch.Tensor]:
         """Partly accumulated gradients that are averaged over ranks already; called on all ranks together."""
         del parameters  # most strategies average when they step
@@ -172,10 +207,21 @@ class Strategy(ABC):
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The full state of the optimizer, by the names of `model`'s parameters. Only the leader's is complete."""
-        state = optimizer.state_dict()
-        named = by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
+        named = self.own_optimizer_state(model, optimizer)
         tables = self.tables.optimizer_state(optimizer) if self.tables is not None else {}
         return {**named, "tables": tables} if tables else named
+
+    def own_optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The part of `optimizer_state` that is in the optimizer itself."""
+        state = optimizer.state_dict()
+        return by_name(state, parameter_names(self.unwrap_model(model), optimizer)) if model else state
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """While a worker gives its state to one that joins: states hold what that one cannot get elsewhere."""
+        return nullcontext()
+
+    def start_over(self) -> None:  # noqa: B027 - most strategies have everything in their processes
+        """All workers were lost, and the run begins anew: drop what is left of it outside of this process."""
 
     def load_optimizer_state(
         self, model: nn.Module | None, optimizer: torch.optim.Optimizer, state: dict[str, Any]

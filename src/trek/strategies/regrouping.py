@@ -29,6 +29,8 @@ class Regrouping(Strategy):
     """`ddp` among whoever belongs to the present generation."""
 
     name = "ddp"
+    leases_work = False
+    """Whether workers lease what they train on, and do not step together."""
 
     def __init__(self, world: World, *, is_exact: bool = False, **options: Any) -> None:
         super().__init__(world)

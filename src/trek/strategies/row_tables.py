@@ -6,7 +6,7 @@ business of its source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -52,6 +52,11 @@ class RowTables:
         for module in self._modules:
             module.bind(self.source)
 
+    @property
+    def specs(self) -> dict[str, TableSpec]:
+        """The tables by name."""
+        return tables_of(self._modules)
+
     def modules_of(self, parameters: Iterable[nn.Parameter]) -> list[RowModule]:
         """The modules whose tables these parameters stand for."""
         wanted = {id(parameter) for parameter in parameters}
@@ -76,6 +81,31 @@ class RowTables:
                 module.clear()
             if found:
                 yield name, torch.cat([ids for ids, _ in found]), torch.cat([values for _, values in found]), rule
+
+    def drop(self) -> None:
+        """Forget all gradients since the last step."""
+        for module in self._modules:
+            module.clear()
+
+    def held(self, parameters: Sequence[nn.Parameter]) -> dict[int, list[torch.Tensor]]:
+        """Ids and gradients of rows since the last step, by the index of the parameter that stands for their table."""
+        found = ((index, module.gradients()) for index, module in self._by_index(parameters))
+        return {index: list(gradients) for index, gradients in found if gradients is not None}
+
+    def load_held(
+        self, parameters: Sequence[nn.Parameter], held: Iterable[Mapping[int, Sequence[torch.Tensor]]]
+    ) -> None:
+        """Go on with the gradients that were `held`, of one rank or of several."""
+        several = list(held)
+        for index, module in self._by_index(parameters):
+            own = [one[index] for one in several if index in one]
+            if own:
+                ids, gradients = (torch.cat(parts) for parts in zip(*own, strict=True))
+                module.replace_gradients(ids, gradients.to(module.weight.device))
+
+    def _by_index(self, parameters: Sequence[nn.Parameter]) -> list[tuple[int, RowModule]]:
+        places = {id(parameter): index for index, parameter in enumerate(parameters)}
+        return [(places[id(module.weight)], module) for module in self.modules_of(parameters)]
 
     def used_rows(self, parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
         """The rows with gradients of the tables that these parameters stand for."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trek.errors import ConfigError
 from trek.registry import Registry
 
 if TYPE_CHECKING:
     from trek.strategies.base import Strategy
+    from trek.strategies.regrouping import Regrouping
     from trek.world import World
 
 STRATEGIES: Registry[type[Strategy]] = Registry(
@@ -24,6 +28,9 @@ STRATEGIES: Registry[type[Strategy]] = Registry(
     base="trek.strategies.base:Strategy",
 )
 
+_ELASTIC = {"ddp": "trek.strategies.regrouping:Regrouping", "ps": "trek.strategies.elastic_ps:ElasticServers"}
+"""Strategies of workers that come and go."""
+
 
 def default_strategy(num_workers: int) -> str:
     """The strategy used by default for this number of processes."""
@@ -36,3 +43,32 @@ def open_strategy(name: str, world: World, **options: Any) -> Strategy:
     kind.check_workers(world.size)
     STRATEGIES.check_settings(name, options, taken_by=partial(kind, world))
     return kind(world, **options)
+
+
+def check_elastic(name: str | None, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError if this strategy cannot train with workers that come and go. None is the default one."""
+    if name is not None and name not in _ELASTIC:
+        raise ConfigError(
+            f"strategy {name!r} cannot train with workers that come and go. Use 'ddp', 'ps', or a fixed number of "
+            "workers."
+        )
+    if name == "ps" and not leases_work(name, options):
+        raise ConfigError(
+            "synchronous workers of parameter servers cannot come and go: a step needs a push of each. Use mode "
+            "'async', or a fixed number of workers."
+        )
+
+
+def leases_work(name: str | None, options: Mapping[str, Any]) -> bool:
+    """Whether workers of this strategy take what they train on from the job's coordinator, at their own pace."""
+    return name == "ps" and options.get("mode", "async") == "async"
+
+
+def open_elastic_strategy(name: str | None, world: World, *, is_exact: bool, options: Mapping[str, Any]) -> Regrouping:
+    """The strategy called `name` of workers that come and go."""
+    check_elastic(name, options)
+    if name == "ps":
+        STRATEGIES.check_settings(name, options, taken_by=partial(STRATEGIES.load(name), world))
+    module, _, kind = _ELASTIC[name or "ddp"].partition(":")
+    opened: Regrouping = getattr(import_module(module), kind)(world, is_exact=is_exact, **options)
+    return opened

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -57,6 +58,10 @@ class Fault:
         except FileExistsError:
             return False
         return True
+
+    def told(self, peers: list[socket.socket]) -> list[socket.socket]:
+        """Those of its peers that still hear that its gradients are there."""
+        return peers[:1] if self.phase == "some_of_sum" else peers
 
     def happen(self) -> None:
         """Die, hang, or ask to leave."""
@@ -148,10 +153,9 @@ def install(tr: Traveler, faults: Sequence[Fault], folder: Path) -> None:
         _at(faults, "before_sum", batch, folder)
         for fault in faults:
             if fault.batch == batch and fault.phase in ("some_of_sum", "after_sum") and fault.happens(folder):
-                peers = list(self._peers.values())
-                for peer in peers[:1] if fault.phase == "some_of_sum" else peers:
+                for peer in [] if fault.how == "term" else fault.told(list(self._peers.values())):
                     peer.send(b"\0")
-                fault.happen()
+                fault.happen()  # whoever only leaves later tells its peers below, and must not tell them twice
         wait(self)
 
     HostSum._wait_for_peers = wait_for_peers  # type: ignore[method-assign]

@@ -290,6 +290,19 @@ class EngineConformance:
         assert not psutil.pid_exists(before)
         gang.stop(grace_s=1)
 
+    def test_a_member_can_be_killed_and_the_others_go_on(self, engine: Engine, recorder: Recorder) -> None:
+        gang = self._start(engine, recorder, python("import time; print('here', flush=True); time.sleep(600)"), 2)
+        wait_for(lambda: recorder.texts(1) == ["here"])
+        before = gang.pids
+        gang.kill(1)
+        assert gang.pids == {0: before[0]}
+        assert not psutil.pid_exists(before[1])
+        assert gang.wait_first_failure(0.05) is None
+        gang.kill(1)  # it has ended already
+        gang.restart(1)
+        wait_for(lambda: recorder.texts(1) == ["here"] * 2)
+        gang.stop(grace_s=1)
+
     def test_a_command_that_does_not_exist_is_an_exit(self, engine: Engine, recorder: Recorder) -> None:
         gang = self._start(engine, recorder, ["no-such-command-anywhere"])
         exits = gang.wait(PATIENCE_S)

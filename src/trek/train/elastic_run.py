@@ -59,9 +59,12 @@ class ElasticRun:
     def state(self) -> dict[str, Any]:
         """Everything that all workers have in common, as plain data."""
         parts = self._parts
+        with parts.strategy.sharing():
+            models, shared = parts.optimization.model_states(), parts.shared_state()
         return {
-            "models": parts.optimization.model_states(),
-            "shared": parts.shared_state(),
+            "models": models,
+            "shared": shared,
+            "num_segments": parts.num_segments,
             "agreement": parts.agreement.state_dict(),
             "has_told_nan": parts.journal.has_told_nan,
             "saved": [parts.saved_at, parts.saved_state],
@@ -71,12 +74,15 @@ class ElasticRun:
 
     def take_start(self, state: Mapping[str, Any]) -> None:
         """Begin the run with what another worker has built."""
-        self._parts.load_shared(state["models"], state["shared"])
+        with self._parts.strategy.sharing():
+            self._parts.load_shared(state["models"], state["shared"])
 
     def take_state(self, state: Mapping[str, Any]) -> None:
         """Take over another worker's `state`."""
         parts, reported = self._parts, self._parts.journal.reported_records
-        parts.load_shared(state["models"], state["shared"])
+        with parts.strategy.sharing():
+            parts.load_shared(state["models"], state["shared"])
+        parts.num_segments = state["num_segments"]
         parts.saved_at, parts.saved_state = state["saved"]
         parts.journal.has_told_nan = state["has_told_nan"]
         parts.resumed_gradients = state["gradients"]

@@ -6,6 +6,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+from trek.elastic.joining import agree, is_elastic
 from trek.errors import ConfigError, NotFound
 from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
@@ -20,9 +23,24 @@ def open_run_folder(name: str, *, world: World | None, is_resumed: bool) -> Path
 
     Of processes that were started together, only the leader opens a folder. For the others it is None: they learn the
     leader's when they have joined it, since any folder they could find by themselves may be that of an earlier run.
+    Where any worker may become the leader, all have the folder of the one that was there first.
     """
     check_run_name(name)
+    if world is not None and is_elastic():
+        return _agreed_folder(name, world=world, is_resumed=is_resumed)
     return None if world is not None and not world.is_leader else new_run_folder(name, is_resumed=is_resumed)
+
+
+def _agreed_folder(name: str, *, world: World, is_resumed: bool) -> Path:
+    key = f"run folder {name}"
+    with FileLock(claim_home(trek_home()) / "run-folders.lock"):  # workers of one machine do not make several
+        agreed = agree(key, None, world=world)
+        if agreed is None:
+            own = new_run_folder(name, is_resumed=is_resumed)
+            agreed = agree(key, str(own), world=world)
+            if agreed != str(own) and not is_resumed:
+                own.rmdir()
+    return Path(agreed)
 
 
 def leaders_folders(strategy: Strategy, *folders: Path | str | None) -> list[str | None]:

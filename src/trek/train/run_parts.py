@@ -12,23 +12,25 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from trek.data.loaders import Loader, as_loader
 from trek.elastic.joining import elastic_world, is_elastic, job_started_s, open_member
-from trek.errors import ConfigError, InputError
+from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.strategies.regrouping import Regrouping
-from trek.strategies.strategy_registry import default_strategy, open_strategy
+from trek.strategies.strategy_registry import default_strategy, open_elastic_strategy, open_strategy
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.elastic_run import ElasticRun
 from trek.train.folders import check_places, leaders_folders
 from trek.train.jobs.hang_report import note_error
+from trek.train.leased_loop import LeasedLoop
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import open_loggers, split_loggers
 from trek.train.loop.agenda import Agenda
+from trek.train.loop.data_wait import DataWait
 from trek.train.loop.elastic_group import ElasticGroup
 from trek.train.loop.feed import Feed
 from trek.train.loop.instruments import Instruments
@@ -49,6 +51,9 @@ from trek.world.seeds import seed_everything
 if TYPE_CHECKING:
     import torch
 
+    from trek.strategies.elastic_ps import ElasticServers
+    from trek.train.traveler import Traveler
+
 _NO_CONTEXT = nullcontext()
 
 
@@ -68,6 +73,7 @@ class RunParts:
         stop: StopRequest | None = None,
         trial: Mapping[str, Any] | None = None,
         owner: str | None = None,
+        wait: DataWait | None = None,
         **named: Any,
     ) -> None:
         if stop is not None and not isinstance(stop, StopRequest):
@@ -90,6 +96,10 @@ class RunParts:
             checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
             objects += host.loggers
         self.group: WorkerGroup = WorkerGroup()
+        self.leases: LeasedLoop | None = None
+        """The loop of workers that lease what they train on."""
+        self.num_segments = 0
+        """How often workers that lease have met to do something together."""
         self.strategy = self._open_strategy(world, chosen)
         self.strategy.setup()
         if host is None:
@@ -102,18 +112,19 @@ class RunParts:
         self.optimization = Optimization(
             self.strategy,
             self.precision,
-            group=self.group,
+            group=self.group if self.leases is None else None,  # a step there is nobody else's
             clip_norm=chosen.clip_norm,
             clip_value=chosen.clip_value,
             compiled=chosen.compile,
             ema_decay=chosen.ema_decay,
         )
+        self.optimization.counts_own_steps = self.leases is None
         self.logical: LogicalWorkers | None = None
         """The shares of a batch that this process computes, in `exact` mode of an elastic run."""
         if isinstance(self.strategy, Regrouping) and self.strategy.exact is not None:
             self.logical = LogicalWorkers(self.strategy, models=self.optimization.models, seed=chosen.seed)
         self.agreement = StopAgreement(self.strategy, self.stop, group=self.group)
-        self.feed = Feed(self.strategy, accumulate=chosen.accumulate)
+        self.feed = Feed(self.strategy, accumulate=chosen.accumulate, wait=wait)
         self.journal = Journal(
             self.strategy,
             loggers=objects,
@@ -160,14 +171,13 @@ class RunParts:
         """How the processes of this run stay together; `group` is who they are."""
         if not is_elastic():
             return open_strategy(settings.strategy or default_strategy(world.size), world, **settings.strategy_options)
-        if settings.strategy not in (None, "ddp"):
-            raise ConfigError(
-                f"strategy {settings.strategy!r} cannot train with workers that come and go. Use 'ddp', or a fixed "
-                "number of workers."
-            )
         world = elastic_world(world)
-        strategy = Regrouping(world, is_exact=settings.elastic == "exact", **settings.strategy_options)
-        self.group = ElasticGroup(open_member(world), strategy, run=ElasticRun(self), stop=self.stop)
+        strategy = open_elastic_strategy(
+            settings.strategy, world, is_exact=settings.elastic == "exact", options=settings.strategy_options
+        )
+        self.group = group = ElasticGroup(open_member(world), strategy, run=ElasticRun(self), stop=self.stop)
+        if strategy.leases_work:
+            self.leases = LeasedLoop(cast("Traveler", self), strategy=cast("ElasticServers", strategy), group=group)
         atexit.register(self._close_at_exit)
         return strategy
 

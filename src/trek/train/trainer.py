@@ -48,6 +48,8 @@ class Trainer:
         self._validated_at = -1
         self._best_score: float | None = None
         self._connect_callbacks()
+        if getattr(type(self.trial), "row_ids", Trial.row_ids) is not Trial.row_ids:
+            self.traveler.prefetch(self.trial.row_ids)
 
     def fit(self) -> None:
         """Train from the Traveler's position to the end; a stop request ends it earlier with everything saved."""

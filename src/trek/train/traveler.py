@@ -18,7 +18,7 @@ by `trek.train.jobs`, and the interface of a Trial by `trek.train.trial`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.progress import print_above_bars
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, stopped
+from trek.train.loop.worker_group import Rewound
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.run_parts import RunParts
 from trek.world.seeds import seed_everything
@@ -87,6 +88,10 @@ class Traveler(RunParts):
         is_dataset = batch_size is not None or "global_batch_size" in loading
         source = DataLoader(data, batch_size or 1, shuffle, **loading) if is_dataset else data
         return self.bound(source)
+
+    def prefetch(self, row_ids: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:
+        """Pull rows of the next batch from servers while this one trains; `row_ids(batch)` gives its ids by table."""
+        self.feed.on_next = lambda batch: self.strategy.prefetch(row_ids(batch))
 
     def add_state(self, name: str, holder: Any) -> None:
         """Save and restore `holder` (with `state_dict` and `load_state_dict`) with every checkpoint."""
@@ -140,6 +145,8 @@ class Traveler(RunParts):
         while not is_ended:
             try:
                 is_ended = yield from self._train_batches(self.bind(data), data)
+            except Rewound:
+                continue
             except GroupBroken:
                 self._train_again()
 
@@ -157,6 +164,8 @@ class Traveler(RunParts):
         self.optimization.set_mode(is_training=True)
         self._instruments.advance(self.position.batches)
         self.journal.begin_training()
+        if self.leases is not None:
+            return (yield from self.leases.train(data))
         position, optimization, stop, group = self.position, self.optimization, self.stop, self.group
         beat, tell_written, next_check = self._instruments.beat, self.archive.tell, self._next_check()
         generation, until, agreement = self.world.generation, self.agenda.length.batches, self.agreement
@@ -216,7 +225,7 @@ class Traveler(RunParts):
                 yield from self.validation_batches(data)
                 part.end(self.end_validation(how=how))
             except GroupBroken:
-                self.group.regroup(is_open=False)
+                self.group.regroup_between()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A context for the forward pass and the loss."""
@@ -304,12 +313,11 @@ class Traveler(RunParts):
         return self.group.together("report", self._report)
 
     def _report(self) -> dict[str, float]:
-        wait_s, self.feed.wait_s = self.feed.wait_s, 0.0
         rate = self.optimization.learning_rate()
         progress = self.agenda.progress(self.position)
         if progress is not None:
             self.journal.log_progress(progress)
-        return self.journal.report(self.position, wait_s=wait_s, learning_rate=rate)
+        return self.journal.report(self.position, wait_s=self.feed.take_wait_s(), learning_rate=rate)
 
     def validation_batches(self, data: Any) -> Iterator[Any]:
         """The batches of `validate`, without the reduction at its end."""

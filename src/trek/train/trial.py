@@ -264,6 +264,13 @@ class Trial:
         """
         return None
 
+    def row_ids(self, batch: Any) -> Mapping[str, torch.Tensor]:
+        """The ids that `train_batch` looks up in tables of `trek.nn.Embedding`, by table, if they can be known before.
+
+        With parameter servers, their rows are then pulled while the batch before is trained.
+        """
+        raise NotImplementedError
+
     def build_callbacks(self) -> Mapping[str, Callback]:
         """Callbacks by name."""
         return {}

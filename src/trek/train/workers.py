@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trek.errors import ConfigError
-from trek.strategies.strategy_registry import STRATEGIES
+from trek.strategies.strategy_registry import STRATEGIES, check_elastic, leases_work
 
 _MAX_WORKERS = 65_536
 """More than that is a mistake, and would fill the memory before the first process starts."""
@@ -23,20 +24,24 @@ class WorkerRange:
         return self.min <= count <= self.max
 
 
-def read_workers(workers: Any, *, strategy: str | None) -> int | WorkerRange:
-    """`workers` as a user gives them: a number, or the least and the most of a run whose processes come and go."""
+def read_workers(
+    workers: Any, *, strategy: str | None, options: Mapping[str, Any], num_servers: int = 0
+) -> int | WorkerRange:
+    """`workers` as a user gives them: a number, or the least and the most of a run whose processes come and go.
+
+    Asynchronous workers of parameter servers lease what they train on, and may be replaced, also if their number is
+    fixed.
+    """
     if not isinstance(workers, tuple | list):
-        return check_workers(workers, strategy=strategy)
+        count = check_workers(workers, strategy=strategy)
+        is_leasing = count > 1 and num_servers > 0 and leases_work(strategy, options)
+        return WorkerRange(count, count) if is_leasing else count
     if len(workers) != 2:
         raise ConfigError(f"workers must be a number or (least, most), got {workers!r}.")
     least, most = (check_workers(count, strategy=None) for count in workers)
     if least > most:
         raise ConfigError(f"workers must be (least, most), got {workers!r}. Write ({most}, {least}).")
-    if strategy not in (None, "ddp"):
-        raise ConfigError(
-            f"strategy {strategy!r} cannot train with workers that come and go. Use 'ddp', or a fixed number of "
-            "workers."
-        )
+    check_elastic(strategy, options)
     return WorkerRange(least, most)
 
 

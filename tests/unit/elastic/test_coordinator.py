@@ -100,11 +100,23 @@ def test_shards_survive_a_crash_with_their_leases(serve: Serve) -> None:
         first = a.call("next_shard", queue="train")["lease"]
         served.restart()
         answer = a.call("next_shard", queue="train", done=first[0], step=1)
-        assert (first[1:], answer["is_accepted"], answer["lease"][1:]) == ([0, 0, 4], True, [0, 4, 8])
+        assert (first[1:], answer["is_accepted"], answer["lease"][1:]) == ([0, 0, 4, False], True, [0, 4, 8, False])
+        assert a.call("next_shard", queue="train", done=first[0], step=1) == answer, "a repeated request"
         served.restart()
         assert a.call("count_shards", queue="train")["num_records_committed"] == 4
         assert a.call("commit_shard", queue="train", number=answer["lease"][0], step=2)
         assert not a.call("commit_shard", queue="train", number=99, step=2)
+
+
+def test_the_first_value_is_agreed_on_and_survives_a_crash(serve: Serve) -> None:
+    served = serve(MembershipSettings(1, 2))
+    with _member(served, "a") as a:
+        assert a.call("agree", key="folder", value=None) is None
+        assert a.call("agree", key="folder", value="run-1") == "run-1"
+        for _ in range(2):  # the second one reads what the first has summed up
+            served.restart()
+        assert a.call("agree", key="folder", value="run-2") == "run-1"
+        assert a.call("agree", key="another", value="run-2") == "run-2"
 
 
 def test_the_shards_of_a_dead_worker_are_offered_again(serve: Serve) -> None:
@@ -115,7 +127,23 @@ def test_the_shards_of_a_dead_worker_are_offered_again(serve: Serve) -> None:
         assert "lease" not in b.call("next_shard", queue="train")
         a.close()
         _wait_until(lambda: b.call("count_shards", queue="train")["num_leased"] == 0)
-        assert b.call("next_shard", queue="train")["lease"][1:] == lost[1:]
+        assert b.call("next_shard", queue="train")["lease"][1:] == [*lost[1:4], True]
+
+
+def test_a_closed_queue_ends_where_its_last_row_is_complete_also_after_a_crash(serve: Serve) -> None:
+    served = serve(MembershipSettings(1, 1))
+    with _member(served, "a") as a:
+        a.call("open_shards", queue="0", plan={"num_records": 1, "shard_records": 1})
+        a.call("open_shards", queue="1", plan={"num_records": 9, "shard_records": 1, "num_lanes": 3}, forgets="0")
+        first = a.call("next_shard", queue="1")["lease"]
+        a.call("close_shards", queue="1")
+        served.restart()
+        second = a.call("next_shard", queue="1", done=first[0])["lease"]
+        third = a.call("next_shard", queue="1", done=second[0])["lease"]
+        assert [second[2], third[2]] == [1, 2]
+        assert a.call("next_shard", queue="1", done=third[0]) == {"is_accepted": True, "is_done": True, "reach": 3}
+        with pytest.raises(TrekError, match="'0' are not open"):
+            a.call("next_shard", queue="0")
 
 
 def test_a_bad_shard_is_named_to_whoever_asks(serve: Serve) -> None:

@@ -93,6 +93,39 @@ def test_a_lease_without_a_time_is_refused(value: object) -> None:
         ShardPlan(4, 2, lease_s=value)  # type: ignore[arg-type]
 
 
+def test_a_shard_that_was_leased_before_is_known_by_it() -> None:
+    queue = ShardQueue(ShardPlan(num_records=2, shard_records=1))
+    first = _claim(queue)
+    queue.release("w")
+    assert not first.is_again
+    assert [_claim(queue).is_again for _ in range(2)] == [True, False]
+
+
+def test_nobody_gets_further_ahead_of_the_slowest_than_allowed() -> None:
+    queue = ShardQueue(ShardPlan(num_records=9, shard_records=1, num_lanes=3, max_lead=1))
+    slow, *others = [_claim(queue) for _ in range(6)]
+    for lease in others:
+        queue.commit(lease.number, step=0)
+    assert queue.claim("fast", now_s=0) is None
+    queue.commit(slow.number, step=0)
+    assert _claim(queue).shard.start == 6
+
+
+@given(st.integers(1, 20), st.integers(1, 4), st.data())
+def test_a_closed_queue_is_done_when_whole_rows_are(num_rows: int, num_lanes: int, data: st.DataObject) -> None:
+    queue = ShardQueue(ShardPlan(num_records=num_rows * num_lanes, shard_records=1, num_lanes=num_lanes))
+    held = [_claim(queue) for _ in range(data.draw(st.integers(0, num_rows * num_lanes)))]
+    for lease in data.draw(st.permutations(held))[: len(held) // 2]:
+        queue.commit(lease.number, step=0)
+    queue.close()
+    queue = ShardQueue.restore(json.loads(json.dumps(queue.snapshot())))
+    queue.release("w")
+    while (lease := queue.claim("other", now_s=0)) is not None:
+        queue.commit(lease.number, step=0)
+    assert queue.is_done
+    assert queue.reach == -(-len(held) // num_lanes) * num_lanes == queue.counts.num_records_committed
+
+
 def _claim(queue: ShardQueue, *, member: str = "w", now_s: float = 0) -> Lease:
     lease = queue.claim(member, now_s=now_s)
     assert lease is not None

@@ -13,7 +13,13 @@ def test_ssh_never_asks_and_starts_an_agent_with_this_python() -> None:
     assert command[0] == "ssh"
     assert "BatchMode=yes" in command
     assert command[-2] == "node1"
-    assert shlex.split(command[-1]) == [sys.executable, "-m", "trek.engines.agent"]
+    assert shlex.split(command[-1]) == [
+        sys.executable,
+        "-W",
+        "ignore::RuntimeWarning:runpy",
+        "-m",
+        "trek.engines.agent",
+    ]
 
 
 def test_another_ssh_may_be_named_with_options() -> None:

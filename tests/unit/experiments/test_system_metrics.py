@@ -21,6 +21,13 @@ def test_figures_are_rates_over_the_time_between() -> None:
     assert found["network_sent_bytes_per_s"] == 10
 
 
+def test_waiting_for_data_is_a_share_of_the_time_between() -> None:
+    before, now = replace(START, waited_s=1.0), replace(START, time_s=104.0, waited_s=2.0)
+    assert rates(before, now)["data_wait_percent"] == 25.0
+    assert rates(before, replace(now, waited_s=90.0))["data_wait_percent"] == 100.0, "clocks differ a little"
+    assert "data_wait_percent" not in rates(START, replace(START, time_s=104.0)), "not known"
+
+
 def test_a_child_that_ended_makes_no_negative_figures() -> None:
     assert min(rates(START, replace(START, time_s=101.0, cpu_s=1.0, memory_bytes=0)).values()) == 0
 
@@ -45,6 +52,7 @@ def test_reports_go_on_after_one_that_failed() -> None:
     with SystemReporter(
         send, run=3, rank=1, period_s=0.001, first_s=0.001,
         take=lambda: replace(START, time_s=float(next(times))), gpu=lambda: {"gpu_percent": 7.0},
+        waited_s=lambda: 0.0,
     ):  # fmt: skip
         assert has_two.wait(30)
     [point] = sent[1].metrics
@@ -52,3 +60,4 @@ def test_reports_go_on_after_one_that_failed() -> None:
     assert point.group == f"{GROUP}1"
     assert point.batches == int(point.time_s)
     assert point.metrics["gpu_percent"] == 7.0
+    assert point.metrics["data_wait_percent"] == 0.0

@@ -12,6 +12,7 @@ import trek
 from trek.errors import ConfigError, InputError
 from trek.nn import Embedding, EmbeddingBag
 from trek.strategies import open_strategy
+from trek.testing.rating_trial import RatingTrial
 from trek.world import World
 
 
@@ -134,3 +135,14 @@ def test_wrong_uses_are_named() -> None:
     with pytest.raises(InputError, match="must be int64"):
         model(torch.tensor([1.5]))
     assert trek.nn.Embedding is Embedding
+
+
+def test_a_run_that_is_saved_inside_a_step_goes_on_with_the_gradients_of_its_rows() -> None:
+    options: dict[str, Any] = {"accumulate": 3, "show_progress": False, "hparams": {"global_batch_size": 8}}
+    straight = trek.fit(RatingTrial, max_length=trek.batches(6), **options)
+    part = trek.fit(RatingTrial, max_length=trek.batches(4), **options)
+    resumed = trek.fit(RatingTrial, max_length=trek.batches(6), resume=part.checkpoint, **options)
+    assert straight.checkpoint is not None
+    assert resumed.checkpoint is not None
+    expected = straight.checkpoint.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in resumed.checkpoint.state_dict().items())

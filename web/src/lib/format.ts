@@ -1,12 +1,18 @@
 // Numbers, times and sizes as people read them; times are in the reader's zone.
 import type { Json } from "./types";
 
+// Made once: to make one takes far longer than to use it, and tables use thousands.
+const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hour12: false });
+
 export function number(value: number | null | undefined, digits = 4): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
-  if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  if (Number.isInteger(value)) return WHOLE.format(value);
   return String(Number(value.toPrecision(digits)));
 }
 
@@ -44,15 +50,15 @@ export function ago(seconds: number, nowS: number): string {
   if (past < 3600) return `${Math.floor(past / 60)} min ago`;
   if (past < 86_400) return `${Math.floor(past / 3600)} h ago`;
   if (past < 30 * 86_400) return `${Math.floor(past / 86_400)} d ago`;
-  return new Date(seconds * 1000).toLocaleDateString();
+  return DAY.format(seconds * 1000);
 }
 
 export function moment(seconds: number): string {
-  return new Date(seconds * 1000).toLocaleString();
+  return MOMENT.format(seconds * 1000);
 }
 
 export function clock(seconds: number): string {
-  return new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false });
+  return CLOCK.format(seconds * 1000);
 }
 
 export function value(json: Json | undefined): string {
@@ -62,5 +68,5 @@ export function value(json: Json | undefined): string {
 }
 
 export function count(amount: number, noun: string): string {
-  return `${amount.toLocaleString("en-US")} ${noun}${amount === 1 ? "" : "s"}`;
+  return `${WHOLE.format(amount)} ${noun}${amount === 1 ? "" : "s"}`;
 }

@@ -3,12 +3,14 @@ import type { ComponentType, VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Failure, Loading } from "../ui/bits";
 
-export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): ComponentType<P> {
+type LazyPage<P> = ComponentType<P> & { preload: () => void };
+
+export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): LazyPage<P> {
   let loaded: ComponentType<P> | null = null;
-  return function Lazy(props: P): VNode {
+  function Lazy(props: P): VNode {
     const [state, setState] = useState<{ page: ComponentType<P> | null; error: Error | null }>({ page: loaded, error: null });
     useEffect(() => {
-      if (loaded === null) {
+      if (state.page === null) {
         load().then(
           (page) => {
             loaded = page;
@@ -21,5 +23,8 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): C
     if (state.error) return <Failure error={state.error} retry={() => location.reload()} />;
     const Page = state.page;
     return Page ? <Page {...props} /> : <Loading />;
-  };
+  }
+  // What fails here fails again, and is told, when the page is opened.
+  Lazy.preload = () => void load().then((page) => (loaded = page), () => {});
+  return Lazy;
 }

@@ -3,12 +3,31 @@ import type { Curve } from "./types";
 
 export type XAxis = "batches" | "epochs" | "time";
 
-/** The x values of a curve; time is in seconds since its first point. */
-export function xOf(curve: Curve, axis: XAxis): number[] {
+/** The x values of a curve; time is in seconds since its first point, which a part of it does not have. */
+export function xOf(curve: Curve, axis: XAxis, firstTime = curve.times[0] ?? 0): number[] {
   if (axis === "batches") return curve.batches;
   if (axis === "epochs") return curve.epochs;
-  const first = curve.times[0] ?? 0;
-  return curve.times.map((time) => time - first);
+  return curve.times.map((time) => time - firstTime);
+}
+
+/** The batches that a part of the axis shows, with the next point on either side, so that lines lead to its edges. */
+export function batchesIn(curves: readonly Curve[], axis: XAxis, [from, to]: readonly [number, number]): [number, number] | null {
+  let [first, last] = [Infinity, -Infinity];
+  for (const curve of curves) {
+    const xs = xOf(curve, axis);
+    const begin = xs.findIndex((x) => x >= from);
+    const end = xs.findLastIndex((x) => x <= to);
+    if (begin < 0 || end < 0) continue;
+    first = Math.min(first, curve.batches[Math.max(begin - 1, 0)]!);
+    last = Math.max(last, curve.batches[Math.min(end + 1, xs.length - 1)]!);
+  }
+  return first <= last ? [first, last] : null;
+}
+
+/** Each curve, or the finer part of it that was fetched; the series stay the same ones, whatever is in the part. */
+export function withFiner(curves: readonly Curve[], finer: readonly Curve[]): Curve[] {
+  const parts = new Map(finer.map((one) => [one.trial_id, one]));
+  return curves.map((one) => parts.get(one.trial_id) ?? one);
 }
 
 /** Exponential smoothing with the bias of its beginning removed; 0 leaves the values as they are. */

@@ -153,6 +153,15 @@ export interface TrialEvent {
   text: string;
 }
 
+export interface WorkerChange {
+  run: number;
+  time_s: number;
+  generation: number;
+  worker: number | null;
+  text: string;
+  num_workers: number;
+}
+
 export interface Job {
   trial_id: number;
   experiment_id: number;

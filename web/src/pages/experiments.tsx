@@ -30,10 +30,9 @@ export function Experiments(): VNode {
     () => (rows ?? []).filter((one) => (withArchived || !one.is_archived) && matches(one, search)),
     [rows, search, withArchived],
   );
-  const isAnyActive = shown.some((one) => !ENDED.includes(one.state));
+  const isAnyActive = useMemo(() => shown.some((one) => !ENDED.includes(one.state)), [shown]);
   const now = useNow(isAnyActive);
-  const [visible, setVisible] = useState<readonly Experiment[]>([]);
-  const curves = useSparklines(visible);
+  const { curves, onView } = useSparklines();
   const hparams = useMemo(() => [...new Set((rows ?? []).slice(0, 300).flatMap((one) => [...flatten(one.best_hparams).keys()]))], [rows]);
   const columns = useMemo(() => columnsOf(chosen, { now, curves }), [chosen, now, curves]);
   const sorting: Sorting | null = sort ? { id: sort.replace(/^-/, ""), isDown: sort.startsWith("-") } : null;
@@ -76,7 +75,7 @@ export function Experiments(): VNode {
           selected={selected}
           onSelect={setSelected}
           onOpen={(row) => go(href(["experiments", row.id]))}
-          onView={setVisible}
+          onView={onView}
           maxHeight="calc(100vh - 190px)"
         />
       )}
@@ -137,22 +136,26 @@ function needsOlder(known: ReadonlyMap<number, Experiment>, cursor: string, isCo
   return false;
 }
 
-function useSparklines(visible: readonly Experiment[]): ReadonlyMap<number, number[]> {
+/** Curves of the rows on the screen. Which those are is no state of the page: it would be drawn again with every scroll. */
+function useSparklines(): { curves: ReadonlyMap<number, number[]>; onView: (rows: readonly Experiment[]) => void } {
   const [curves, setCurves] = useState<ReadonlyMap<number, number[]>>(new Map());
   const seen = useRef(new Map<number, string>());
-  useEffect(() => {
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const ask = (visible: readonly Experiment[]) => {
     const missing = visible.filter((one) => one.best_trial !== null && seen.current.get(one.id) !== `${one.best_trial} ${one.progress.toFixed(2)}`);
     if (missing.length === 0) return;
-    const timer = setTimeout(() => {
-      for (const one of missing) seen.current.set(one.id, `${one.best_trial} ${one.progress.toFixed(2)}`);
-      get<{ experiment_id: number; values: number[] }[]>("/sparklines", { experiments: missing.map((one) => one.id).join(",") }).then(
-        (found) => setCurves((old) => new Map([...old, ...found.map((one): [number, number[]] => [one.experiment_id, one.values])])),
-        () => missing.forEach((one) => seen.current.delete(one.id)),
-      );
-    }, 120);
-    return () => clearTimeout(timer);
-  }, [visible]);
-  return curves;
+    for (const one of missing) seen.current.set(one.id, `${one.best_trial} ${one.progress.toFixed(2)}`);
+    get<{ experiment_id: number; values: number[] }[]>("/sparklines", { experiments: missing.map((one) => one.id).join(",") }).then(
+      (found) => setCurves((old) => new Map([...old, ...found.map((one): [number, number[]] => [one.experiment_id, one.values])])),
+      () => missing.forEach((one) => seen.current.delete(one.id)),
+    );
+  };
+  const onView = (rows: readonly Experiment[]) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => ask(rows), 120);
+  };
+  return { curves, onView };
 }
 
 function columnsOf(chosen: readonly string[], { now, curves }: { now: number; curves: ReadonlyMap<number, number[]> }): Column<Experiment>[] {

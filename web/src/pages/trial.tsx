@@ -14,6 +14,7 @@ import { act, Badge, Card, Dialog, Empty, Fact, Failure, Loading, Progress, Tabs
 import { Chart } from "../ui/chart";
 import { Curves } from "../ui/curves";
 import { LogView } from "../ui/log-view";
+import { WorkerTimeline } from "../ui/worker-timeline";
 
 export function TrialPage({ id }: { id: number }): VNode {
   const { data: trial, error, reload } = useQuery(`trial ${id}`, () => get<Trial>(`/trials/${id}`), { subjects: [`metrics:${id}`] });
@@ -36,7 +37,12 @@ export function TrialPage({ id }: { id: number }): VNode {
       {tab === "logs" && <LogView owner={`/trials/${id}`} subjects={[`logs:${id}`]} isLive={isLive} ranks={trial.slots} />}
       {tab === "checkpoints" && <Checkpoints trial={trial} />}
       {tab === "system" && <System trial={trial} isLive={isLive} />}
-      {tab === "history" && <History trial={trial} />}
+      {tab === "history" && (
+        <>
+          <WorkerTimeline trial={trial} isLive={isLive} />
+          <History trial={trial} />
+        </>
+      )}
     </>
   );
 }

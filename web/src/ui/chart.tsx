@@ -24,6 +24,8 @@ interface Props {
   height?: number;
   /** Called with the series that was clicked. */
   onPick?: (id: string) => void;
+  /** Called with the part of the axis that is shown; null for all of it. */
+  onZoom?: (range: readonly [number, number] | null) => void;
   format?: (value: number) => string;
   canvas?: (element: HTMLCanvasElement | null) => void;
 }
@@ -48,14 +50,16 @@ export function Chart(props: Props): VNode {
   return <Plot {...props} />;
 }
 
-function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, format = number, canvas }: Props): VNode {
+function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, onZoom, format = number, canvas }: Props): VNode {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const shown = useRef(series);
   const [hover, setHover] = useState<Hover | null>(null);
-  const [isZoomed, setZoomed] = useState(false);
-  const zoomed = useRef(false);
-  zoomed.current = isZoomed;
+  const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
+  const zoomed = useRef(zoom);
+  zoomed.current = zoom;
+  const tellZoom = useRef(onZoom);
+  tellZoom.current = onZoom;
   const dark = useDark();
   const data = useMemo(() => toData(series, isLog), [series, isLog]);
   const shape = `${series.map((one) => `${one.id}${one.color}`).join()}|${isLog}|${xLabel}|${dark}|${height}`;
@@ -66,14 +70,16 @@ function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, form
     const made = new uPlot(options(shown.current, { isLog, xLabel, dark, height, width: element.clientWidth, format }), data as unknown as uPlot.AlignedData, element);
     plot.current = made;
     canvas?.(made.ctx.canvas);
-    setZoomed(false);
+    if (zoomed.current) tellZoom.current?.(null);
+    setZoom(null);
     made.hooks.setSelect = [
       (u) => {
         if (u.select.width < 4) return;
         const [from, to] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
         u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
         u.setScale("x", { min: from, max: to });
-        setZoomed(true);
+        setZoom([from, to]);
+        tellZoom.current?.([from, to]);
       },
     ];
     const onMove = (event: PointerEvent) => setHover(find(made, shown.current, event));
@@ -92,14 +98,16 @@ function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, form
 
   useEffect(() => {
     if (plot.current && (plot.current.data as unknown) !== data) {
-      plot.current.setData(data as unknown as uPlot.AlignedData, !zoomed.current);
-      if (zoomed.current) plot.current.redraw();
+      const shownPart = zoomed.current;
+      plot.current.setData(data as unknown as uPlot.AlignedData, shownPart === null);
+      if (shownPart) plot.current.setScale("x", { min: shownPart[0], max: shownPart[1] });
     }
   }, [data]);
 
   const reset = () => {
     plot.current?.setData(data as unknown as uPlot.AlignedData, true);
-    setZoomed(false);
+    if (zoom) onZoom?.(null);
+    setZoom(null);
   };
   const isFlipped = hover !== null && hover.left > (holder.current?.clientWidth ?? 0) - 240;
   return (
@@ -111,7 +119,7 @@ function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, form
         onDblClick={reset}
         onClick={() => hover && onPick?.(hover.series.id)}
       />
-      {isZoomed && (
+      {zoom && (
         <button class="button small chart-reset" onClick={reset}>
           Reset zoom
         </button>

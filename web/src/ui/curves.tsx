@@ -1,12 +1,12 @@
 // Curves of many trials with their controls: metric, axis, scale, smoothing, who is shown. Used by experiments, trials and comparisons.
 import type { VNode } from "preact";
-import { useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../lib/api";
 import { download, toCsv } from "../lib/csv";
 import { useQuery } from "../lib/query";
 import { useParam } from "../lib/router";
 import { useDark } from "../lib/saved";
-import { seriesColor, smooth, xOf, type XAxis } from "../lib/series";
+import { batchesIn, seriesColor, smooth, withFiner, xOf, type XAxis } from "../lib/series";
 import type { Curve, MetricNames } from "../lib/types";
 import { Card, Choice, Empty, Failure, Loading, Toggle } from "./bits";
 import { Chart, type Series } from "./chart";
@@ -42,18 +42,26 @@ export function Curves(props: Props): VNode {
   const [scale, setScale] = useParam("scale", "linear");
   const [weight, setWeight] = useParam("smooth", "0");
   const [group = "", metric = ""] = splitMetric(chosen);
-  // The screen has about a thousand columns: with many curves, fewer points of each can be told apart.
-  const maxPoints = (props.numTrials ?? trialIds?.length ?? 1) > 40 ? 120 : 400;
+  const numTrials = props.numTrials ?? trialIds?.length ?? 1;
   const withTimes = axis !== "batches";
   const curves = useQuery(
-    `curves ${ownerKey} ${chosen} ${withTimes} ${maxPoints}`,
-    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints, with_times: withTimes }),
+    `curves ${ownerKey} ${chosen} ${withTimes}`,
+    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints(numTrials), with_times: withTimes }),
     { subjects, isEnabled: Boolean(group && metric) },
+  );
+  const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
+  const whole = curves.data ?? [];
+  const extent = useMemo(() => (zoom ? batchesIn(whole, axis as XAxis, zoom) : null), [curves.data, axis, zoom]);
+  const finerOwner = only ? { trials: [...only].join(",") } : owner;
+  const finer = useQuery(
+    `finer ${ownerKey} ${chosen} ${withTimes} ${finerOwner.trials} ${extent}`,
+    () => get<Curve[]>("/curves", { ...finerOwner, group, metric, max_points: maxPoints(only?.size ?? numTrials), with_times: withTimes, first: extent?.[0], last: extent?.[1] }),
+    { subjects, isEnabled: extent !== null || (only !== null && maxPoints(only.size) > maxPoints(numTrials)) },
   );
   const dark = useDark();
   const series = useMemo(
-    () => toSeries(curves.data ?? [], { axis: axis as XAxis, weight: Number(weight), labelOf, only, dark }),
-    [curves.data, axis, weight, only, dark, labelOf],
+    () => toSeries(whole, finer.data ?? [], { axis: axis as XAxis, weight: Number(weight), labelOf, only, dark }),
+    [curves.data, finer.data, axis, weight, only, dark, labelOf],
   );
   const canvas = useRef<HTMLCanvasElement | null>(null);
 
@@ -99,6 +107,7 @@ export function Curves(props: Props): VNode {
           isLog={scale === "log"}
           xLabel={xLabel}
           height={340}
+          onZoom={setZoom}
           onPick={(id) => props.onOnly?.(only ? null : new Set([Number(id)]))}
           canvas={(element) => (canvas.current = element)}
         />
@@ -146,7 +155,14 @@ export function metricChoices(names: readonly MetricNames[]): [string, string][]
     .flatMap(({ group, names: metrics }) => metrics.map((metric): [string, string] => [`${group}/${metric}`, `${metric} (${group})`]));
 }
 
+/** The screen has about a thousand columns: with many curves, fewer points of each can be told apart. */
+function maxPoints(numCurves: number): number {
+  return numCurves > 40 ? 120 : 400;
+}
+
+/** Before the names are known, the searcher's metric is taken to be a validation's: its curves need not wait for them. */
 function defaultMetric(choices: readonly [string, string][], metric: string | undefined): string {
+  if (choices.length === 0) return metric ? `validation/${metric}` : "";
   const wanted = choices.find(([id]) => id === `validation/${metric}`) ?? choices.find(([id]) => id.endsWith(`/${metric}`));
   return (wanted ?? choices.find(([id]) => id.startsWith("validation/")) ?? choices[0])?.[0] ?? "";
 }
@@ -158,15 +174,16 @@ export function splitMetric(chosen: string): [string?, string?] {
 
 export function toSeries(
   curves: readonly Curve[],
+  finer: readonly Curve[],
   { axis, weight, labelOf, only, dark }: { axis: XAxis; weight: number; labelOf: (trial: number) => string; only: ReadonlySet<number> | null; dark: boolean },
 ): Series[] {
-  return curves
+  return withFiner(curves, finer)
     .map((curve, index): Series & { trial: number } => ({
       trial: curve.trial_id,
       id: String(curve.trial_id),
       label: labelOf(curve.trial_id),
       color: seriesColor(index, dark),
-      xs: xOf(curve, axis),
+      xs: xOf(curve, axis, curves[index]!.times[0]),
       ys: smooth(curve.values, weight),
     }))
     .filter((one) => only === null || only.has(one.trial));

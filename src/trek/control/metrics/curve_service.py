@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trek.client.view_models import Curve, MetricNames, Sparkline
 from trek.control.lookup import find_experiment
-from trek.control.metrics.metric_blocks import groups, points_to_show, rows_at
-from trek.control.metrics.overview import Point, overviews
+from trek.control.metrics.curve_cache import CurveCache
+from trek.control.metrics.metric_blocks import groups
+from trek.control.metrics.overview import WHOLE, Extent, Point, overviews
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 
 SPARKLINE_POINTS = 32
 NAMED_TRIALS = 10
 """How many trials of an experiment are asked for the names of their metrics."""
+_IDS_PER_QUERY = 500
 
 
 class CurveService:
@@ -26,21 +26,34 @@ class CurveService:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._cache = CurveCache()
 
     def of_trials(
-        self, trial_ids: Sequence[int], *, group: str, metric: str, max_points: int, with_times: bool = False
+        self,
+        trial_ids: Sequence[int],
+        *,
+        group: str,
+        metric: str,
+        max_points: int,
+        with_times: bool = False,
+        extent: Extent = WHOLE,
     ) -> list[Curve]:
         """One metric of these trials, those without it left out; `with_times` reads a row for each point."""
+        points = self._points(trial_ids, group, metric, max_points=max_points, extent=extent)
+        if not with_times:
+            return [_curve(trial_id, found) for trial_id, found in points.items() if found]
         with self._store.reading() as session:
-            if with_times:
-                found = [_curve(session, one, group, metric, max_points=max_points) for one in trial_ids]
-            else:
-                points = overviews(session, trial_ids, group, metric, max_points=max_points)
-                found = [_overview(trial_id, points[trial_id]) for trial_id in trial_ids]
-        return [curve for curve in found if curve.values]
+            return [_timed_curve(session, one, group, found) for one, found in points.items() if found]
 
     def of_experiment(
-        self, experiment_id: int, *, group: str, metric: str, max_points: int, with_times: bool = False
+        self,
+        experiment_id: int,
+        *,
+        group: str,
+        metric: str,
+        max_points: int,
+        with_times: bool = False,
+        extent: Extent = WHOLE,
     ) -> list[Curve]:
         """One metric of all trials of an experiment."""
         with self._store.reading() as session:
@@ -49,7 +62,9 @@ class CurveService:
                 select(TrialRow.id).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.id)
             )
             trial_ids = list(ids)
-        return self.of_trials(trial_ids, group=group, metric=metric, max_points=max_points, with_times=with_times)
+        return self.of_trials(
+            trial_ids, group=group, metric=metric, max_points=max_points, with_times=with_times, extent=extent
+        )
 
     def names(self, *, experiment_id: int | None = None, trial_ids: Sequence[int] = ()) -> list[MetricNames]:
         """The groups and metrics of trials, or of the first and last ones of an experiment."""
@@ -67,49 +82,63 @@ class CurveService:
         """The searcher's metric of each experiment's best trial."""
         with self._store.reading() as session:
             rows = session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(experiment_ids))).all()
-            return [
-                Sparkline(experiment_id=row.id, values=_sparkline(session, row))
-                for row in rows
-                if row.best_trial is not None
-            ]
+            best = {row.id: row.best_trial for row in rows if row.best_trial is not None}
+        by_metric: dict[str, list[int]] = {}
+        for row in rows:
+            if row.best_trial is not None:
+                by_metric.setdefault(_metric(row), []).append(row.best_trial)
+        points: dict[int, list[Point]] = {}
+        for metric, trials in by_metric.items():
+            points |= self._points(trials, "validation", metric, max_points=SPARKLINE_POINTS)
+        return [
+            Sparkline(experiment_id=number, values=[value for _, value in points[trial]])
+            for number, trial in best.items()
+        ]
+
+    def _points(
+        self, trial_ids: Sequence[int], group: str, metric: str, *, max_points: int, extent: Extent = WHOLE
+    ) -> dict[int, list[Point]]:
+        """By trial, from the cache where nothing was reported since."""
+        versions = {trial_id: self._store.version(("metrics", trial_id)) for trial_id in trial_ids}
+        asked = (group, metric, max_points, extent)
+        found = {one: self._cache.find((one, *asked), version=version) for one, version in versions.items()}
+        missing = [trial_id for trial_id, points in found.items() if points is None]
+        with self._store.reading() as session:  # opened after the versions were read
+            made = overviews(session, missing, group, metric, max_points=max_points, extent=extent)
+        for trial_id, points in made.items():
+            self._cache.keep((trial_id, *asked), points, version=versions[trial_id])
+        return {trial_id: made[trial_id] if points is None else points for trial_id, points in found.items()}
 
 
-def _sparkline(session: Session, row: ExperimentRow) -> list[float]:
-    assert row.best_trial is not None
-    metric = str(row.config.get("searcher", {}).get("metric", ""))
-    return _curve(session, row.best_trial, "validation", metric, max_points=SPARKLINE_POINTS).values
+def _metric(row: ExperimentRow) -> str:
+    return str(row.config.get("searcher", {}).get("metric", ""))
 
 
-def _overview(trial_id: int, points: Sequence[Point]) -> Curve:
-    batches, values = [at for at, _ in points], [value for _, value in points]
-    return Curve(trial_id=trial_id, batches=batches, values=values)
+def _curve(trial_id: int, points: Sequence[Point]) -> Curve:
+    return Curve(trial_id=trial_id, batches=[at for at, _ in points], values=[value for _, value in points])
 
 
-def _curve(session: Session, trial_id: int, group: str, metric: str, *, max_points: int) -> Curve:
-    rows = [
-        row for row in _rows(session, trial_id, group, max_points=max_points) if _value(row.metrics, metric) is not None
-    ]
+def _timed_curve(session: Session, trial_id: int, group: str, points: Sequence[Point]) -> Curve:
+    """Without the points of rows that were deleted in the meantime."""
+    when = _when(session, trial_id, group, [at for at, _ in points])
+    known = [(at, value, *when[at]) for at, value in points if at in when]
     return Curve(
         trial_id=trial_id,
-        batches=[row.batches for row in rows],
-        epochs=[row.epoch for row in rows],
-        times=[row.time_s for row in rows],
-        values=[row.metrics[metric] for row in rows],
+        batches=[at for at, _, _, _ in known],
+        values=[value for _, value, _, _ in known],
+        epochs=[epoch for _, _, epoch, _ in known],
+        times=[time_s for _, _, _, time_s in known],
     )
 
 
-def _rows(session: Session, trial_id: int, group: str, *, max_points: int) -> list[Row[Any]]:
-    chosen = points_to_show(session, trial_id, group, max_points=max_points)
-    if chosen is not None:
-        return sorted(rows_at(session, trial_id, group, chosen), key=lambda row: row.batches)
-    query = select(*MetricTable.__table__.columns).where(MetricTable.trial_id == trial_id, MetricTable.group == group)
-    return list(session.execute(query.order_by(MetricTable.batches)).all())
-
-
-def _value(metrics: Any, name: str) -> float | None:
-    """A finite number, or None: rows of earlier releases may hold anything."""
-    found = metrics.get(name) if isinstance(metrics, dict) else None
-    return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+def _when(session: Session, trial_id: int, group: str, batches: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """The epoch and the time of the rows at these batches."""
+    table, found = MetricTable, dict[int, tuple[float, float]]()
+    owned = select(table.batches, table.epoch, table.time_s).where(table.trial_id == trial_id, table.group == group)
+    for start in range(0, len(batches), _IDS_PER_QUERY):
+        rows = session.execute(owned.where(table.batches.in_(batches[start : start + _IDS_PER_QUERY])))
+        found |= {at: (epoch, time_s) for at, epoch, time_s in rows}
+    return found
 
 
 def _names(session: Session, trial_id: int, group: str) -> list[str]:

@@ -19,21 +19,24 @@ from trek.elastic.joining import membership_settings
 from trek.elastic.membership import Change, MembershipSettings
 from trek.errors import OutsideError, TrekError
 from trek.experiments.config import ExperimentConfig
+from trek.strategies.strategy_registry import leases_work
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.1
 
 
-def run_settings(config: ExperimentConfig, *, most: int | None = None) -> MembershipSettings | None:
-    """The settings of a run's membership, with at most `most` workers; None if its trials are not elastic.
+def run_settings(config: ExperimentConfig, *, num_slots: int, most: int | None = None) -> MembershipSettings | None:
+    """The settings of a run's membership, with at most `most` workers; None if its workers stay the same.
 
-    A run that nobody survived ends: the supervisor restarts the trial, and counts that.
+    Asynchronous workers of parameter servers are replaced also if their number is fixed, to `num_slots`. A run that
+    nobody survived ends: the supervisor restarts the trial, and counts that.
     """
-    elastic = config.resources.elastic
-    if elastic is None:
+    elastic, training = config.resources.elastic, config.training
+    if elastic is None and (num_slots < 2 or not leases_work(training.strategy, training.strategy_options)):
         return None
-    most = elastic.max if most is None else min(most, elastic.max)
-    made = membership_settings(min(elastic.min, most), most, config.environment.environment_variables)
+    least, largest = (elastic.min, elastic.max) if elastic is not None else (num_slots, num_slots)
+    most = largest if most is None else min(most, largest)
+    made = membership_settings(min(least, most), most, config.environment.environment_variables)
     return replace(made, max_restarts=0)
 
 

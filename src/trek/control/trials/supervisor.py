@@ -210,7 +210,9 @@ class Supervisor:
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
             record_changes(session, trial, [(one, num_workers) for one in changes], now_s=self._clock.now_s())
-            trial.num_workers, trial.slots = num_workers, kept
+            trial.slots = kept
+            if trial.num_workers is not None:  # otherwise their number is fixed, and a lost one is replaced
+                trial.num_workers = num_workers
         if len(kept) < len(running.slots):
             self.wake()
         running.num_workers, running.slots = num_workers, kept
@@ -349,6 +351,7 @@ class Supervisor:
                 settings,
                 on_change=on_change,
                 on_replace=partial(self._take_spool_of, experiment, trial),
+                restart_other=restart_server,
                 journal_dir=spec.cwd,
                 attach=attach,
                 num_changes=told,
@@ -357,7 +360,8 @@ class Supervisor:
         return ElasticWatch(open_elastic, num_workers=len(trial.slots), wake=self.wake)
 
     def _membership(self, experiment: ExperimentRow, trial: TrialRow) -> MembershipSettings | None:
-        return run_settings(parsed_config(experiment), most=len(trial.slots) if self.has_gpus else None)
+        num_slots = len(trial.slots)
+        return run_settings(parsed_config(experiment), num_slots=num_slots, most=num_slots if self.has_gpus else None)
 
     def _take_spool_of(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, rank: int) -> None:
         """Take what a worker could not report any more before another one has its folder."""
@@ -490,7 +494,8 @@ class Supervisor:
         settings, path = self._membership(experiment, trial), self._handle_file(trial)
         try:
             if settings is None:
-                return attach_by_file(path, on_exit=lambda _: self.wake()), None
+                spec = self._spec(experiment, trial)  # servers that are killed are started again
+                return attach_by_file(path, spec=spec, on_exit=lambda _: self.wake()), None
             elastic = self._watch_elastic(
                 experiment,
                 trial,

@@ -19,6 +19,7 @@ from trek.client.view_models import (
     Sparkline,
     TrialEvent,
 )
+from trek.control.metrics.overview import WHOLE, Extent
 from trek.control.services import Services
 from trek.errors import InputError
 from trek.experiments.config_schema import config_schema
@@ -30,6 +31,7 @@ Ids = Annotated[
     str, Query(max_length=20_000, description="Ids, separated by commas.", pattern=r"^[0-9]{0,18}(,[0-9]{1,18})*$")
 ]
 MaxPoints = Annotated[int, Query(ge=4, le=10_000)]
+Batches = Annotated[int, Query(ge=0, le=2**53)]
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
@@ -45,10 +47,16 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         experiment_id: int | None = None,
         max_points: MaxPoints = 300,
         with_times: bool = False,
+        first: Batches | None = None,
+        last: Batches | None = None,
     ) -> list[Curve]:
-        """One metric of these trials, or of all trials of an experiment, over batches; epochs and times on request."""
+        """One metric of these trials, or of all trials of an experiment, over batches; epochs and times on request.
+
+        Between the batches `first` and `last`, if given, and a little around them: the shorter, the finer.
+        """
+        extent = Extent(WHOLE.first if first is None else first, WHOLE.last if last is None else last)
         chosen: dict[str, Any] = {
-            "group": group, "metric": metric, "max_points": max_points, "with_times": with_times,
+            "group": group, "metric": metric, "max_points": max_points, "with_times": with_times, "extent": extent,
         }  # fmt: skip
         if experiment_id is not None:
             return services.curves.of_experiment(experiment_id, **chosen)

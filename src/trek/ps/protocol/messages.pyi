@@ -462,6 +462,21 @@ class PushGradientResponse(_message.Message):
 Global___PushGradientResponse: _TypeAlias = PushGradientResponse  # noqa: Y015
 
 @_typing.final
+class FlushRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlushRequest: _TypeAlias = FlushRequest  # noqa: Y015
+
+@_typing.final
 class PullTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -499,6 +514,9 @@ class PushTableRequest(_message.Message):
 
     ROWS_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    replaces: _builtins.bool
+    """remove all rows of the table first"""
     @_builtins.property
     def rows(self) -> Global___Rows: ...
     @_builtins.property
@@ -508,10 +526,11 @@ class PushTableRequest(_message.Message):
         *,
         rows: Global___Rows | None = ...,
         rule: Global___Rule | None = ...,
+        replaces: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaces", b"replaces", "rows", b"rows", "rule", b"rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -771,6 +790,7 @@ class Envelope(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     PUT_MODEL_FIELD_NUMBER: _builtins.int
+    FLUSH_FIELD_NUMBER: _builtins.int
     MOVE_FIELD_NUMBER: _builtins.int
     PUSHED_MODEL_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
@@ -808,6 +828,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def put_model(self) -> Global___PutModelRequest: ...
     @_builtins.property
+    def flush(self) -> Global___FlushRequest: ...
+    @_builtins.property
     def move(self) -> Global___MoveRequest: ...
     @_builtins.property
     def pushed_model(self) -> Global___PushModelResponse: ...
@@ -843,6 +865,7 @@ class Envelope(_message.Message):
         progress: Global___ProgressRequest | None = ...,
         stats: Global___StatsRequest | None = ...,
         put_model: Global___PutModelRequest | None = ...,
+        flush: Global___FlushRequest | None = ...,
         move: Global___MoveRequest | None = ...,
         pushed_model: Global___PushModelResponse | None = ...,
         done: Global___Done | None = ...,
@@ -854,11 +877,11 @@ class Envelope(_message.Message):
         figures: Global___Stats | None = ...,
         failure: Global___Failure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "move", b"move", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "flush", b"flush", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "move", b"move", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "move", b"move", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "flush", b"flush", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "move", b"move", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["push_model", "push_embedding_table_infos", "pull_variable", "pull_embedding_vector", "push_gradient", "pull_table", "push_table", "hold", "checkpoint", "restore", "progress", "stats", "put_model", "move", "pushed_model", "done", "model", "vectors", "pushed", "rows", "made", "figures", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["push_model", "push_embedding_table_infos", "pull_variable", "pull_embedding_vector", "push_gradient", "pull_table", "push_table", "hold", "checkpoint", "restore", "progress", "stats", "put_model", "flush", "move", "pushed_model", "done", "model", "vectors", "pushed", "rows", "made", "figures", "failure"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

@@ -17,6 +17,7 @@ from trek.errors import OutsideError, RankFailed
 from trek.train.jobs.job import PAYLOAD, STOP_GRACE_S, TRAINING_IMPORTS, error_of, payload, reminded, run_job
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.rank_outcome import RankOutcome, read_outcomes
+from trek.train.jobs.servers import open_servers, restart_server
 from trek.train.loop.stopping import Interrupted, StopOnSignals, StopRequest, stopped
 from trek.train.workers import WorkerRange
 from trek.world import World
@@ -30,26 +31,30 @@ def run_elastic_job(
     origin: Any,
     workers: WorkerRange,
     engine: str,
+    num_servers: int = 0,
     output: JobOutput | None = None,
 ) -> Any:
     """Call `function(world)` on as many processes as `workers` allows; what a process that finished returned.
 
     See `run_job`. A process that is killed is replaced; an error of the function itself ends the job.
     """
+    servers = open_servers(num_servers)
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
         num_workers=workers.max,
         files={PAYLOAD: payload(function, origin=origin)},
         imports=TRAINING_IMPORTS,
+        roles=servers.roles,
     )
     stop, output = StopRequest(), output or JobOutput()
-    with StopOnSignals(stop), closing(output):
+    with StopOnSignals(stop), closing(output), closing(servers):
         job = ElasticGang(
             open_engine(engine),
             spec,
             membership_settings(workers.min, workers.max),
             on_line=output.on_line,
             on_change=output.on_change,
+            restart_other=restart_server,
         )
         try:
             end = _watch(job, stop, output)
@@ -98,5 +103,7 @@ def run_anywhere(
 ) -> Any:
     """`run_elastic_job` for a range of workers, `run_job` for a number."""
     if isinstance(workers, WorkerRange):
-        return run_elastic_job(function, origin=origin, workers=workers, engine=engine, output=output)
+        return run_elastic_job(
+            function, origin=origin, workers=workers, num_servers=num_servers, engine=engine, output=output
+        )
     return run_job(function, origin=origin, num_workers=workers, num_servers=num_servers, engine=engine, output=output)

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol, TypeVar
+from dataclasses import asdict
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from trek.elastic.coordinator_client import Dismissed, Formation, MemberClient
 from trek.elastic.membership import NOTHING, Progress
+from trek.elastic.shards import ShardPlan
+from trek.errors import InputError
 from trek.strategies.base import GroupBroken
 from trek.strategies.regrouping import Regrouping
 from trek.train.loop.shared_log import Key, SharedLog
 from trek.train.loop.stopping import Stopped, StopRequest
-from trek.train.loop.worker_group import Part, WorkerGroup
+from trek.train.loop.worker_group import Part, Rewound, WorkerGroup
 
 T = TypeVar("T")
 
@@ -88,6 +91,8 @@ class ElasticGroup(WorkerGroup):
     """One worker's side."""
 
     is_elastic = True
+    _has_joined: ClassVar[bool] = False
+    """Whether this process has trained already: its job is over with that, and nobody would come to another one."""
 
     def __init__(self, member: MemberClient, strategy: Regrouping, *, run: Run, stop: StopRequest) -> None:
         self._member = member
@@ -102,6 +107,8 @@ class ElasticGroup(WorkerGroup):
         """Whether this worker has the state of the job, which it gets when it joins."""
         self._is_catching_up = False
         self._has_asked_to_leave = False
+        self.began_in = 0
+        """The generation in which the run began, or began anew because nobody was left."""
         self._depth = 0
         self._pending: Key = ("", 0, 0)
         self._attempts: list[tuple[Progress, int]] = []
@@ -132,7 +139,7 @@ class ElasticGroup(WorkerGroup):
                 if not self.is_in_batch:
                     self._run.mark()
             except GroupBroken:
-                self.regroup(is_open=False)
+                self.regroup_between()
                 part = self.part(name) if self.is_interrupted else part
         result: T = part.result
         return result
@@ -178,6 +185,12 @@ class ElasticGroup(WorkerGroup):
         """Become a member; a worker that comes later takes the state of the others."""
         if self._start is not None:
             return None
+        if ElasticGroup._has_joined:
+            raise InputError(
+                "an elastic job is one training, and this process has been in one. Start the second one with a command "
+                "of its own, or with a fixed number of workers."
+            )
+        ElasticGroup._has_joined = True
         self._start = start
         self._strategy.is_abandoned = lambda: self._member.is_abandoned
         self._member.on_abandon = self._strategy.abandon
@@ -241,6 +254,13 @@ class ElasticGroup(WorkerGroup):
             except GroupBroken:
                 continue
 
+    def regroup_between(self) -> None:
+        """`regroup` between two batches; Rewound if the last of them is read again."""
+        batches = self._run.num_batches
+        self.regroup(is_open=False)
+        if self._run.num_batches < batches:
+            raise Rewound
+
     def _enter(self, formation: Formation, *, handed: list[Any] | None) -> None:
         self._strategy.enter(formation.world)
         if formation.has_source:
@@ -259,7 +279,10 @@ class ElasticGroup(WorkerGroup):
         assert self._start is not None
         self._log.clear()
         self._is_catching_up = False
+        self.began_in = self._strategy.world.generation
         if self._start(is_again) is None:
+            if is_again:
+                self._strategy.start_over()
             state = self._strategy.broadcast(self._run.state() if self._strategy.world.is_leader else None)
             if not self._strategy.world.is_leader:
                 self._run.take_start(state)
@@ -270,14 +293,17 @@ class ElasticGroup(WorkerGroup):
         leaders = strategy.broadcast({"progress": own, "is_handed": handed is not None})
         is_behind = own != tuple(leaders["progress"])
         if strategy.any(is_behind):
-            is_leader = strategy.world.is_leader
-            state = strategy.broadcast({"run": self._run.state(), "log": self._log.state_dict()} if is_leader else None)
+            state = strategy.broadcast(self._own_state() if strategy.world.is_leader else None)
             if is_behind:
+                self.began_in = state["began_in"]
                 self._run.take_state(state["run"])
                 self._log.load_state_dict(state["log"])
                 self._has_state = True
         if leaders["is_handed"]:
             self._run.take_unreported(handed or [] if strategy.world.is_leader else [])
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"run": self._run.state(), "log": self._log.state_dict(), "began_in": self.began_in}
 
     def _give_up_if_repeated(self) -> None:
         """An error that comes back whenever the group is formed again is not the loss of a worker."""
@@ -285,6 +311,23 @@ class ElasticGroup(WorkerGroup):
         self._attempts = [*(one for one in self._attempts if one == place), place]
         if len(self._attempts) > _MAX_ATTEMPTS and failure is not None:
             raise failure
+
+    # -- shards, for workers that do not step together
+
+    def open_shards(self, queue: str, plan: ShardPlan, *, forgets: str) -> None:
+        """Have a queue of shards; the one called `forgets` is over."""
+        self._check_in()
+        self._member.call("open_shards", queue=queue, plan=asdict(plan), forgets=forgets)
+
+    def next_shard(self, queue: str, *, done: int | None, step: int) -> dict[str, Any]:
+        """Commit the lease `done`, and lease the next shard; see the coordinator. A worker that was given up ends."""
+        answer: dict[str, Any] = self._member.call("next_shard", queue=queue, done=done, step=step)
+        self._check_in()
+        return answer
+
+    def close_shards(self, queue: str) -> None:
+        """Have nothing more handed out."""
+        self._member.call("close_shards", queue=queue)
 
     # -- the end
 

@@ -5,9 +5,8 @@ Owns the position in the data and the matching random states. Knows nothing abou
 
 from __future__ import annotations
 
-import time
 from collections import UserDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -19,8 +18,9 @@ from trek.data.loaders import Batch, Loader
 from trek.data.loaders.base import Place
 from trek.errors import InputError
 from trek.strategies import Strategy
+from trek.train.loop.data_wait import DataWait
 from trek.train.loop.logical_workers import LogicalWorkers, shares
-from trek.train.loop.portions import Portion, Taken, portions, with_global_sizes
+from trek.train.loop.portions import Portion, Taken, portions, read_ahead, with_global_sizes
 from trek.train.loop.position import Position
 from trek.world.devices import choose_device
 from trek.world.seeds import random_state, restore_random_state
@@ -29,10 +29,12 @@ from trek.world.seeds import random_state, restore_random_state
 class Feed:
     """The batches from the current position on."""
 
-    def __init__(self, strategy: Strategy, *, accumulate: int) -> None:
+    def __init__(self, strategy: Strategy, *, accumulate: int, wait: DataWait | None = None) -> None:
         self.position = Position()
-        self.wait_s = 0.0
-        """Seconds spent waiting for data; the reader resets it to 0."""
+        self._wait = wait or DataWait()
+        self._taken_wait_s = 0.0
+        self.on_next: Callable[[Any], None] | None = None
+        """Called with a batch before the one before it is trained, where reading ahead changes nothing."""
         self._strategy = strategy
         self._device = strategy.world.device
         self._accumulate = accumulate
@@ -61,18 +63,15 @@ class Feed:
         """The rest of the current epoch. The position counts a batch once it is yielded."""
         position = self.position
         weighted = self._on_device(self._weighted(loader), loader)
-        while True:
-            started = time.perf_counter()
-            portion = next(weighted, None)
-            if portion is None:
-                self._finish_resume()  # there may have been nothing left to read
-                _check_not_empty(position)
-                return
-            self.wait_s += time.perf_counter() - started
+        if self.on_next is not None and loader.is_pure:
+            weighted = read_ahead(weighted, self.on_next)
+        for portion in self._wait.timed(weighted):
             position.take(records=portion.global_samples, group_total=portion.group_samples, ends_group=portion.is_last)
             self._own_records += portion.num_samples
             self._own_group_records = 0 if portion.is_last else self._own_group_records + portion.num_samples
             yield portion
+        self._finish_resume()  # there may have been nothing left to read
+        _check_not_empty(position)
 
     def training_shares(self, loaders: Mapping[int, Loader], workers: LogicalWorkers) -> Iterator[Portion]:
         """The rest of the current epoch in `exact` mode: several shares of each batch, each for a logical worker.
@@ -96,7 +95,7 @@ class Feed:
             )
             for number, loader in loaders.items()
         }
-        for portion in shares(batches, workers, position.batches + 1):
+        for portion in self._wait.timed(shares(batches, workers, position.batches + 1)):
             portion.data = to_device(portion.data, self._device)
             if portion.begins_batch:
                 ends = portion.ends_group
@@ -118,6 +117,12 @@ class Feed:
                 "the validation data has no batch. Data that can be read only once, such as a generator, is empty "
                 "after the first validation. Pass an object whose __iter__ starts again from the beginning."
             )
+
+    def take_wait_s(self) -> float:
+        """Seconds that training waited for data since the last call."""
+        seconds = self._wait.seconds()
+        taken_s, self._taken_wait_s = seconds - self._taken_wait_s, seconds
+        return taken_s
 
     def rank_state(self) -> dict[str, Any]:
         """The states of the random generators now, and at the places where reading starts again after a resume."""

@@ -64,6 +64,8 @@ class Optimization:
             check_backend(compiled)
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
+        self.counts_own_steps = True
+        """Whether a step here counts as one of the run; otherwise `follow` says how far the run is."""
         self.keeps_gradients = False
         """Zero gradients in place, because recorded steps that accumulate need them at the same address."""
         self._num_steps: dict[int, int] = {}
@@ -194,7 +196,8 @@ class Optimization:
         except GroupBroken:
             self._group.interrupt()
             return False
-        self.count_step(optimizer)
+        if self.counts_own_steps:
+            self.count_step(optimizer)
         self._group.note_done("step")
         return True
 
@@ -232,6 +235,19 @@ class Optimization:
                 scheduled.advance("step", count)
 
     @property
+    def num_steps(self) -> int:
+        """Steps of the run so far, of the optimizer that has the most."""
+        return max(self._num_steps.values(), default=0)
+
+    def follow(self, *, steps: int, batches: range) -> None:
+        """Step schedulers as the run does that others take part in: up to `steps`, and after each of `batches`."""
+        for optimizer in self.optimizers:
+            while self._num_steps.get(id(optimizer), 0) < steps:
+                self.count_step(optimizer)
+        for count in batches if self._scheduled else ():
+            self._advance("batch", count)
+
+    @property
     def ends_group(self) -> bool:
         """Whether the optimizer steps after this batch."""
         return self._ends_group
@@ -245,6 +261,7 @@ class Optimization:
         """Forget what was accumulated, of all models."""
         for model in self.models:
             model.zero_grad(set_to_none=not self.keeps_gradients)
+        self._strategy.drop_rows()
 
     def learning_rates(self) -> tuple[float, ...]:
         """The learning rate of every group of every optimizer."""
@@ -324,16 +341,21 @@ class Optimization:
             ema.load_state_dict(saved)
         self._num_steps = {id(o): count for o, count in zip(self.optimizers, state["num_steps"], strict=True)}
 
-    def gradients(self) -> dict[int, torch.Tensor]:
-        """Partly accumulated gradients, by the index of the parameter; empty between steps."""
+    def gradients(self) -> dict[str, Any]:
+        """Partly accumulated gradients, by the index of the parameter, and those of rows; empty between steps."""
         if self.keeps_gradients and self._ends_group:
             return {}
-        return self._strategy.held_gradients(self._all_parameters())
+        parameters = self._all_parameters()
+        held, rows = self._strategy.held_gradients(parameters), self._strategy.held_rows(parameters)
+        return {"dense": held, "rows": rows} if held or rows else {}
 
-    def load_gradients(self, held: Sequence[Mapping[int, torch.Tensor]], state: Mapping[str, Any]) -> None:
+    def load_gradients(self, held: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> None:
         """Restore the `gradients` of all ranks, and those in `state_dict`."""
-        averaged = state.get("gradients", {})
-        self._strategy.load_gradients(self._all_parameters(), held=held, averaged=averaged)
+        averaged, parameters = state.get("gradients", {}), self._all_parameters()
+        # Checkpoints of older versions have no rows, and gradients by index alone.
+        dense: list[Any] = [one.get("dense", {}) if "rows" in one else one for one in held]
+        self._strategy.load_gradients(parameters, held=dense, averaged=averaged)
+        self._strategy.load_rows(parameters, [one.get("rows", {}) for one in held])
 
     def _all_parameters(self) -> list[nn.Parameter]:
         return [p for model in self.models for p in model.parameters()]

@@ -132,6 +132,17 @@ def _read_groups(
         taken = _NOTHING_TAKEN
 
 
+def read_ahead(weighted: Iterator[Portion], on_next: Callable[[Any], None]) -> Iterator[Portion]:
+    """The same portions, each yielded when the next one is read and `on_next` was called with its data."""
+    current = next(weighted, None)
+    while current is not None:
+        following = next(weighted, None)
+        if following is not None:
+            on_next(following.data)
+        yield current
+        current = following
+
+
 def with_global_sizes(
     batches: Iterator[Batch], strategy: Strategy, *, find_stand_in: Callable[[], Batch | None] = lambda: None
 ) -> Iterator[Batch]:

@@ -24,6 +24,13 @@ class Part:
         self.is_done, self.result = True, result
 
 
+class Rewound(Exception):
+    """The group has changed in the middle of a step: its batches are read again, and what was due after them follows.
+
+    Raised where workers do something together between batches; caught where batches are read.
+    """
+
+
 class WorkerGroup:
     """A group whose members stay the same."""
 
@@ -68,6 +75,9 @@ class WorkerGroup:
 
     def regroup(self, *, is_open: bool) -> None:
         """Form a new group, since the present one broke."""
+
+    def regroup_between(self) -> None:
+        """`regroup` between two batches; Rewound if the last of them is read again."""
 
     def meet(self) -> None:
         """Let members join or leave, at a step boundary that all have agreed on."""

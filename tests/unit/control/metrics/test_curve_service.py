@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert, update
 
-from trek.client.models import MetricPoint
 from trek.control.metrics.curve_service import CurveService
 from trek.control.metrics.metric_blocks import summarise
+from trek.control.metrics.overview import Extent
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 from trek.errors import NotFound
@@ -40,12 +41,14 @@ def add_trials(store: Store, count: int) -> list[int]:
 
 def add_points(store: Store, trial_id: int, values: list[float | None], *, group: str = "validation") -> None:
     with store.writing() as session:
-        for batches, value in enumerate(values):
-            when = {"batches": batches, "epoch": batches / 10, "time_s": float(batches)}
-            point = MetricPoint.model_validate({"group": group, "metrics": {"loss": value}, **when})
-            session.add(MetricTable(trial_id=trial_id, **vars(point)))
-        session.flush()
-        summarise(session, trial_id, group)
+        owner = {"trial_id": trial_id, "group": group, "duration_s": 0.0}
+        rows = [
+            {**owner, "metrics": {"loss": value}, "batches": at, "epoch": at / 10, "time_s": float(at)}
+            for at, value in enumerate(values)
+        ]
+        session.execute(insert(MetricTable), rows)
+        while summarise(session, trial_id, group):
+            pass
 
 
 def test_short_series_are_whole_and_trials_without_the_metric_left_out(store: Store) -> None:
@@ -73,6 +76,48 @@ def test_long_series_keep_their_extremes_within_the_limit(store: Store) -> None:
         assert curve.batches == sorted(curve.batches)
         assert curve.batches[-1] == 4999
         assert [values[at] for at in curve.batches] == curve.values
+
+
+def test_a_shorter_extent_is_finer_and_keeps_its_extremes(store: Store) -> None:
+    [trial] = add_trials(store, 1)
+    generator = random.Random(5)
+    values = [generator.random() for _ in range(20_000)]
+    values[10_123], values[10_999], values[15_000] = 9.0, -9.0, 99.0
+    add_points(store, trial, list(values))
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100}
+    for first, last in ((10_000, 13_000), (10_100, 10_200), (7_000, 19_000), (0, 19_999), (19_990, 19_999)):
+        [curve] = service.of_trials([trial], **asked, extent=Extent(first, last))
+        inside = [at for at in curve.batches if first <= at <= last]
+        assert len(inside) >= min(last - first, 60), "finer than the whole series"
+        assert len(curve.batches) <= 110
+        assert [values[at] for at in curve.batches] == curve.values
+        expected = values[first : last + 1]
+        assert max(expected) in curve.values
+        assert min(expected) in curve.values
+    assert service.of_trials([trial], **asked, extent=Extent(30_000, 40_000)) == []
+
+
+def test_what_was_reported_since_is_in_the_next_answer(store: Store) -> None:
+    first, second = add_trials(store, 2)
+    add_points(store, first, [1.0])
+    add_points(store, second, [2.0])
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100}
+    assert [curve.values for curve in service.of_experiment(1, **asked)] == [[1.0], [2.0]]
+    with store.writing(about=[("metrics", second)]) as session:
+        row = {"group": "validation", "batches": 1, "epoch": 0.0, "metrics": {"loss": 0.5}, "time_s": 0.0}
+        session.add(MetricTable(trial_id=second, **row))
+    assert [curve.values for curve in service.of_experiment(1, **asked)] == [[1.0], [2.0, 0.5]]
+
+
+def test_an_unchanged_curve_is_not_read_again(store: Store) -> None:
+    [trial] = add_trials(store, 1)
+    add_points(store, trial, [1.0])
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100}
+    assert service.of_trials([trial], **asked)[0].values == [1.0]
+    with store.reading() as session:  # behind the store's back: a write that it does not know of
+        session.execute(update(MetricTable).values(metrics={"loss": 7.0}))
+        session.commit()
+    assert service.of_trials([trial], **asked)[0].values == [1.0]
 
 
 @pytest.mark.parametrize("metric", ["a.b", 'say "x"', "$", "back\\slash", "é/ü", ""])
