@@ -74,6 +74,28 @@ def stats(address: tuple[str, ...], *, follow: bool, as_json: bool) -> None:
             time.sleep(2)
 
 
+@ps.command()
+@click.argument("address", nargs=-1, required=True)
+@click.option("--to", "target", multiple=True, required=True, help="A new server (host:port); once for each of them.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A folder that all servers share, for the checkpoint that they move by.",
+)
+@json_option
+def move(address: tuple[str, ...], *, target: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    """Have the parameters of servers (host:port …) on others, of any number, while workers use them.
+
+    What the new servers have is replaced. Workers go on with them by themselves.
+    """
+    from trek.ps.client import Client
+
+    with Client(address, secret=os.environ.get("TREK_JOB_SECRET", ""), patience_s=5) as client:
+        client.move(target, folder=folder)
+    render.show_done(f"Moved to {', '.join(target)}.", as_json=as_json, servers=list(target))
+
+
 def _show(found: list[dict[str, Any]]) -> None:
     for server in found:
         stale = ", ".join(f"{age}: {count}" for age, count in server["staleness"].items()) or "none"
@@ -82,7 +104,7 @@ def _show(found: list[dict[str, Any]]) -> None:
         rows = [{"table": name, **figures} for name, figures in server["tables"].items()]
         render.show_table(rows, empty="No tables.")
         times = [
-            {"request": name, **{key: _rounded(value) for key, value in figures.items()}}
+            {"request": name, **{key: _rounded(value) for key, value in figures.items() if key != "histogram"}}
             for name, figures in server["requests"].items()
         ]
         render.show_table(times, empty="No requests yet.")

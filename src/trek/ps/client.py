@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,21 +21,20 @@ import numpy as np
 import torch
 
 from trek.errors import InputError
-from trek.ps.addresses import parse_address
 from trek.ps.distinct_ids import split_by_server
 from trek.ps.id_index import Ids
+from trek.ps.moves import following_moves, move_all, restore_all, save_all
 from trek.ps.placement import parts_of
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.tensors import Attachments, Bytes, bits_of, tensor_of
+from trek.ps.push_rules import PushRules
 from trek.ps.row_copies import gather, scatter
 from trek.ps.rules import Rule
-from trek.ps.server_link import ServerLink, send_out
+from trek.ps.server_group import Request, ServerGroup
 from trek.ps.server_state import Mode
 from trek.ps.table_spec import TableSpec
 
-Request: TypeAlias = tuple[pb.Envelope, Attachments | None]
 RowGradients: TypeAlias = Mapping[str, tuple[Any, torch.Tensor]]
-_HOLD_MS = 60_000
 _WAIT_MS = 1_000
 _EXPORT_ROWS = 1 << 18
 
@@ -78,23 +77,22 @@ class Client:
         texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
         if not texts:
             raise InputError("a client needs the address of at least one parameter server, got none.")
-        self._links = [ServerLink(parse_address(text), secret=secret, patience_s=patience_s) for text in texts]
+        self._servers = ServerGroup(texts, secret=secret, patience_s=patience_s)
         self._source = source or uuid.uuid4().hex
         self._sequence = 0
         self._shapes: dict[str, torch.Size] = {}
         self._dense: dict[str, torch.Tensor] = {}
-        self.versions = [-1] * len(self._links)
+        self.versions = [-1] * len(self._servers)
         """Of each server, as of the last `pull_dense`."""
 
     @property
     def num_servers(self) -> int:
         """How many servers there are."""
-        return len(self._links)
+        return len(self._servers)
 
     def close(self) -> None:
         """Disconnect."""
-        for link in self._links:
-            link.close()
+        self._servers.close()
 
     def __enter__(self) -> Client:
         return self
@@ -104,6 +102,7 @@ class Client:
 
     # -- the model
 
+    @following_moves
     def push_model(
         self,
         dense: Mapping[str, torch.Tensor] | None = None,
@@ -119,20 +118,22 @@ class Client:
             scale_lr_by_staleness=mode.scale_lr_by_staleness,
         )
         infos = pb.TableInfos(specs=[spec.model_dump_json() for spec in tables])
-        requests = [(pb.Model(mode=described, tables=infos), Attachments()) for _ in self._links]
+        requests = [(pb.Model(mode=described, tables=infos), Attachments()) for _ in range(self.num_servers)]
         for name, tensor in (dense or {}).items():
             self._shapes[name] = tensor.shape
             for server, part, start in self._parts(name, tensor):
                 model, attached = requests[server]
                 model.dense.append(attached.add(part, name=name, offset=start))
-        answers = self._ask([(pb.Envelope(push_model=model), attached) for model, attached in requests])
+        answers = self._servers.ask([(pb.Envelope(push_model=model), attached) for model, attached in requests])
         return not any(answer.pushed_model.was_initialized for answer, _ in answers)
 
+    @following_moves
     def add_tables(self, tables: Iterable[TableSpec]) -> None:
         """Have further tables; those that exist must be the same."""
         infos = pb.TableInfos(specs=[spec.model_dump_json() for spec in tables])
-        self._ask([(pb.Envelope(push_embedding_table_infos=infos), None)] * self.num_servers)
+        self._servers.ask_all(pb.Envelope(push_embedding_table_infos=infos))
 
+    @following_moves
     def pull_dense(self, *, min_version: int = 0, into: Mapping[str, torch.Tensor] | None = None) -> Any:
         """The dense parameters by name; those that did not change since the last call are not sent again.
 
@@ -147,7 +148,7 @@ class Client:
                 server: pb.PullModelRequest(version=known[server], min_version=min_version, wait_ms=_WAIT_MS)
                 for server in waiting
             }
-            answers = self._ask_some(
+            answers = self._servers.ask_some(
                 {server: (pb.Envelope(pull_variable=one), None) for server, one in requests.items()}
             )
             for server, (answer, body) in answers.items():
@@ -157,10 +158,11 @@ class Client:
                     changed |= self._take(answer.model, body, into)
         return changed if into is not None else dict(self._dense)
 
+    @following_moves
     def pull_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """The state of the optimizers of the dense parameters, by name."""
         wanted = pb.PullModelRequest(version=-1, with_state=True)
-        answers = self._ask([(pb.Envelope(pull_variable=wanted), None)] * self.num_servers)
+        answers = self._servers.ask_all(pb.Envelope(pull_variable=wanted))
         parts: dict[str, dict[str, dict[int, torch.Tensor]]] = {}
         for answer, body in answers:
             for one in answer.model.state:
@@ -176,6 +178,7 @@ class Client:
             return first
         return torch.cat([pieces[start].reshape(-1) for start in sorted(pieces)]).view(self._shapes[name])
 
+    @following_moves
     def put_dense(
         self,
         dense: Mapping[str, torch.Tensor],
@@ -187,8 +190,8 @@ class Client:
 
         Without `rules`, there is no state.
         """
-        numbers = _Rules(None, rules)
-        requests = [(pb.PutModelRequest(), Attachments()) for _ in self._links]
+        numbers = PushRules(None, rules)
+        requests = [(pb.PutModelRequest(), Attachments()) for _ in range(self.num_servers)]
         for name, tensor in dense.items():
             index = numbers.index(name) if rules else 0
             for server, part, start in self._parts(name, tensor):
@@ -200,7 +203,7 @@ class Client:
                     request.state.append(attached.add(own.cpu(), name=name, offset=start, slot=slot))
         for request, _ in requests:
             request.rules.extend(numbers.described())
-        self._ask([(pb.Envelope(put_model=request), attached) for request, attached in requests])
+        self._servers.ask([(pb.Envelope(put_model=request), attached) for request, attached in requests])
 
     def forget_versions(self) -> None:
         """Have everything sent again by the next `pull_dense`, as after a restore."""
@@ -230,15 +233,16 @@ class Client:
 
     # -- rows
 
+    @following_moves
     def pull_rows(self, table: str, ids: Any) -> torch.Tensor:
         """The rows of `ids` (a list, array or tensor of whole numbers), in their order."""
         wanted = _ids(ids)
         if self.num_servers == 1:
-            [(answer, body)] = self._ask([self._pull_request(table, wanted)])
+            [(answer, body)] = self._servers.ask([self._pull_request(table, wanted)])
             return tensor_of(answer.vectors, body)
         order, starts = split_by_server(wanted, num_servers=self.num_servers)
         parts = [order[starts[server] : starts[server + 1]] for server in range(self.num_servers)]
-        answers = self._ask([self._pull_request(table, wanted[part]) for part in parts])
+        answers = self._servers.ask([self._pull_request(table, wanted[part]) for part in parts])
         received = [tensor_of(answer.vectors, body) for answer, body in answers]
         rows = received[0].new_empty((len(wanted), received[0].shape[1]))
         for part, values in zip(parts, received, strict=True):
@@ -252,6 +256,7 @@ class Client:
 
     # -- gradients
 
+    @following_moves
     def push_gradients(
         self,
         dense: Mapping[str, torch.Tensor] | None = None,
@@ -268,24 +273,25 @@ class Client:
         is not applied again, whoever sends it. By default they count the pushes of this client.
         """
         number = sequence if sequence is not None else self._sequence + 1
-        requests = self._push_requests(dense or {}, rows or {}, _Rules(rule, rules or {}))
+        requests = self._push_requests(dense or {}, rows or {}, PushRules(rule, rules or {}))
         for server, (request, _) in enumerate(requests):
             request.source, request.sequence = source or self._source, number
             request.version = max(0, self.versions[server])
-        answers = self._ask([(pb.Envelope(push_gradient=request), attached) for request, attached in requests])
+        answers = self._servers.ask([(pb.Envelope(push_gradient=request), attached) for request, attached in requests])
         is_accepted = all(answer.pushed.accepted for answer, _ in answers)
         if is_accepted and sequence is None:
             self._sequence = number
         return PushResult(is_accepted, tuple(answer.pushed.version for answer, _ in answers))
 
+    @following_moves
     def flush(self) -> None:
         """Have pushes applied that wait for others of their step, by their mean; nobody should push meanwhile."""
-        self._ask([(pb.Envelope(flush=pb.FlushRequest()), None)] * self.num_servers)
+        self._servers.ask_all(pb.Envelope(flush=pb.FlushRequest()))
 
     def _push_requests(
-        self, dense: Mapping[str, torch.Tensor], rows: RowGradients, rules: _Rules
+        self, dense: Mapping[str, torch.Tensor], rows: RowGradients, rules: PushRules
     ) -> list[tuple[pb.PushGradientRequest, Attachments]]:
-        requests = [(pb.PushGradientRequest(), Attachments()) for _ in self._links]
+        requests = [(pb.PushGradientRequest(), Attachments()) for _ in range(self.num_servers)]
         for name, gradient in dense.items():
             index = rules.index(name)
             for server, part, start in self._parts(name, gradient):
@@ -331,6 +337,7 @@ class Client:
         found = self.export_state(table, since=since, with_slots=False)
         return found.ids, found.values
 
+    @following_moves
     def export_state(self, table: str, *, since: int = 0, with_slots: bool = True) -> TableRows:
         """The rows of a table with their optimizer state, read in portions."""
         parts: list[TableRows] = []
@@ -340,7 +347,7 @@ class Client:
                 wanted = pb.PullTableRequest(
                     name=table, since=since, start=start, max_rows=_EXPORT_ROWS, with_slots=with_slots
                 )
-                answer, body = self._ask_some({server: (pb.Envelope(pull_table=wanted), None)})[server]
+                answer, body = self._servers.ask_some({server: (pb.Envelope(pull_table=wanted), None)})[server]
                 parts.append(_rows_of(answer.rows, body))
                 start = answer.rows.next
                 if not start:
@@ -354,6 +361,7 @@ class Client:
             max(part.step for part in parts),
         )
 
+    @following_moves
     def put_rows(self, table: str, state: TableRows, *, rule: Rule | None = None, replaces: bool = False) -> None:
         """Set rows of a table, with their optimizer state if there is one; `rule` is needed for that.
 
@@ -375,105 +383,58 @@ class Client:
             described = pb.Rule(kind=rule.kind, settings=rule.settings) if rule is not None else None
             request = pb.PushTableRequest(rows=rows, rule=described, replaces=replaces)
             requests[server] = (pb.Envelope(push_table=request), attached)
-        self._ask_some(requests)
+        self._servers.ask_some(requests)
 
+    @following_moves
     def checkpoint(self, folder: Path | str) -> None:
         """Save all servers at one point: a push is in the checkpoint of all of them, or of none.
 
         The servers write to `folder` themselves, so it must be a folder that all of them share.
         """
-        held = self._ask([(pb.Envelope(hold=pb.HoldRequest(limit_ms=_HOLD_MS)), None)] * self.num_servers)
-        until: dict[str, int] = {}
-        for answer, _ in held:
-            for source, last in answer.made.sequences.items():
-                until[source] = max(last, until.get(source, 0))
-        path = str(Path(folder).absolute())
-        self._ask_some(
-            {
-                server: (
-                    pb.Envelope(
-                        checkpoint=pb.CheckpointRequest(
-                            path=path, server=server, until=pb.Progress(sequences=until), wait_ms=_HOLD_MS
-                        )
-                    ),
-                    None,
-                )
-                for server in range(self.num_servers)
-            }
-        )
+        save_all(self._servers, Path(folder))
 
+    @following_moves
     def restore(self, folder: Path | str) -> None:
         """Give the servers the state of a checkpoint, which any number of servers may have written."""
-        path, count = str(Path(folder).absolute()), self.num_servers
-        requests = [pb.RestoreRequest(path=path, server=server, num_servers=count) for server in range(count)]
-        self._ask([(pb.Envelope(restore=request), None) for request in requests])
+        restore_all(self._servers, Path(folder))
         self.forget_versions()
 
+    @following_moves
+    def move(self, addresses: Sequence[str], *, folder: Path | str) -> None:
+        """Have the parameters on other servers, of any number, while they are used.
+
+        The new servers run already, and what they have is replaced, by a checkpoint in `folder`, which all servers
+        share. Pushes wait meanwhile. Then this client and all others go on with the new servers by themselves; the old
+        ones tell where to go, and may be stopped once nobody asks them any more.
+        """
+        target = self._servers.elsewhere(addresses)
+        try:
+            move_all(self._servers, target, folder=Path(folder))
+        finally:
+            target.close()
+        self.follow(addresses)
+
+    def follow(self, addresses: Sequence[str]) -> None:
+        """Go on with other servers, which have what these had."""
+        self._servers.close()
+        self._servers = self._servers.elsewhere(addresses)
+        self.versions = [min(self.versions)] * self.num_servers
+
+    @following_moves
     def progress(self, *, prefix: str = "", forget_prefix: str = "") -> dict[str, int]:
         """The last push of every source whose name begins with `prefix` that all servers have applied."""
         request = pb.ProgressRequest(prefix=prefix, forget_prefix=forget_prefix)
-        answers = self._ask([(pb.Envelope(progress=request), None)] * self.num_servers)
+        answers = self._servers.ask_all(pb.Envelope(progress=request))
         found = [dict(answer.made.sequences) for answer, _ in answers]
         sources = set.intersection(*(set(one) for one in found))
         return {source: min(one[source] for one in found) for source in sources}
 
     def stats(self) -> list[dict[str, Any]]:
         """Rows, bytes, versions, staleness and latencies of every server."""
-        answers = self._ask([(pb.Envelope(stats=pb.StatsRequest()), None)] * self.num_servers)
-        addresses = [f"{host}:{port}" for host, port in (link.address for link in self._links)]
+        answers = self._servers.ask_all(pb.Envelope(stats=pb.StatsRequest()))
+        addresses = self._servers.addresses
         documents = [json.loads(answer.figures.document) for answer, _ in answers]
         return [{"address": address, **document} for address, document in zip(addresses, documents, strict=True)]
-
-    # -- requests
-
-    def _ask(self, requests: Sequence[Request]) -> list[tuple[pb.Envelope, Bytes]]:
-        return list(self._ask_some(dict(enumerate(requests))).values())
-
-    def _ask_some(self, requests: Mapping[int, Request]) -> dict[int, tuple[pb.Envelope, Bytes]]:
-        """Send all requests, then wait for all answers; the first failure is raised once all have answered.
-
-        A server that does not take its request yet does not keep the others from getting theirs.
-        """
-        for server, request in requests.items():
-            self._links[server].begin(*request)
-        send_out([self._links[server] for server in requests])
-        answers: dict[int, tuple[pb.Envelope, Bytes]] = {}
-        failures: list[Exception] = []
-        for server in requests:
-            _collect(self._links[server].receive, answers, server, failures)
-        if failures:
-            raise failures[0]
-        return answers
-
-
-class _Rules:
-    """The rules of a push, each once."""
-
-    def __init__(self, default: Rule | None, by_name: Mapping[str, Rule]) -> None:
-        self._default = default
-        self._by_name = by_name
-        self._numbers: dict[Rule, int] = {}
-
-    def index(self, name: str) -> int:
-        rule = self._by_name.get(name, self._default)
-        if rule is None:
-            raise InputError(f"there is no rule for {name!r}. Pass rule=trek.ps.Rule.named('SGD', lr=0.1), or rules.")
-        return self._numbers.setdefault(rule, len(self._numbers))
-
-    def described(self) -> list[pb.Rule]:
-        return [pb.Rule(kind=rule.kind, settings=rule.settings) for rule in self._numbers]
-
-
-def _collect(
-    receive: Callable[[], tuple[pb.Envelope, Bytes]],
-    answers: dict[int, tuple[pb.Envelope, Bytes]],
-    server: int,
-    failures: list[Exception],
-) -> None:
-    try:
-        answers[server] = receive()
-    except Exception as error:  # noqa: BLE001 - raised by the caller, after the other servers have answered
-        failures.append(error)
 
 
 def _ids(ids: Any) -> Ids:

@@ -1,4 +1,4 @@
-"""Figures of a running server: how often each request came, and how long it took."""
+"""Figures of a running server: how often each request came, and how long it took (a histogram by powers of two)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Latencies:
             self._buckets.setdefault(name, Counter())[int(seconds * 1e6).bit_length()] += 1
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """For every request: count, mean, median and 99th percentile (to a factor of two), slowest."""
+        """For every request: count, mean, median and 99th percentile (to a factor of two), slowest, histogram.
+
+        The histogram has the number of requests by the time (in ms) that they took at most.
+        """
         with self._lock:
             return {
                 name: {
@@ -35,6 +38,8 @@ class Latencies:
                     "median_ms": _quantile_ms(self._buckets[name], 0.5),
                     "p99_ms": _quantile_ms(self._buckets[name], 0.99),
                     "slowest_ms": 1e3 * self._slowest_s[name],
+                    "total_ms": 1e3 * self._total_s[name],
+                    "histogram": {str(_upper_ms(one)): n for one, n in sorted(self._buckets[name].items())},
                 }
                 for name, count in sorted(self._counts.items())
             }
@@ -46,5 +51,9 @@ def _quantile_ms(buckets: Counter[int], quantile: float) -> float:
     for bucket in sorted(buckets):
         seen += buckets[bucket]
         if seen >= wanted:
-            return float((1 << bucket) / 1e3)
+            return _upper_ms(bucket)
     return 0.0
+
+
+def _upper_ms(bucket: int) -> float:
+    return float((1 << bucket) / 1e3)

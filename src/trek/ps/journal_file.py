@@ -18,13 +18,13 @@ import numpy as np
 from trek.errors import OutsideError
 from trek.ps.compiled import compiled
 from trek.ps.id_index import mix
+from trek.ps.journal_space import JournalSpace
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.frames import NO_BODY
 from trek.ps.protocol.tensors import Bytes
 
 _HEADER = struct.Struct("<IQQ")
 """Bytes of the message, bytes that follow it, checksum."""
-_LEAST_SPACE, _MOST_SPACE = 1 << 20, 64 << 20
 _PRIME = 0x9E3779B185EBCA87
 
 
@@ -35,7 +35,7 @@ class JournalFile:
         """`number` tells the requests of this journal from those of an earlier one in the same file."""
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._space = os.fstat(self._file).st_size
+        self._space = JournalSpace(self._file)
         self._last = number
         self.num_bytes = 0
         """Up to the end of the last request."""
@@ -57,7 +57,7 @@ class JournalFile:
         head = _HEADER.pack(len(message), len(body), checksum) + message
         end = self.num_bytes + len(head) + len(body)
         try:
-            self._reserve(end)
+            self._space.reserve(end)
             self._write([memoryview(head), body.data])
         except OSError as error:
             raise OutsideError(
@@ -67,6 +67,7 @@ class JournalFile:
 
     def close(self) -> None:
         """Close the file."""
+        self._space.close()
         os.close(self._file)
 
     def _next(self) -> tuple[bytes, Bytes, int] | None:
@@ -75,19 +76,13 @@ class JournalFile:
         if len(head) < _HEADER.size:
             return None
         size, body_size, checksum = _HEADER.unpack(head)
-        if at + _HEADER.size + size + body_size > self._space:
+        if at + _HEADER.size + size + body_size > self._space.num_bytes:
             return None
         message = os.pread(self._file, size, at + _HEADER.size)
         body: Bytes = np.empty(body_size, np.uint8) if body_size else NO_BODY
         _read(self._file, body.data, at=at + _HEADER.size + size)
         is_next = _checksum_of(message, body, after=self._last) == checksum
         return (message, body, checksum) if is_next else None
-
-    def _reserve(self, end: int) -> None:
-        if end > self._space:
-            more = max(end - self._space, min(_MOST_SPACE, max(_LEAST_SPACE, self._space)))
-            os.posix_fallocate(self._file, self._space, more)
-            self._space += more
 
     def _write(self, parts: list[memoryview]) -> None:
         at = self.num_bytes

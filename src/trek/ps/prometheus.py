@@ -20,16 +20,22 @@ def to_text(figures: Mapping[str, Any]) -> str:
         lines += _gauge(f"table_{name}", text, values)
     stale = {f'{{versions="{age}"}}': count for age, count in figures["staleness"].items()}
     lines += _gauge("pushes_by_staleness", "Pushes by the versions they were behind.", stale)
-    requests = figures["requests"].items()
-    counts = {f'{{request="{name}"}}': one["count"] for name, one in requests}
-    lines += _gauge("requests", "Requests by kind.", counts)
-    seconds = {
-        f'{{request="{name}",quantile="{quantile}"}}': one[key] / 1e3
-        for name, one in requests
-        for quantile, key in (("0.5", "median_ms"), ("0.99", "p99_ms"))
-    }
-    lines += _gauge("request_seconds", "Time of requests, to a factor of two.", seconds)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_latencies(figures["requests"])]) + "\n"
+
+
+def _latencies(requests: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Histograms of the times of requests, by kind."""
+    name = "trek_ps_request_seconds"
+    lines = [f"# HELP {name} Time of requests.", f"# TYPE {name} histogram"]
+    for request, one in requests.items():
+        label, total = f'request="{request}"', 0
+        for upper_ms, count in one["histogram"].items():
+            total += count
+            lines.append(f'{name}_bucket{{{label},le="{float(upper_ms) / 1e3:g}"}} {total}')
+        lines.append(f'{name}_bucket{{{label},le="+Inf"}} {one["count"]}')
+        lines.append(f"{name}_sum{{{label}}} {one['total_ms'] / 1e3}")
+        lines.append(f"{name}_count{{{label}}} {one['count']}")
+    return lines if requests else []
 
 
 class MetricsServer:

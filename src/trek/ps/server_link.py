@@ -24,6 +24,14 @@ _CONNECT_S = 5.0
 _MAX_REFUSALS = 5
 
 
+class Moved(Exception):
+    """The parameters are on other servers now."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        super().__init__(f"the parameters have moved to {', '.join(addresses)}")
+        self.addresses = list(addresses)
+
+
 def send_out(links: Sequence[ServerLink]) -> None:
     """Send the requests that the links have begun, each as fast as its server takes it."""
     while waiting := {link.waiting.fileno(): link for link in links if link.waiting is not None}:
@@ -89,6 +97,8 @@ class ServerLink:
         finally:
             self._end()
         if answer.WhichOneof("message") == "failure":
+            if answer.failure.moved_to:
+                raise Moved(answer.failure.moved_to)
             kind = InputError if answer.failure.is_input else OutsideError
             raise kind(answer.failure.message)
         return answer, body

@@ -90,6 +90,8 @@ class ServerState:
     staleness: Counter[int] = field(default_factory=Counter)
     """How many pushes had which age."""
     num_rejected: int = 0
+    moved_to: tuple[str, ...] = ()
+    """The servers that have the parameters now, if these are not here any more."""
     _num_opened: int = 0
     """Tables so far: each has a folder of its own, also if it replaces another one."""
 

@@ -29,8 +29,16 @@ from trek.ps.table_spec import TableSpec
 Answer = tuple[pb.Envelope, Attachments | None]
 _DONE = pb.Envelope(done=pb.Done())
 _SHARED = "pull_embedding_vector"
-_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table", "flush"}
+_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table", "flush", "move"}
 """Beside pushes of gradients, which are written before they are applied."""
+
+
+_ANSWERED_AFTER_MOVE = {"stats", "move", "restore"}
+_MOVED = "the parameters of this server are on other ones now"
+
+
+class _Moved(Exception):
+    """The state is on other servers."""
 
 
 class Service:
@@ -45,11 +53,13 @@ class Service:
         self._allowed: dict[str, int] = {}
         self._latencies = Latencies()
         self._is_closed = False
+        self._is_replaying = False
         self._num_states = 0
         self._state = ServerState(folder=self._rows_folder())
         self.num_replayed = 0
         if journal is not None:
-            self._recover(journal)
+            with self._lock.writing():
+                self._recover(journal)
 
     def answer(self, request: pb.Envelope, body: Bytes) -> Answer:
         """The answer to a request; a failure is one, too. The memory of `body` may be used again afterwards."""
@@ -57,6 +67,8 @@ class Service:
         started = time.perf_counter()
         try:
             return self._answer(do, request, body)
+        except _Moved:
+            return pb.Envelope(failure=pb.Failure(message=_MOVED, moved_to=self._state.moved_to)), None
         except TrekError as error:
             is_input = isinstance(error, InputError)
             return pb.Envelope(failure=pb.Failure(message=str(error), is_input=is_input)), None
@@ -78,8 +90,10 @@ class Service:
             raise InputError(f"a parameter server does not know the request {do!r}.")
         if do == _SHARED:
             with self._lock.reading():
+                self._check_place(do)
                 return handler(getattr(request, do), body)
         with self._lock.writing():
+            self._check_place(do)
             if do == "push_gradient":
                 return self._push(request, body)
             answer = handler(getattr(request, do), body)
@@ -156,6 +170,7 @@ class Service:
     def _push(self, request: pb.Envelope, body: Bytes) -> Answer:
         push = _push_of(request.push_gradient, body)
         self._wait_while_held(push)
+        self._check_place("push_gradient")
         verdict = self._state.judge(push)
         if verdict == "apply":
             if self._journal is not None:
@@ -210,7 +225,9 @@ class Service:
 
     def _do_hold(self, request: pb.HoldRequest, body: Bytes) -> Answer:
         del body
-        self._held_until_s = time.monotonic() + request.limit_ms / 1e3
+        self._release()
+        if request.limit_ms > 0:
+            self._held_until_s = time.monotonic() + request.limit_ms / 1e3
         self._allowed = {}
         return pb.Envelope(made=self._progress("")), None
 
@@ -224,9 +241,19 @@ class Service:
             if not self._has_reached(self._allowed):
                 raise OutsideError("a push that reached some of the servers did not reach this one in time.")
             _write(self._state, Path(request.path), server=request.server)
-        finally:
-            self._held_until_s = 0.0
-            self._lock.notify_all()
+        except TrekError:
+            self._release()
+            raise
+        if not request.stay_held:
+            self._release()
+        return _DONE, None
+
+    def _do_move(self, request: pb.MoveRequest, body: Bytes) -> Answer:
+        del body
+        if request.must_be_held and not self._is_replaying and time.monotonic() >= self._held_until_s:
+            raise OutsideError("the server was not held any more, and may have taken pushes: move it again.")
+        self._state.moved_to = tuple(request.addresses)
+        self._release()
         return _DONE, None
 
     def _do_restore(self, request: pb.RestoreRequest, body: Bytes) -> Answer:
@@ -287,7 +314,9 @@ class Service:
             do = request.WhichOneof("message")
             getattr(self, f"_do_{do}")(getattr(request, do or ""), body)
 
+        self._is_replaying = True
         self.num_replayed = journal.replay(repeat)
+        self._is_replaying = False
 
     def _shorten_journal(self) -> None:
         if self._journal is not None and not self._state.pending:
@@ -299,6 +328,18 @@ class Service:
         while (left_s := self._held_until_s - time.monotonic()) > 0:
             if self._lock.wait_for(lambda: self._is_closed or self._is_let_in(push), left_s):
                 return
+
+    def _release(self) -> None:
+        """Take pushes again, or tell those that waited where to go."""
+        self._held_until_s = 0.0
+        self._lock.notify_all()
+
+    def _check_place(self, do: str) -> None:
+        """Raise unless the request is answered here, and now."""
+        if self._is_closed:
+            raise EOFError  # the connection ends, and the client asks again once there is a server
+        if self._state.moved_to and do not in _ANSWERED_AFTER_MOVE:
+            raise _Moved
 
     def _is_let_in(self, push: Push) -> bool:
         """Whether a held server takes a push: one that other servers have applied already."""

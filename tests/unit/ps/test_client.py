@@ -16,7 +16,9 @@ from trek.errors import CheckpointError, ConfigError, InputError, OutsideError, 
 from trek.ps import Client, Initial, Rule, TableSpec
 from trek.ps.client import TableRows
 from trek.ps.journal import Journal
+from trek.ps.moves import save_all
 from trek.ps.placement import SPLIT_ELEMENTS, parts_of
+from trek.ps.protocol import messages as pb
 from trek.ps.server import Server, listen
 from trek.ps.server_state import Mode
 from trek.ps.service import Service
@@ -237,6 +239,15 @@ def test_a_server_comes_back_with_what_it_had_acknowledged(start: Start, least_b
     assert client.stats()[0]["version"] == 4, "the seventh push was kept until its step was complete"
 
 
+def test_a_server_comes_back_with_parameters_that_were_put(start: Start) -> None:
+    client, servers = start()
+    begin_model(client)
+    client.put_dense({"weight": torch.zeros(2, 3)}, state={}, rules={"weight": SGD})
+    servers.stop(0)
+    servers.start(0)
+    assert not client.pull_dense()["weight"].any()
+
+
 def test_a_torn_journal_loses_only_what_nobody_was_told(start: Start, tmp_path: Path) -> None:
     client, servers = start()
     begin_model(client)
@@ -335,6 +346,60 @@ def test_a_checkpoint_is_a_consistent_cut(start: Start, tmp_path: Path) -> None:
     for number in range(5):
         single.restore(tmp_path / str(number))
         assert len(single.pull_rows("user", ids).unique()) == 1
+
+
+def test_servers_are_added_and_removed_while_they_are_used(start: Start, tmp_path: Path) -> None:
+    ids, num_pushes = list(range(12)), 80
+    table = TableSpec.of(name="user", dim=4, initial=Initial(kind="zeros"))
+    client, servers = start(1)
+    client.push_model({"weight": torch.ones(2, 3)}, tables=[table])
+
+    def push_all() -> None:
+        with Client(servers.addresses) as other:
+            for _ in range(num_pushes):
+                rows = {"user": (ids, torch.ones(12, 4))}
+                assert other.push_gradients({"weight": torch.ones(2, 3)}, rows=rows, rule=SGD).accepted
+
+    pushing = [threading.Thread(target=push_all) for _ in range(2)]
+    for thread in pushing:
+        thread.start()
+    for number, count in enumerate((3, 2)):
+        _, others = start(count, name=f"moved-{number}")
+        client.move(others.addresses, folder=tmp_path / f"checkpoint-{number}")
+        assert client.num_servers == count
+        servers.stop(0)
+        servers.start(0)  # also after a restart, it knows where to go
+        client.pull_rows("user", ids)
+    for thread in pushing:
+        thread.join()
+    assert (client.pull_rows("user", ids) == -0.5 * 2 * num_pushes).all()
+    assert (client.pull_dense()["weight"] == 1 - 0.5 * 2 * num_pushes).all()
+    assert [one["version"] for one in client.stats()] == [2 * num_pushes] * 2
+
+
+def test_a_move_that_fails_changes_nothing(start: Start, tmp_path: Path) -> None:
+    client, _ = start(2)
+    begin_model(client)
+    other, others = start(1, name="other")
+    others.stop(0)
+    client._servers.patience_s = 0.1
+    with pytest.raises(OutsideError, match="did not answer"):
+        client.move(others.addresses, folder=tmp_path / "moving")
+    assert push(client, 1).accepted
+    assert client.num_servers == 2
+    other.close()
+
+
+def test_a_server_that_took_pushes_again_does_not_move(start: Start, tmp_path: Path) -> None:
+    client, _ = start(2)
+    begin_model(client)
+    held = client._servers
+    save_all(held, tmp_path / "saved", hold_ms=10, stays_held=True)
+    push(client, 1)  # waits until the hold has ended
+    late = pb.MoveRequest(addresses=["127.0.0.1:1"], must_be_held=True)
+    with pytest.raises(OutsideError, match="move it again"):
+        held.ask_all(pb.Envelope(move=late))
+    assert push(client, 2).accepted
 
 
 def test_a_restored_server_survives_a_kill(start: Start, tmp_path: Path) -> None:

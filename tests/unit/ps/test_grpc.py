@@ -93,6 +93,6 @@ def test_figures_are_given_to_prometheus() -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     assert 'trek_ps_table_rows{table="a \\"table\\""} 0' in text
-    assert 'trek_ps_requests{request="push_embedding_table_infos"} 1' in text
+    assert 'trek_ps_request_seconds_count{request="push_embedding_table_infos"} 1' in text
     server.close()
     service.close()

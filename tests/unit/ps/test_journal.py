@@ -108,6 +108,19 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: p
     assert read(tmp_path / "j", number=0) == [("first", b"12345678"), ("second", b"")]
 
 
+def test_space_is_filled_ahead_and_never_where_something_was_written(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    journal, requests = JournalFile(tmp_path / "j", number=0), []
+    for count in range(60):
+        requests.append((f"request {count}", rng.randbytes(rng.randrange(300_000))))
+        append(journal, *requests[-1])
+    while journal._space.num_bytes < journal._space._wanted:
+        journal._space._thread.join(0.01)
+    journal.close()
+    assert (tmp_path / "j").stat().st_size > journal.num_bytes
+    assert read(tmp_path / "j", number=0) == requests
+
+
 def test_a_snapshot_replaces_the_journal_at_any_moment_of_a_kill(tmp_path: Path) -> None:
     journal = Journal(tmp_path, least_bytes=10)
     assert requests_of(journal) == []

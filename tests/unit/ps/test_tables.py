@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,77 @@ def test_a_table_is_a_dict_of_tensors(
     assert torch.equal(as_tensor(values, dtype).float(), read(table, exported.tolist()))
     table.close()
     fresh.close()
+
+
+class RowsByHand:
+    """What a table with Adagrad does, one row at a time."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        self._spec, self._fresh, self._aged_at = spec, Table(TableSpec.of(name="t", dim=2)), 0
+        self.rows: dict[int, tuple[torch.nn.Parameter, torch.optim.Optimizer]] = {}
+        self.touched: dict[int, int] = {}
+        self.counts: Counter[int] = Counter()
+
+    def push(self, ids: list[int], gradients: torch.Tensor, *, version: int) -> None:
+        for one in dict.fromkeys(ids):
+            if one not in self.rows:
+                self.counts[one] += 1
+                if self.counts[one] < self._spec.admit_after:
+                    continue
+                del self.counts[one]
+                parameter = torch.nn.Parameter(read(self._fresh, [one])[0].clone())
+                self.rows[one] = (parameter, torch.optim.Adagrad([parameter], lr=0.1, lr_decay=0))
+            parameter, optimizer = self.rows[one]
+            parameter.grad = sum((gradients[k] for k in range(len(ids)) if ids[k] == one), torch.zeros(2))
+            optimizer.step()
+            self.touched[one] = version
+
+    def evict(self, kept: set[int], *, version: int) -> None:
+        """Check what the table has evicted, and do the same; among rows of one version the table may choose."""
+        if self._spec.max_age is not None:
+            aged = {one for one in self.rows if version - self.touched[one] > self._spec.max_age}
+            self.remove(aged)
+        excess = len(self.rows) - self._spec.max_rows if self._spec.max_rows is not None else 0
+        evicted = self.rows.keys() - kept
+        assert kept <= self.rows.keys()
+        assert len(evicted) == max(0, excess)
+        latest = max((self.touched[one] for one in evicted), default=0)
+        assert all(self.touched[one] >= latest for one in kept)
+        self.remove(evicted)
+
+    def remove(self, ids: set[int]) -> None:
+        for one in ids:
+            del self.rows[one], self.touched[one]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    pushes=st.lists(st.lists(st.integers(-3, 8), max_size=6), min_size=1, max_size=14),
+    admit_after=st.integers(1, 3),
+    max_age=st.sampled_from([None, 1, 3]),
+    max_rows=st.sampled_from([None, 3, 6]),
+    limit=st.sampled_from([None, 16, 48]),
+)
+def test_admission_eviction_and_files_go_together(
+    tmp_path_factory: pytest.TempPathFactory, pushes: list[list[int]], **settings: int | None
+) -> None:
+    limit = settings.pop("limit")
+    spec = TableSpec.of(name="t", dim=2, memory_bytes=limit, **settings)
+    table, model = Table(spec, folder=tmp_path_factory.mktemp("rows")), RowsByHand(spec)
+    rule = Rule.named("Adagrad", lr=0.1)
+    for version, ids in enumerate(pushes, start=1):
+        gradients = np.random.default_rng(version).standard_normal((len(ids), 2)).astype(np.float32)
+        table.push(ids_of(ids), gradients, rule=rule, version=version)
+        model.push(ids, torch.from_numpy(gradients), version=version)
+        state = table.state()
+        model.evict(set(state.ids.tolist()), version=version)
+        for place, one in enumerate(state.ids.tolist()):
+            parameter, optimizer = model.rows[one]
+            torch.testing.assert_close(state.values[place], parameter.detach(), rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(state.slots["sum"][place], optimizer.state[parameter]["sum"])
+            assert state.touched[place] == model.touched[one]
+        assert dict(zip(state.waiting_ids.tolist(), state.waiting_counts.tolist(), strict=True)) == model.counts
+    table.close()
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal", "constant", "zeros"])

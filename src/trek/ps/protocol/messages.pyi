@@ -542,6 +542,7 @@ class HoldRequest(_message.Message):
 
     LIMIT_MS_FIELD_NUMBER: _builtins.int
     limit_ms: _builtins.int
+    """0 = take pushes again"""
     def __init__(
         self,
         *,
@@ -628,11 +629,14 @@ class CheckpointRequest(_message.Message):
     SERVER_FIELD_NUMBER: _builtins.int
     UNTIL_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    STAY_HELD_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """a folder that this server can write to"""
     server: _builtins.int
     """the number of this server"""
     wait_ms: _builtins.int
+    stay_held: _builtins.bool
+    """take no pushes afterwards either, until the hold ends or the server moves"""
     @_builtins.property
     def until(self) -> Global___Progress:
         """pushes that other servers have applied already"""
@@ -644,14 +648,41 @@ class CheckpointRequest(_message.Message):
         server: _builtins.int = ...,
         until: Global___Progress | None = ...,
         wait_ms: _builtins.int = ...,
+        stay_held: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "server", b"server", "until", b"until", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "server", b"server", "stay_held", b"stay_held", "until", b"until", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointRequest: _TypeAlias = CheckpointRequest  # noqa: Y015
+
+@_typing.final
+class MoveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    MUST_BE_HELD_FIELD_NUMBER: _builtins.int
+    must_be_held: _builtins.bool
+    """fail if pushes were taken since the checkpoint"""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """host:port of the servers that were restored from the checkpoint"""
+
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        must_be_held: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "must_be_held", b"must_be_held"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveRequest: _TypeAlias = MoveRequest  # noqa: Y015
 
 @_typing.final
 class RestoreRequest(_message.Message):
@@ -719,18 +750,24 @@ class Failure(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     IS_INPUT_FIELD_NUMBER: _builtins.int
+    MOVED_TO_FIELD_NUMBER: _builtins.int
     message: _builtins.str
     is_input: _builtins.bool
     """the caller's mistake"""
+    @_builtins.property
+    def moved_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """ask these servers, all of them, instead"""
+
     def __init__(
         self,
         *,
         message: _builtins.str = ...,
         is_input: _builtins.bool = ...,
+        moved_to: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_input", b"is_input", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_input", b"is_input", "message", b"message", "moved_to", b"moved_to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -754,6 +791,7 @@ class Envelope(_message.Message):
     STATS_FIELD_NUMBER: _builtins.int
     PUT_MODEL_FIELD_NUMBER: _builtins.int
     FLUSH_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
     PUSHED_MODEL_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
@@ -792,6 +830,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def flush(self) -> Global___FlushRequest: ...
     @_builtins.property
+    def move(self) -> Global___MoveRequest: ...
+    @_builtins.property
     def pushed_model(self) -> Global___PushModelResponse: ...
     @_builtins.property
     def done(self) -> Global___Done: ...
@@ -826,6 +866,7 @@ class Envelope(_message.Message):
         stats: Global___StatsRequest | None = ...,
         put_model: Global___PutModelRequest | None = ...,
         flush: Global___FlushRequest | None = ...,
+        move: Global___MoveRequest | None = ...,
         pushed_model: Global___PushModelResponse | None = ...,
         done: Global___Done | None = ...,
         model: Global___PullModelResponse | None = ...,
@@ -836,11 +877,11 @@ class Envelope(_message.Message):
         figures: Global___Stats | None = ...,
         failure: Global___Failure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "flush", b"flush", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "flush", b"flush", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "move", b"move", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "flush", b"flush", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "done", b"done", "failure", b"failure", "figures", b"figures", "flush", b"flush", "hold", b"hold", "made", b"made", "message", b"message", "model", b"model", "move", b"move", "progress", b"progress", "pull_embedding_vector", b"pull_embedding_vector", "pull_table", b"pull_table", "pull_variable", b"pull_variable", "push_embedding_table_infos", b"push_embedding_table_infos", "push_gradient", b"push_gradient", "push_model", b"push_model", "push_table", b"push_table", "pushed", b"pushed", "pushed_model", b"pushed_model", "put_model", b"put_model", "restore", b"restore", "rows", b"rows", "stats", b"stats", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["push_model", "push_embedding_table_infos", "pull_variable", "pull_embedding_vector", "push_gradient", "pull_table", "push_table", "hold", "checkpoint", "restore", "progress", "stats", "put_model", "flush", "pushed_model", "done", "model", "vectors", "pushed", "rows", "made", "figures", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["push_model", "push_embedding_table_infos", "pull_variable", "pull_embedding_vector", "push_gradient", "pull_table", "push_table", "hold", "checkpoint", "restore", "progress", "stats", "put_model", "flush", "move", "pushed_model", "done", "model", "vectors", "pushed", "rows", "made", "figures", "failure"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
