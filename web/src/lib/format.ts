@@ -12,7 +12,7 @@ export function number(value: number | null | undefined, digits = 4): string {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
-  if (Number.isInteger(value)) return WHOLE.format(value);
+  if (Number.isInteger(value) || size >= 1000) return WHOLE.format(value);
   return String(Number(value.toPrecision(digits)));
 }
 
