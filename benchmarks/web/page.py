@@ -234,7 +234,7 @@ def _mlflow_server(python: str, database: Path) -> Iterator[str]:
 
 
 def _await(url: str) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         try:
             urllib.request.urlopen(url, timeout=2).close()

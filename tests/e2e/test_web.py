@@ -11,12 +11,12 @@ import pytest
 
 from trek.client.models import ENDED
 from trek.master.web_page import FOLDER
+from trek.testing import web_demo
 from trek.testing.browser import why_no_browser
 from trek.testing.shell import wait_until
-from trek.testing.web_site import NASTY, PASSWORD, Visits, WebSite, why_no_page
+from trek.testing.web_site import AXE, NASTY, PASSWORD, Visits, WebSite, axe_complaints, why_no_page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
 PICTURES = bool(os.environ.get("WEB_PICTURES"))
 MISSING = why_no_browser() or why_no_page(FOLDER)
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(600)]
@@ -229,23 +229,19 @@ def _wait_for_content(page: Any) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_passes_axe(site: WebSite, open_page: Visits, theme: str) -> None:
     """Also writes the pictures of the documentation for `make pictures`."""
-    if PICTURES:
-        notes = "# A small search\n\nWhich **learning rate** fits a line best? See the `Search` tab."
-        site.client.change_experiment(1, name="line-search", description=notes, labels=["demo", "search"])
+    places = {**PAGES, **web_demo.places(site)} if PICTURES else PAGES
     page = open_page("/experiments")
     page.evaluate("theme => localStorage.setItem('trek.theme', JSON.stringify(theme))", theme)
     page.reload()
-    page.evaluate(AXE.read_text())
     found = {}
-    for name, place in PAGES.items():
+    for name, place in places.items():
         page.evaluate("place => { location.hash = place }", place)
         _wait_for_content(page)
-        rules = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
         if PICTURES:
-            page.wait_for_timeout(500)
-            page.screenshot(path=str(REPOSITORY / "docs" / "images" / f"web-{name}-{theme}.png"))
-        found.update({f"{name}: {rule['id']}: {rule['nodes'][0]['html'][:150]}": rule["help"] for rule in rules})
-    assert not found, "\n".join(found)
+            web_demo.save_picture(page, REPOSITORY / "docs" / "images" / f"web-{name}-{theme}.png")
+        if complaints := axe_complaints(page):
+            found[name] = complaints
+    assert found == {}
 
 
 def test_a_phone_shows_the_page_without_scrolling_sideways(open_page: Visits) -> None:

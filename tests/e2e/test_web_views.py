@@ -11,7 +11,7 @@ import pytest
 from trek.master.web_page import FOLDER
 from trek.testing.browser import why_no_browser
 from trek.testing.shell import wait_until
-from trek.testing.web_site import NASTY, SEARCH, Visits, WebSite, why_no_page
+from trek.testing.web_site import NASTY, SEARCH, Visits, WebSite, axe_complaints, why_no_page
 
 MISSING = why_no_browser() or why_no_page(FOLDER)
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(600)]
@@ -45,18 +45,19 @@ def test_a_flow_is_drawn_while_it_runs_and_its_cache_hits_after(site: WebSite, o
         wait_until(lambda: any(one.num_steps.get("running") for one in site.client.flow_runs()))
         page = open_page("/flows")
         page.click("a:has(.badge)")
-        page.wait_for_selector("[aria-label='load: running']")
-        page.wait_for_selector("[aria-label^='train: ']")
+        page.wait_for_selector("[aria-label^='load running']")
+        page.wait_for_selector("[aria-label^='train ']")
         assert page.locator(".graph .edge").count() == 1
-        page.click("[aria-label='load: running']")
+        page.click("[aria-label^='load running']")
         page.wait_for_selector("pre.code .ansi-red:text-is('red')")
         assert "<b>text</b>" in page.inner_text("pre.code")
         page.wait_for_selector("text=Gives its results to")
         (folder / "go").touch()
-        page.wait_for_selector("[aria-label='load: done']")
+        page.wait_for_selector("[aria-label^='load done']")
         page.wait_for_selector("h1 + .badge:has-text('done')")
         page.click("button.link:has-text('train')")
         page.wait_for_selector("section[aria-label=train] dt:text-is('Why it ran')")
+        assert axe_complaints(page) == []
     finally:
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
@@ -64,7 +65,7 @@ def test_a_flow_is_drawn_while_it_runs_and_its_cache_hits_after(site: WebSite, o
     assert again.returncode == 0, again.stderr
     page.goto(page.url.split("#")[0] + "#/flows/example")
     page.locator("tbody tr").first.locator("a").click()
-    page.wait_for_selector("[aria-label='load: cached']")
+    page.wait_for_selector("[aria-label^='load cached']")
     assert page.locator(".fact:has(dt:text-is('Cache hits')) dd").inner_text() == "2"
 
 

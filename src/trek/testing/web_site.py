@@ -15,6 +15,7 @@ from trek.client.embedded import running_address
 from trek.experiments.creation import create_experiment
 from trek.testing.shell import Shell, wait_until
 
+AXE = Path(__file__).resolve().parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 NASTY = "<img src=x onerror=alert(1)>"
 PASSWORD = "correct horse"  # noqa: S105 - of users that exist in tests alone
 SEARCH: dict[str, Any] = {
@@ -113,6 +114,15 @@ def open_visits(site: WebSite, browser: Any) -> Iterator[Visits]:
         context.close()
     assert visits.complaints == []
     assert visits.hosts <= {site.url.split("/")[2]}, "the page contacted another host"
+
+
+def axe_complaints(page: Any) -> list[str]:
+    """What axe-core finds wrong with a page for assistive technology; nothing where it is not installed (make web)."""
+    if not AXE.is_file():
+        return []
+    page.evaluate(AXE.read_text())
+    rules = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{rule['id']} ({rule['help']}): {rule['nodes'][0]['html'][:150]}" for rule in rules]
 
 
 def why_no_page(folder: Path) -> str:

@@ -12,7 +12,7 @@ export function number(value: number | null | undefined, digits = 4): string {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
-  if (Number.isInteger(value)) return WHOLE.format(value);
+  if (Number.isInteger(value) || size >= 1000) return WHOLE.format(value);
   return String(Number(value.toPrecision(digits)));
 }
 
@@ -35,9 +35,13 @@ export function duration(seconds: number | null | undefined): string {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const whole = Math.round(seconds);
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+  if (whole < 3600) return both(Math.floor(whole / 60), "min", whole % 60, "s");
+  if (whole < 86_400) return both(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");
+  return both(Math.floor(whole / 86_400), "d", Math.floor((whole % 86_400) / 3600), "h");
+}
+
+function both(large: number, unit: string, small: number, smaller: string): string {
+  return small === 0 ? `${large} ${unit}` : `${large} ${unit} ${small} ${smaller}`;
 }
 
 export function span(started: number | null, ended: number | null, nowS: number): number | null {

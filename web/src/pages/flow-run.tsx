@@ -10,7 +10,7 @@ import { useNow } from "../lib/saved";
 import type { FlowRunDetails, FlowStep } from "../lib/types";
 import { Badge, Card, Fact, Failure, Loading } from "../ui/bits";
 
-const BOX = { width: 190, height: 58, gapX: 60, gapY: 22 };
+const BOX = { width: 164, height: 58, gapX: 44, gapY: 22 };
 
 export function FlowRunPage({ flow, run }: { flow: string; run: string }): VNode {
   const path = `/flows/${encodeURIComponent(flow)}/runs/${encodeURIComponent(run)}`;
@@ -60,12 +60,15 @@ function Graph({ run, chosen, onChoose }: { run: FlowRunDetails; chosen: string;
           const step = steps.get(name);
           const { x, y } = at.get(name)!;
           const open = () => onChoose(name);
+          const shown = name.length > 18 ? `${name.slice(0, 17)}…` : name;
+          const note = `${step?.state ?? "pending"}${step?.seconds != null ? ` · ${duration(step.seconds)}` : ""}`;
           return (
-            <g key={name} class={`node state-${step?.state ?? "pending"}${chosen === name ? " chosen" : ""}`} transform={`translate(${x},${y})`} role="button" tabIndex={0} aria-label={`${name}: ${step?.state ?? "pending"}`} onClick={open} onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && open()}>
+            <g key={name} class={`node state-${step?.state ?? "pending"}${chosen === name ? " chosen" : ""}`} transform={`translate(${x},${y})`} role="button" tabIndex={0} aria-label={`${shown} ${note}`} onClick={open} onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && open()}>
+              {shown !== name && <title>{name}</title>}
               <rect width={BOX.width} height={BOX.height} rx={8} />
               <rect class="node-bar" width={5} height={BOX.height - 12} x={6} y={6} rx={2.5} />
-              <text class="node-name" x={20} y={25}>{name.length > 22 ? `${name.slice(0, 21)}…` : name}</text>
-              <text class="node-note" x={20} y={44}>{step?.state ?? "pending"}{step?.seconds != null ? ` · ${duration(step.seconds)}` : ""}</text>
+              <text class="node-name" x={20} y={25}>{shown}</text>{" "}
+              <text class="node-note" x={20} y={44}>{note}</text>
             </g>
           );
         })}

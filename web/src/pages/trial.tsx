@@ -145,6 +145,9 @@ function SmallChart({ trial, group, metric, title, scale = 1, isTime = false }: 
 }
 
 const SYSTEM: Record<string, [string, number]> = {
+  records_per_s: ["Records per second", 1],
+  data_wait: ["Waiting for data, %", 100],
+  learning_rate: ["Learning rate", 1],
   cpu_percent: ["CPU, %", 1],
   memory_bytes: ["Memory, MiB", 1 / 2 ** 20],
   gpu_percent: ["GPU, %", 1],
@@ -166,7 +169,7 @@ function System({ trial, isLive }: { trial: Trial; isLive: boolean }): VNode {
   return (
     <>
       {groups.map((group) => (
-        <Card key={group.group} title={group.group.replace("system.", "Rank ")}>
+        <Card key={group.group} title={group.group === "system" ? "Training" : group.group.replace("system.", "Machine, rank ")}>
           <div class="small-charts">
             {group.names.map((metric) => {
               const [title, scale] = SYSTEM[metric] ?? [metric, 1];

@@ -34,6 +34,7 @@ export function UsersPage(): VNode {
 function UserList({ me, users, reload }: { me: User; users: User[]; reload: () => void }): VNode {
   const [isAdding, setAdding] = useState(false);
   const isAdmin = me.role === "admin";
+  const now = useNow(false);
   const change = (user: User, body: Partial<User>) => act(() => patch(`/users/${encodeURIComponent(user.name)}`, body), "Changed.").then(reload);
   return (
     <Card title="Users" actions={isAdmin && <button class="button small primary" onClick={() => setAdding(true)}>Add a user</button>}>
@@ -47,7 +48,7 @@ function UserList({ me, users, reload }: { me: User; users: User[]; reload: () =
                   <td class="strong">{user.name}{user.name === me.name ? " (you)" : ""}</td>
                   <td>{isAdmin && user.name !== me.name ? <Choice label={`Role of ${user.name}`} isHidden value={user.role} options={ROLES} onChange={(role: Role) => void change(user, { role })} /> : user.role}</td>
                   <td>{isAdmin && user.name !== me.name ? <button class="button small" onClick={() => void change(user, { is_active: !user.is_active })}>{user.is_active ? "Yes: deactivate" : "No: activate"}</button> : user.is_active ? "yes" : "no"}</td>
-                  <td>{moment(user.created_s)}</td>
+                  <td><time title={moment(user.created_s)}>{ago(user.created_s, now)}</time></td>
                 </tr>
               ))}
             </tbody>

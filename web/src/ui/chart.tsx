@@ -152,7 +152,9 @@ function options(
   const ink = dark ? "#a9b4c0" : "#5b6672";
   const grid = { stroke: dark ? "#2a323b" : "#e8ebee", width: 1 };
   const font = "12px system-ui, sans-serif";
-  const paths = uPlot.paths.linear!({ alignGaps: 1 });
+  const line = uPlot.paths.linear!({ alignGaps: 1 });
+  // A single point has no line.
+  const paths: uPlot.Series.PathBuilder = (u, at, from, to) => (facets(u, at)[0].length === 1 ? dot(u, at) : line(u, at, from, to));
   return {
     mode: 2,
     width: Math.max(width, 50),
@@ -176,7 +178,7 @@ function options(
           width: series.length > 40 ? 1 : 1.75,
           ...(one.isDashed ? { dash: [6, 4] } : {}),
           alpha: series.length > 60 ? 0.7 : 1,
-          points: { show: one.xs.length === 1, size: 6, fill: one.color },
+          points: { show: false },
           paths,
           facets: [
             { scale: "x", auto: true },
@@ -186,6 +188,17 @@ function options(
       ),
     ],
   };
+}
+
+function facets(u: uPlot, at: number): [number[], (number | null)[]] {
+  return u.data[at] as unknown as [number[], (number | null)[]];
+}
+
+function dot(u: uPlot, at: number): uPlot.Series.Paths {
+  const [[x], [y]] = facets(u, at);
+  const path = new Path2D();
+  if (x !== undefined && y !== undefined && y !== null) path.arc(u.valToPos(x, "x", true), u.valToPos(y, "y", true), 2 * devicePixelRatio, 0, 2 * Math.PI);
+  return { stroke: path };
 }
 
 /** The part of the axis to show; a single point needs room around it. */

@@ -140,6 +140,7 @@ function Parallel({ rows, names, details }: { rows: readonly Row[]; names: reado
       }
     >
       <p class="muted small">Drag along an axis to keep the trials in that range. Lines are coloured from the worst (light) to the best (dark).</p>
+      <div class="scroll-x">
       <svg class="parallel" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`Parallel coordinates of ${rows.length} trials`} onPointerUp={end} onPointerLeave={end}>
         {rows.map((row) => {
           const points = axes.map((axis, at) => [xOf(at), axis.place(row)] as const).filter(([, place]) => place !== null);
@@ -188,6 +189,7 @@ function Parallel({ rows, names, details }: { rows: readonly Row[]; names: reado
           );
         })}
       </svg>
+      </div>
     </Card>
   );
 }

@@ -70,7 +70,7 @@ export function LogView({ owner, subjects, isLive, ranks, withTrial = false }: P
       {outline.error && <Failure error={outline.error} retry={outline.reload} />}
       {outline.isLoading && <Loading what="Loading the log" />}
       {found && (
-        <Lines key={key} list={list} outline={found} owner={owner} filter={filter} isFollowed={isFollowed} onScrolledUp={() => setFollowed(false)} withTrial={withTrial} />
+        <Lines key={key} list={list} outline={found} owner={owner} filter={filter} isLive={isLive} isFollowed={isFollowed} onScrolledUp={() => setFollowed(false)} withTrial={withTrial} />
       )}
     </section>
   );
@@ -81,12 +81,13 @@ interface LinesProps {
   outline: LogOutline;
   owner: string;
   filter: Record<string, string>;
+  isLive: boolean;
   isFollowed: boolean;
   onScrolledUp: () => void;
   withTrial: boolean;
 }
 
-function Lines({ list, outline, owner, filter, isFollowed, onScrolledUp, withTrial }: LinesProps): VNode {
+function Lines({ list, outline, owner, filter, isLive, isFollowed, onScrolledUp, withTrial }: LinesProps): VNode {
   const [view, setView] = useState({ top: 0, height: 600 });
   const [pages, setPages] = useState<ReadonlyMap<number, LogLine[]>>(new Map());
   const asked = useRef(new Map<number, number>());
@@ -120,7 +121,7 @@ function Lines({ list, outline, owner, filter, isFollowed, onScrolledUp, withTri
     return found;
   }, [first, last, pages, outline.step]);
 
-  if (total === 0) return <p class="muted pad">{Object.values(filter).some(Boolean) ? "No line matches." : "Nothing has been written yet."}</p>;
+  if (total === 0) return <p class="muted pad">{Object.values(filter).some(Boolean) ? "No line matches." : isLive ? "Nothing has been written yet." : "Nothing was written."}</p>;
   const offset = view.top - (view.top % ROW_PX) - Math.min(10, fromPx(view.top, total)) * ROW_PX;
   return (
     <div

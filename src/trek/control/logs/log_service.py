@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, select
 
 from trek.client import models
 from trek.client.view_models import LogOutline
 from trek.control import views
 from trek.control.experiments.parsed_config import known_secrets
+from trek.control.logs.outlines import STEP, Outlines
 from trek.control.logs.query import ANY_LINE, LogSearch
 from trek.control.lookup import find_experiment, find_trial
 from trek.control.store import Store
 from trek.control.tables import LogTable, TrialRow
-
-OUTLINE_STEP = 1000
-MAX_TRACEBACKS = 200
 
 
 class LogService:
@@ -22,6 +20,7 @@ class LogService:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._outlines = Outlines()
 
     def read(
         self,
@@ -51,22 +50,14 @@ class LogService:
         self, *, experiment_id: int | None = None, trial_id: int | None = None, search: LogSearch = ANY_LINE
     ) -> LogOutline:
         """How many lines match, and the ids at which every thousandth begins, so that any part can be read at once."""
-        owned = _owned(experiment_id=experiment_id, trial_id=trial_id)
-        number = (func.row_number().over(order_by=LogTable.id) - 1).label("number")
-        lines = select(LogTable.id, number).where(*owned, *search.conditions()).subquery()
-        begins = LogTable.text.startswith("Traceback (most recent call last)")
+        conditions = [*_owned(experiment_id=experiment_id, trial_id=trial_id), *search.conditions()]
         with self._store.reading() as session:
             if trial_id is not None:
                 find_trial(session, trial_id)
             if experiment_id is not None:
                 find_experiment(session, experiment_id)
-            anchors = session.scalars(
-                select(lines.c.id).where(lines.c.number % OUTLINE_STEP == 0).order_by(lines.c.number)
-            ).all()
-            count = session.scalar(select(func.count()).select_from(lines)) or 0
-            places = select(lines.c.number).join(LogTable, LogTable.id == lines.c.id).where(begins)
-            tracebacks = session.scalars(places.order_by(lines.c.number).limit(MAX_TRACEBACKS)).all()
-        return LogOutline(count=count, step=OUTLINE_STEP, anchors=list(anchors), tracebacks=list(tracebacks))
+            found = self._outlines.find(session, (experiment_id, trial_id, search), conditions)
+        return LogOutline(count=found.count, step=STEP, anchors=list(found.anchors), tracebacks=list(found.tracebacks))
 
 
 def _owned(*, experiment_id: int | None, trial_id: int | None) -> list[ColumnElement[bool]]:

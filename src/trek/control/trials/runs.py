@@ -48,7 +48,8 @@ def begin_run(session: Session, trial: TrialRow, *, slots: Sequence[int], now_s:
         experiment.move("running")
     experiment.started_s = experiment.started_s or now_s
     place = f"from {trial.start_batches} batches" if trial.start_batches else "from the beginning"
-    note(session, trial, "started", f"with {len(trial.slots)} processes, {place}", now_s=now_s)
+    processes = f"{len(trial.slots)} process{'' if len(trial.slots) == 1 else 'es'}"
+    note(session, trial, "started", f"with {processes}, {place}", now_s=now_s)
 
 
 def end_run(session: Session, trial: TrialRow, ending: Ending, *, now_s: float, is_shutting_down: bool = False) -> Next:

@@ -124,7 +124,7 @@ def test_the_history_of_a_trial_names_reasons_without_secrets(services: Services
         begin_run(session, trial, slots=[0], now_s=1.0)
         end_run(session, trial, Ending("outside", "no answer, api_key=hunter22"), now_s=2.0)
     started, restarted = services.trials.history(1)
-    assert (started.kind, started.run, started.text) == ("started", 1, "with 1 processes, from the beginning")
+    assert (started.kind, started.run, started.text) == ("started", 1, "with 1 process, from the beginning")
     assert restarted.kind == "restart"
     assert "hunter22" not in restarted.text
     with pytest.raises(NotFound):
