@@ -23,10 +23,11 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -197,13 +198,17 @@ def torchft(folder: Path) -> Iterator[None]:
 @contextmanager
 def running(*commands: list[str]) -> Iterator[None]:
     """Processes, which are killed at the end with what they started."""
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    processes = [subprocess.Popen(command, **quiet) for command in commands]
+    nowhere = subprocess.DEVNULL
+    processes = [subprocess.Popen(command, stdout=nowhere, stderr=nowhere) for command in commands]
     try:
         yield
     finally:
         for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
+            family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            process.kill()
+            for one in family:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
             process.wait()
 
 

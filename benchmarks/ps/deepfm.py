@@ -2,8 +2,9 @@
 
     python benchmarks/ps/deepfm.py [--epochs 5] [--repeats 2]
 
-Each case is a run of its own, and the cases alternate. Printed are samples per second of the training loop after its
-first epoch, and the AUC on the validation rows. Needs the data set (`trek data fetch criteo`).
+Each case is a run of its own, and the cases alternate. An asynchronous push is a step of its own, so it has as many
+samples as a step of the local run, and both make as many steps. Printed are samples per second of the training loop
+after its first epoch, and the AUC on the validation rows. Needs the data set (`trek data fetch criteo`).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def train(tr: trek.Traveler, epochs: int) -> dict[str, float]:
         tr.add_optimizer(torch.optim.SparseAdam(sparse, lr=1e-3)),
         tr.add_optimizer(torch.optim.Adam(model.deep.parameters(), lr=1e-3)),
     ]
-    data = tr.add_loader(torch.utils.data.TensorDataset(*rows), global_batch_size=BATCH, shuffle=True)
+    data = tr.add_loader(torch.utils.data.TensorDataset(*rows), batch_size=BATCH, shuffle=True)
     begun = time.perf_counter()
     for epoch in tr.epochs(epochs):
         if epoch == 1:

@@ -60,15 +60,15 @@ def test_all_workers_are_killed_and_the_servers_go_back_to_the_last_checkpoint(t
     _train(tmp_path / "run", *faults, workers=2, delay_s=0.02, checkpoint_period=trek.batches(9))
 
 
-def stop_once(tr: trek.Traveler, folder: str) -> Any:
-    """One of the workers asks for a stop, in the middle of an epoch."""
+def stop_once(tr: trek.Traveler, folder: str, starter: int) -> Any:
+    """One of the workers has the run stopped, in the middle of an epoch, as by `kill` of the program."""
     if not (Path(folder) / "stopped").exists():
         step = tr.optimization.step
 
         def stopping(*args: Any, **named: Any) -> bool:
-            if tr.position.batches > NUM_BATCHES + 3:
+            if tr.position.batches > NUM_BATCHES + 3 and not (Path(folder) / "stopped").exists():
                 (Path(folder) / "stopped").touch()
-                tr.stop.request("preempted")
+                os.kill(starter, signal.SIGTERM)
             return step(*args, **named)
 
         tr.optimization.step = stopping  # type: ignore[method-assign]
@@ -77,8 +77,9 @@ def stop_once(tr: trek.Traveler, folder: str) -> Any:
 
 def test_a_run_that_is_stopped_goes_on_with_another_number_of_workers_and_servers(tmp_path: Path) -> None:
     common = {"strategy": "ps", "show_progress": False, "checkpoint_dir": tmp_path / "saved"}
-    assert trek.run(stop_once, str(tmp_path), workers=3, servers=1, **common) is None
-    result = trek.run(stop_once, str(tmp_path), workers=(1, 2), servers=2, resume="latest", **common)
+    given = str(tmp_path), os.getpid()
+    assert trek.run(stop_once, *given, workers=3, servers=1, **common) is None
+    result = trek.run(stop_once, *given, workers=(1, 2), servers=2, resume="latest", **common)
     check_counts(result, epochs=EPOCHS)
 
 

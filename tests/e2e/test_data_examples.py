@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import trek
 
@@ -50,6 +51,28 @@ def test_census_beats_always_saying_no_and_carries_its_preparation() -> None:
 def test_ctr_beats_the_base_rate() -> None:
     result = fit(load("ctr").ClickTrial, learning_rate=0.002, embedding_dim=8, num_bins=1000)
     assert result.best["validation_loss"] < 0.52  # always saying the share of clicks costs 0.532
+
+
+@pytest.mark.parametrize(
+    ("name", "trial", "metric", "limit"),
+    [("census", "CensusTrial", "validation_accuracy", 0.83), ("ctr", "ClickTrial", "validation_loss", 0.53)],
+)
+def test_the_same_trial_trains_on_parameter_servers(name: str, trial: str, metric: str, limit: float) -> None:
+    plain, served = (yaml.safe_load((EXAMPLES / name / f"{one}.yaml").read_text()) for one in ("const", "ps"))
+    resources = served.pop("resources")
+    assert served.pop("training") == {"strategy": "ps"}
+    assert {**served, "description": plain["description"]} == plain, "nothing else is another one"
+    result = trek.fit(
+        getattr(load(name), trial),
+        hparams=served["hyperparameters"],
+        max_length=trek.epochs(1),
+        strategy="ps",
+        servers=resources["servers"],
+        workers=resources["slots_per_trial"],
+        show_progress=False,
+    )
+    best = result.best[metric]
+    assert best > limit if metric == "validation_accuracy" else best < limit
 
 
 @pytest.mark.parametrize("by", ["disk", "memory"])

@@ -45,7 +45,7 @@ class Formation:
 class CoordinatorClient:
     """Requests to a coordinator, from any thread. One connection, made anew when it is lost."""
 
-    def __init__(self, address: tuple[str, int], *, secret: str, clock: Clock, patience_s: float = 30.0) -> None:
+    def __init__(self, address: tuple[str, int], *, secret: str, clock: Clock, patience_s: float = 120.0) -> None:
         self._address = address
         self._secret = secret
         self._clock = clock

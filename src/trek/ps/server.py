@@ -51,6 +51,11 @@ class Server:
         """Where it listens."""
         return self._server.port
 
+    @property
+    def num_clients(self) -> int:
+        """How many are connected now."""
+        return self._server.num_connections
+
     def close(self) -> None:
         """End every connection and all threads."""
         self._service.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from trek.ps.service import Service
 from trek.ps.table_spec import TableSpec
 
 ADDRESSES = "TREK_SERVER_ADDRESSES"
+_POLL_S = 0.02
 
 
 def serve(
@@ -35,9 +37,12 @@ def serve(
     metrics_port: int | None = None,
     is_journaled: bool = True,
     journal_bytes: int = LEAST_BYTES,
+    outlives_clients: bool = False,
     on_ready: Callable[[int, int | None], None] = lambda port, grpc_port: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `folder` has the journal, and rows that do not fit into memory.
+    """Serve until SIGTERM or SIGINT, and then until the last client has gone if it `outlives_clients`.
+
+    `folder` has the journal, and rows that do not fit into memory.
 
     A journal that is larger than the state and than `journal_bytes` is replaced by a snapshot. `on_ready` is called
     with the ports once requests are answered.
@@ -63,6 +68,8 @@ def serve(
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda *_: ended.set())
     ended.wait()
+    while outlives_clients and server.num_clients:  # workers that are told to stop as well save what is here
+        time.sleep(_POLL_S)
     if remote is not None:
         remote.stop(grace=None).wait()
     if metrics is not None:
@@ -86,7 +93,8 @@ def main(environ: Mapping[str, str] = os.environ) -> None:
     """Serve as a member of a gang."""
     rank = int(environ["TREK_ROLE_RANK"])
     address = parse_address(environ[ADDRESSES].split(",")[rank])
-    serve(address, secret=environ["TREK_JOB_SECRET"], folder=Path(environ["TREK_SERVER_FOLDER"]) / str(rank))
+    folder = Path(environ["TREK_SERVER_FOLDER"]) / str(rank)
+    serve(address, secret=environ["TREK_JOB_SECRET"], folder=folder, outlives_clients=True)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,17 @@ from trek.ps.table_spec import TableSpec
 class ServerRows:
     """Rows by id, pulled when they are looked up. What changes tables as a whole, only the leader does."""
 
-    def __init__(self, client: Client, *, is_leader: Callable[[], bool], prefetch: RowPrefetch) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        is_leader: Callable[[], bool],
+        prefetch: RowPrefetch,
+        is_preparing: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Before there is a leader (`is_preparing`), rows that a model brings along go to tables without any."""
         self._client = client
+        self._is_preparing = is_preparing
         self._prefetch = prefetch
         self._is_leader = is_leader
         self._dims: dict[str, int] = {}
@@ -46,8 +55,12 @@ class ServerRows:
 
     def load(self, table: str, ids: torch.Tensor, rows: torch.Tensor) -> None:
         """Begin with these rows."""
-        if self._is_leader():
+        if self._is_leader() or (self._is_preparing() and not self._has_rows(table)):
             self._client.put_rows(table, TableRows(ids, rows, {}, 0), replaces=True)
+
+    def _has_rows(self, table: str) -> bool:
+        """Whether another worker, which has built the same model, came first; it may be training already."""
+        return any(server["tables"][table]["rows"] for server in self._client.stats())
 
     def clear(self) -> None:
         """Begin without rows."""

@@ -88,8 +88,12 @@ class ElasticServers(Regrouping):
 
     def open_rows(self) -> RowStore:
         """On the servers."""
-        prefetch = self.served.prefetch
-        self._rows = ServerRows(self.client, is_leader=lambda: self.world.is_leader, prefetch=prefetch)
+        self._rows = ServerRows(
+            self.client,
+            is_leader=lambda: self.world.is_leader,
+            prefetch=self.served.prefetch,
+            is_preparing=lambda: self.world.is_preparing,
+        )
         return self._rows
 
     def prefetch(self, wanted: Mapping[str, torch.Tensor]) -> None:

@@ -86,8 +86,7 @@ def fit(
     )
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     check_servers(servers, strategy=strategy)
-    options = chosen.strategy_options
-    chosen_workers = read_workers(workers, strategy=strategy, options=options, num_servers=servers)
+    chosen_workers = read_workers(workers, strategy=strategy, options=chosen.strategy_options)
     ENGINES.check(engine)
     world = own_world(chosen_workers) if not servers else None  # servers belong to a gang
     chosen_name = trial_class.__name__.lower() if name is None else name

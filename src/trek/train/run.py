@@ -54,10 +54,8 @@ def run(
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     ENGINES.check(engine)
     check_servers(servers, strategy=chosen.strategy)
-    given = None
-    if workers is not None:
-        options = chosen.strategy_options
-        given = read_workers(workers, strategy=chosen.strategy, options=options, num_servers=servers)
+    options = chosen.strategy_options
+    given = None if workers is None else read_workers(workers, strategy=chosen.strategy, options=options)
     world = own_world(given) if not servers else None  # servers belong to a gang
     num_workers = given or (world.size if world else _default_workers())
     if world is None and num_workers == 1 and not servers:

@@ -24,9 +24,7 @@ class WorkerRange:
         return self.min <= count <= self.max
 
 
-def read_workers(
-    workers: Any, *, strategy: str | None, options: Mapping[str, Any], num_servers: int = 0
-) -> int | WorkerRange:
+def read_workers(workers: Any, *, strategy: str | None, options: Mapping[str, Any]) -> int | WorkerRange:
     """`workers` as a user gives them: a number, or the least and the most of a run whose processes come and go.
 
     Asynchronous workers of parameter servers lease what they train on, and may be replaced, also if their number is
@@ -34,7 +32,7 @@ def read_workers(
     """
     if not isinstance(workers, tuple | list):
         count = check_workers(workers, strategy=strategy)
-        is_leasing = count > 1 and num_servers > 0 and leases_work(strategy, options)
+        is_leasing = count > 1 and leases_work(strategy, options)
         return WorkerRange(count, count) if is_leasing else count
     if len(workers) != 2:
         raise ConfigError(f"workers must be a number or (least, most), got {workers!r}.")

@@ -42,6 +42,12 @@ class JobServer:
         """Where the first of its listeners listens."""
         return int(self._listeners[0].getsockname()[1])
 
+    @property
+    def num_connections(self) -> int:
+        """How many are connected now."""
+        with self._lock:
+            return len(self._connections)
+
     def close(self) -> None:
         """End every connection and all threads."""
         with self._lock:

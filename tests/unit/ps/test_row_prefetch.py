@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
-from trek.ps import Client, Rule, TableSpec
+from trek.ps import Client, Rule
 from trek.ps.row_prefetch import RowPrefetch
-from trek.ps.server import Server, listen
 from trek.ps.server_rows import ServerRows
-from trek.ps.service import Service
 
 SGD = Rule.named("SGD", lr=0.5)
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    server = Server(Service(folder=tmp_path), listen(("127.0.0.1", 0), secret=""), secret="")
-    with Client([f"127.0.0.1:{server.port}"]) as made:
-        made.push_model(tables=[TableSpec.of(name="t", dim=3)])
-        yield made
-    server.close()
 
 
 def _addresses(client: Client) -> list[str]:
