@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, ClassVar, Literal
 
@@ -56,7 +57,8 @@ class CsvFormat(FileFormat):
     def _better_types(self, content: BinaryIO, asked: Asked) -> dict[str, pa.DataType]:
         """Types that Arrow does not see in the first block: integers above 2**63, and columns that are empty there."""
         names = list(asked.columns or ())
-        first = next(iter(self._open(content, asked.options, asked.types, columns=names)), None)
+        with _Turn(content) as turn:
+            first = next(iter(self._open(turn, asked.options, asked.types, columns=names)), None)
         found: dict[str, pa.DataType] = {}
         if first is None:
             return found
@@ -73,7 +75,8 @@ class CsvFormat(FileFormat):
         """Whether the values of a column that looks like floats are integers of 64 bits."""
         content.seek(0)
         try:
-            first = next(iter(self._open(content, options, {name: pa.uint64()}, columns=[name])), None)
+            with _Turn(content) as turn:
+                first = next(iter(self._open(turn, options, {name: pa.uint64()}, columns=[name])), None)
         except pa.ArrowInvalid:
             return False
         return first is not None and first.num_rows > first.column(0).null_count
@@ -83,14 +86,41 @@ class CsvFormat(FileFormat):
         from pyarrow import csv
 
         content.seek(0)
-        for batch in self._open(content, options, {name: pa.string()}, columns=[name]):
-            values = batch.column(0).drop_null().filter(pa.compute.not_equal(batch.column(0).drop_null(), ""))
-            if len(values):
-                sample = io.BytesIO()
-                csv.write_csv(pa.table({"x": values}), sample)
-                kind: pa.DataType = csv.read_csv(io.BytesIO(sample.getvalue())).schema.field(0).type
-                return kind if not pa.types.is_null(kind) else pa.string()
+        with _Turn(content) as turn:
+            for batch in self._open(turn, options, {name: pa.string()}, columns=[name]):
+                values = batch.column(0).drop_null().filter(pa.compute.not_equal(batch.column(0).drop_null(), ""))
+                if len(values):
+                    sample = io.BytesIO()
+                    csv.write_csv(pa.table({"x": values}), sample)
+                    kind: pa.DataType = csv.read_csv(io.BytesIO(sample.getvalue())).schema.field(0).type
+                    return kind if not pa.types.is_null(kind) else pa.string()
         return pa.null()
+
+
+class _Turn(io.RawIOBase):
+    """A file while one reader has it. Afterwards that reader finds the file at its end.
+
+    Arrow reads ahead in a thread of its own, and goes on with that for a reader that nobody asks any more. What it took
+    then would be missing to the next reader of the same file, without an error where the pieces happen to fit.
+    """
+
+    def __init__(self, content: BinaryIO) -> None:
+        self._content = content
+        self._reading = threading.Lock()
+        self._is_over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with self._reading:
+            found = b"" if self._is_over else self._content.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def __exit__(self, *_: object) -> None:
+        with self._reading:
+            self._is_over = True
 
 
 class _Rejoined(io.RawIOBase):
