@@ -17,6 +17,7 @@ from trek.client.models import TrialRecord, WorkerChange
 from trek.testing.shell import Shell, wait_until
 
 MODEL = Path(__file__).parent / "model"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "elastic"
 LONG = {"hyperparameters__sleep_s": 0.05, "searcher__max_steps": 1000}
 
 
@@ -98,3 +99,16 @@ def test_two_elastic_trials_share_the_slots(cluster: Shell) -> None:
     assert [(one.run, one.restarts) for one in both] == [(1, 0), (1, 0)]
     sizes = [one.num_workers for one in _changes(cluster, first)]
     assert min(sizes[3:]) < 3, "it gave slots back"
+
+
+def test_the_example_is_an_elastic_trial(cluster: Shell) -> None:
+    entrypoint = "entrypoint=python train.py --epochs 2 --pause 0.01"
+    done = cluster.run(
+        "experiment", "create", str(EXAMPLE / "elastic.yaml"), str(EXAMPLE), "--json", "--config", entrypoint
+    )
+    assert done.returncode == 0, done.stderr
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert (trial["state"], trial["restarts"]) == ("completed", 0)
+    assert trial["slot_range"] == {"min": 1, "max": 4}
+    assert trial["best_metric"] > 0.9
+    assert any(change.text.startswith("starts with") for change in _changes(cluster, trial["id"]))
