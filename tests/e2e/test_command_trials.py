@@ -159,10 +159,14 @@ def test_a_program_that_is_killed_goes_on_from_its_checkpoint(shell: Shell) -> N
     assert [point["batches"] for point in points] == [8, 16, 24]
 
 
-def test_a_command_without_a_traveler_is_ended_by_a_pause(shell: Shell) -> None:
+def test_a_command_without_a_traveler_is_measured_and_ended_by_a_pause(shell: Shell) -> None:
     created = create(shell, "--no-follow", entrypoint="sleep 600")
-    number = str(created["id"])
+    number, trial = str(created["id"]), str(created["trials"][0]["id"])
     wait_until(lambda: shell.experiment(number)["trials"][0]["state"] == "running")
+    wait_until(lambda: shell.json("trial", "metrics", trial, "--group", "system.0"))
+    (measured, *_) = shell.json("trial", "metrics", trial, "--group", "system.0")
+    assert measured["metrics"]["memory_bytes"] > 1 << 20
+    assert "data_wait_percent" not in measured["metrics"]
     assert shell.run("experiment", "pause", number).returncode == 0
     assert shell.experiment(number)["state"] == "paused"
     assert shell.json("experiment", "kill", number)["state"] == "killed"

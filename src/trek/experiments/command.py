@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trek.client.client import Client
@@ -22,6 +22,7 @@ from trek.experiments.hparams import VARIABLE as HPARAMS
 from trek.experiments.trial_process import TrialProcess
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.loop.stopping import StopRequest
+from trek.world import World
 
 JOIN = "trek.experiments.hosting:join"
 POLL_S = 0.1
@@ -34,7 +35,7 @@ def run_command(
     words: Sequence[str],
     *,
     place: TrialProcess,
-    rank: int,
+    world: World,
     hparams: Mapping[str, Any],
     client: Client,
     stop: StopRequest,
@@ -45,16 +46,23 @@ def run_command(
         process = subprocess.Popen(with_this_python(words), env=environ, cwd=place.code)
     except OSError as error:
         raise EntrypointError(f"the command {shlex.join(words)!r} cannot be run: {error.strerror}.") from None
+    with place.open_system_reporter(client, world=world):
+        code = _wait(process, lambda: _poll_stop(client, place, stop), stop)
+    return _outcome(words, code, place=place, rank=world.rank, stop=stop)
+
+
+def _wait(process: subprocess.Popen[bytes], poll_stop: Callable[[], None], stop: StopRequest) -> int:
+    """The exit code of the command, which is told once that it is to stop."""
     was_asked = False
     next_ask_s = 0.0
     while (code := _exit_code(process)) is None:
         if not was_asked and time.monotonic() >= next_ask_s:
             next_ask_s = time.monotonic() + ASK_S
-            _poll_stop(client, place, stop)
+            poll_stop()
         if stop.is_set and not was_asked:
             was_asked = True
             process.terminate()
-    return _outcome(words, code, place=place, rank=rank, stop=stop)
+    return code
 
 
 def with_this_python(words: Sequence[str]) -> list[str]:

@@ -79,8 +79,10 @@ class TrialProcess:
             send, run=self.run, folder=self.folder.path, stop=stop, awaits_decisions=config.searcher.is_search
         )
 
-    def open_system_reporter(self, client: Client, *, world: World, waited_s: Callable[[], float]) -> SystemReporter:
-        """What reports the process's use of its machine, and how long its training waits for data."""
+    def open_system_reporter(
+        self, client: Client, *, world: World, waited_s: Callable[[], float] | None = None
+    ) -> SystemReporter:
+        """What reports the use that the process and its children make of the machine, and the waits for data."""
         return SystemReporter(
             lambda report: client.report(self.trial_id, report),
             run=self.run,

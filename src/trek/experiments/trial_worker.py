@@ -57,7 +57,7 @@ def _run(place: TrialProcess, world: World, *, train: Callable[..., Outcome] | N
             config = ExperimentConfig.parse(assignment.config)
             if config.command is not None:
                 return run_command(
-                    config.command, place=place, rank=world.rank, hparams=assignment.hparams, client=client, stop=stop
+                    config.command, place=place, world=world, hparams=assignment.hparams, client=client, stop=stop
                 )
             result = _train(config, assignment, place, world, client=client, stop=stop, train=train)
     except BaseException as error:  # noqa: BLE001 - user code may also raise SystemExit
