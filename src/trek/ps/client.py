@@ -32,11 +32,11 @@ from trek.ps.row_copies import gather, scatter
 from trek.ps.rules import Rule
 from trek.ps.server_group import Request, ServerGroup
 from trek.ps.server_state import Mode
+from trek.ps.table_rows import PORTION_ROWS, RowCollector, TableRows
 from trek.ps.table_spec import TableSpec
 
 RowGradients: TypeAlias = Mapping[str, tuple[Any, torch.Tensor]]
 _WAIT_MS = 1_000
-_EXPORT_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,6 @@ class PushResult:
     """False if a server found the gradients too old: compute them anew and push them with the same sequence."""
     versions: tuple[int, ...]
     """Of each server."""
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """Rows of a table with the optimizer's state."""
-
-    ids: torch.Tensor
-    values: torch.Tensor
-    slots: dict[str, torch.Tensor]
-    step: int
 
 
 class Client:
@@ -333,33 +323,29 @@ class Client:
     # -- whole tables, checkpoints, figures
 
     def export_rows(self, table: str, *, since: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """The ids and rows of a table that were pushed after version `since`, of all servers."""
+        """The ids and rows of a table that were pushed after version `since`, of all servers.
+
+        They lie in a temporary file, so they need not fit into memory.
+        """
         found = self.export_state(table, since=since, with_slots=False)
         return found.ids, found.values
 
     @following_moves
     def export_state(self, table: str, *, since: int = 0, with_slots: bool = True) -> TableRows:
-        """The rows of a table with their optimizer state, read in portions."""
-        parts: list[TableRows] = []
+        """The rows of a table with their optimizer state, read in portions, in temporary files."""
+        collected = RowCollector()
         for server in range(self.num_servers):
             start = 0
             while True:
                 wanted = pb.PullTableRequest(
-                    name=table, since=since, start=start, max_rows=_EXPORT_ROWS, with_slots=with_slots
+                    name=table, since=since, start=start, max_rows=PORTION_ROWS, with_slots=with_slots
                 )
                 answer, body = self._servers.ask_some({server: (pb.Envelope(pull_table=wanted), None)})[server]
-                parts.append(_rows_of(answer.rows, body))
+                collected.add(TableRows.of(answer.rows, body))
                 start = answer.rows.next
                 if not start:
                     break
-        names = max((part.slots for part in parts), key=len)
-        full = [part for part in parts if part.slots.keys() == names.keys()]
-        return TableRows(
-            torch.cat([part.ids for part in full]),
-            torch.cat([part.values for part in full]),
-            {name: torch.cat([part.slots[name] for part in full]) for name in names},
-            max(part.step for part in parts),
-        )
+        return collected.finish()
 
     @following_moves
     def put_rows(self, table: str, state: TableRows, *, rule: Rule | None = None, replaces: bool = False) -> None:
@@ -367,6 +353,10 @@ class Client:
 
         With `replaces`, all other rows are removed.
         """
+        for number, part in enumerate(state.portions()):
+            self._put_portion(table, part, rule=rule, replaces=replaces and number == 0)
+
+    def _put_portion(self, table: str, state: TableRows, *, rule: Rule | None, replaces: bool) -> None:
         ids = _ids(state.ids)
         order, starts = split_by_server(ids, num_servers=self.num_servers)
         requests: dict[int, Request] = {}
@@ -442,8 +432,3 @@ def _ids(ids: Any) -> Ids:
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InputError(f"ids must be a list of whole numbers, got {array.dtype} of shape {array.shape}.")
     return np.ascontiguousarray(array, np.int64)
-
-
-def _rows_of(rows: pb.Rows, body: Bytes) -> TableRows:
-    slots = {one.name: tensor_of(one, body) for one in rows.slots}
-    return TableRows(tensor_of(rows.ids, body), tensor_of(rows.values, body), slots, rows.step)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from trek.ps.client import Client, TableRows
+from trek.ps.client import Client
 from trek.ps.row_prefetch import RowPrefetch
 from trek.ps.rules import Rule
+from trek.ps.table_rows import TableRows
 from trek.ps.table_spec import TableSpec
 
 
@@ -77,10 +79,9 @@ class ServerRows:
     def load_state(self, table: str, state: Mapping[str, Any], *, rule: Rule) -> None:
         """Go on with the optimizer's state of a table, whose rows were loaded."""
         if self._is_leader():
-            values = self._client.pull_rows(table, state["ids"])
-            self._client.put_rows(
-                table, TableRows(state["ids"], values, dict(state["slots"]), state["step"]), rule=rule
-            )
+            ids, slots = state["ids"], dict(state["slots"])
+            for part in TableRows(ids, ids, slots, state["step"]).portions():
+                self._client.put_rows(table, replace(part, values=self._client.pull_rows(table, part.ids)), rule=rule)
 
     def close(self) -> None:
         """The servers keep the rows; whoever made the client closes it."""

@@ -194,21 +194,17 @@ class Service:
     def _do_pull_table(self, wanted: pb.PullTableRequest, body: Bytes) -> Answer:
         del body
         table = self._state.table(wanted.name)
-        saved = table.state()
-        chosen = torch.from_numpy(saved.touched.astype("int64")) > wanted.since
-        chosen = chosen.nonzero()[:, 0]
-        stop = wanted.start + wanted.max_rows if wanted.max_rows else len(chosen)
-        part = chosen[wanted.start : stop]
+        part, after = table.portion(since=wanted.since, start=wanted.start, max_rows=wanted.max_rows)
         attached = Attachments()
         rows = pb.Rows(
             table=wanted.name,
-            ids=attached.add(torch.from_numpy(saved.ids)[part]),
-            values=attached.add(saved.values[part]),
-            step=saved.step,
-            next=stop if stop < len(chosen) else 0,
+            ids=attached.add(torch.from_numpy(part.ids)),
+            values=attached.add(part.values),
+            step=part.step,
+            next=after,
         )
         if wanted.with_slots:
-            rows.slots.extend(attached.add(block[part], name=name) for name, block in saved.slots.items())
+            rows.slots.extend(attached.add(block, name=name) for name, block in part.slots.items())
         return pb.Envelope(rows=rows), attached
 
     def _do_push_table(self, request: pb.PushTableRequest, body: Bytes) -> Answer:

@@ -7,7 +7,7 @@ from its id (`initial_values`). So reading changes nothing, and the same pushes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -145,8 +145,23 @@ class Table:
 
     def state(self) -> TableState:
         """A copy of everything."""
-        ids, rows = self._index.items()
         waiting, counted = self._waiting.items()
+        return replace(
+            self._copied(*self._index.items()), waiting_ids=waiting, waiting_counts=self._counts.array[counted]
+        )
+
+    def portion(self, *, since: int, start: int, max_rows: int) -> tuple[TableState, int]:
+        """A copy of up to `max_rows` rows (0 for all) that were pushed after version `since`, without what waits.
+
+        `start` counts such rows, and so does the start of the next portion, which comes along: 0 if this is the last.
+        """
+        ids, rows = self._index.items()
+        chosen = np.flatnonzero(self._touched.array[rows] > since)
+        stop = start + max_rows if max_rows else len(chosen)
+        part = chosen[start:stop]
+        return self._copied(ids[part], rows[part]), stop if stop < len(chosen) else 0
+
+    def _copied(self, ids: Ids, rows: Rows) -> TableState:
         slots = self._updater.slots if self._updater else {}
         return TableState(
             ids=ids,
@@ -154,8 +169,8 @@ class Table:
             slots={name: torch.from_numpy(self._rows.gather(name, rows)) for name in slots},
             touched=self._touched.array[rows],
             step=self.step,
-            waiting_ids=waiting,
-            waiting_counts=self._counts.array[counted],
+            waiting_ids=np.empty(0, np.int64),
+            waiting_counts=self._counts.array[:0],
         )
 
     def load(self, state: TableState, *, rule: Rule | None) -> None:

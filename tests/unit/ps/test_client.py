@@ -14,7 +14,6 @@ import torch
 
 from trek.errors import CheckpointError, ConfigError, InputError, OutsideError, PortInUse
 from trek.ps import Client, Initial, Rule, TableSpec
-from trek.ps.client import TableRows
 from trek.ps.journal import Journal
 from trek.ps.moves import save_all
 from trek.ps.placement import SPLIT_ELEMENTS, parts_of
@@ -22,6 +21,7 @@ from trek.ps.protocol import messages as pb
 from trek.ps.server import Server, listen
 from trek.ps.server_state import Mode
 from trek.ps.service import Service
+from trek.ps.table_rows import TableRows
 from trek.world.job_server import JobServer
 
 SGD = Rule.named("SGD", lr=0.5)

@@ -310,6 +310,9 @@ def test_memory_per_row_stays_within_its_bound() -> None:
     # 1.25 times the bytes of its values and 16 bytes a row: as the table counts it all the way, and as the system does.
     table, count, bound = Table(TableSpec.of(name="t", dim=16)), 2_000_000, 1.25 * 64 + 16
     ids, gradients = np.random.default_rng(0).permutation(count), np.zeros((50_000, 16), np.float32)
+    compiling = Table(TableSpec.of(name="compiling", dim=16))
+    compiling.push(ids[:50_000], gradients, rule=SGD, version=1)
+    compiling.close()
     before = resident_bytes()
     for step, part in enumerate(np.array_split(ids, 40), start=1):
         table.push(part, gradients, rule=SGD, version=step)

@@ -29,6 +29,7 @@ from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.loggers.base import CheckpointRow
 from trek.world.disk import storage_error
+from trek.world.disk_tensors import DiskTensor
 
 logger = logging.getLogger(__name__)
 
@@ -206,4 +207,7 @@ def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
 
 def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A separate copy of each tensor on the CPU, because tensors that share memory cannot share it in the file."""
-    return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
+    return {
+        name: t if isinstance(t, DiskTensor) else t.detach().to("cpu", copy=True).contiguous()
+        for name, t in tensors.items()
+    }
