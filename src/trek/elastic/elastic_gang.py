@@ -84,7 +84,11 @@ class ElasticGang:
             spec,
             secret=spec.secret or secrets.token_hex(32),
             env={**spec.env, SETTINGS: json.dumps(asdict(settings)), STARTED: str(time.time())},
-            roles={**spec.roles, COORDINATOR: _coordinator(folder)},
+            # All workers may be gone for a moment; what they need when they come back stays.
+            roles={
+                **{name: replace(role, outlives_workers=True) for name, role in spec.roles.items()},
+                COORDINATOR: _coordinator(folder),
+            },
         )
         if attach is None:
             self.gang: Gang = engine.start(whole, on_line=on_line, on_exit=self._note_exit)
