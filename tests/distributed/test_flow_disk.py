@@ -78,15 +78,15 @@ def test_a_full_disk_is_one_sentence_and_exit_code_3(which: str, small_disk: Pat
 def test_a_run_goes_on_when_there_is_room_again(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREK_HOME", str(small_disk))
 
-    def write(size: int) -> Path:
-        path = scratch() / "f"
+    def write(size: int, after: int) -> Path:
+        path = scratch() / f"f{after}"
         path.write_bytes(b"x" * size)
         return path
 
     flow = trek.Flow("room")
     size = flow.param("size", 8_000_000)
-    flow.step(lambda: 1, name="first")
-    out = flow.step(write, size)
+    first = flow.step(lambda: 1, name="first")
+    out = flow.step(write, size, first)  # after it: a full disk would not let it be kept
     with pytest.raises(OutsideError, match="no space left"):
         flow.run(show=False)
     store = FlowStore("room", home=small_disk)

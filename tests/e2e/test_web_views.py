@@ -128,7 +128,8 @@ def test_the_search_shows_who_was_stopped_where_and_why(open_page: Visits) -> No
     assert page.locator(".rung").first.locator("li").count() == 4
     assert re.fullmatch(r"trial \d+ was stopped here: number \d of 4, and 1 of 2 goes on",
                         page.locator(".rung li.out").first.get_attribute("title"))  # fmt: skip
-    assert page.locator(".rung").nth(1).locator("li.end").count() == 2
+    # Two of four go on, and a third if it was promoted before the best one had come so far.
+    assert page.locator(".rung").nth(1).locator("li.end").count() in (2, 3)
 
 
 def test_the_code_that_ran_is_read_and_compared(site: WebSite, open_page: Visits) -> None:
