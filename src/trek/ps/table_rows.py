@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from trek.ps.disk_tensors import DiskTensorWriter
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.tensors import Bytes, tensor_of
-from trek.world.disk_tensors import DiskTensorWriter
 
 PORTION_ROWS = 1 << 18
 """So many rows are in one message, and in memory at a time."""

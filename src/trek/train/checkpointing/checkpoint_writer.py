@@ -22,6 +22,7 @@ import torch
 
 from trek._version import __version__
 from trek.errors import CheckpointError
+from trek.ps.disk_tensors import DiskTensor
 from trek.strategies.plain_data import encode
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
@@ -29,7 +30,6 @@ from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.loggers.base import CheckpointRow
 from trek.world.disk import storage_error
-from trek.world.disk_tensors import DiskTensor
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from trek.errors import StorageError
-from trek.world.disk_tensors import DiskTensor, DiskTensorWriter
+from trek.ps.disk_tensors import DiskTensor, DiskTensorWriter
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8])
