@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import trek
+from trek.errors import ConfigError
 from trek.testing.elastic_training import Fault
 from trek.testing.ps_training import NUM_BATCHES, Counting, check_counts, train_counting
 from trek.testing.shell import wait_until
@@ -156,3 +157,10 @@ def test_a_push_that_is_too_old_is_computed_anew(tmp_path: Path) -> None:
     assert result["rejected"] > 0
     assert (tmp_path / "try 2").exists()
     assert result["seen"] == [64, -32.0], "by the mean of two pushes, every row is lowered by half"
+
+
+def test_a_mistake_in_the_settings_is_one_sentence_in_every_worker(capfd: pytest.CaptureFixture[str]) -> None:
+    """Workers that failed before their Traveler was whole showed a traceback when they ended."""
+    with pytest.raises(ConfigError, match=r"needs parameter servers\. Set servers=1"):
+        trek.run(train_counting, "nowhere", workers=(1, 2), strategy="ps", show_progress=False)
+    assert "Traceback" not in capfd.readouterr().err

@@ -50,7 +50,10 @@ class ElasticServers(Regrouping):
         super().__init__(world, backend=backend or "gloo", timeout_s=timeout_s, shared_memory=False)
         self.options = ServerOptions(**{**options, "servers": tuple(options.get("servers") or ())})
         if is_exact:
-            raise ConfigError("elastic='exact' is for strategy 'ddp': asynchronous pushes are applied as they come.")
+            raise ConfigError(
+                "elastic='exact' is for strategy 'ddp': asynchronous pushes are applied as they come. Leave it out, or "
+                "use strategy 'ddp'."
+            )
         self._served: ServedModel | None = None
         self._rows: ServerRows | None = None
         self._work = ("", 0)

@@ -166,6 +166,8 @@ class RunParts:
         self._is_closed = False
         self._started_s = job_started_s()
         self._instruments = Instruments(chosen, world=world)
+        if self.group.is_elastic:
+            atexit.register(self._close_at_exit)
 
     def _open_strategy(self, world: World, settings: TrainSettings) -> Strategy:
         """How the processes of this run stay together; `group` is who they are."""
@@ -178,7 +180,6 @@ class RunParts:
         self.group = group = ElasticGroup(open_member(world), strategy, run=ElasticRun(self), stop=self.stop)
         if strategy.leases_work:
             self.leases = LeasedLoop(cast("Traveler", self), strategy=cast("ElasticServers", strategy), group=group)
-        atexit.register(self._close_at_exit)
         return strategy
 
     def _close_at_exit(self) -> None:
