@@ -12,7 +12,7 @@ from trek.errors import InvalidHP, TrekError
 from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from trek import data, nn, ps, search
+    from trek import data, nn, ps, search, serve
     from trek.client.client import Client
     from trek.data.loaders import DataLoader
     from trek.data.plans.expressions import col
@@ -69,6 +69,7 @@ _HOMES = {
     "reset_parameters": "trek.train.trial",
     "run": "trek.train.run",
     "search": "trek.search",
+    "serve": "trek.serve",
     "to_device": "trek.train.loop.feed",
 }
 
@@ -107,6 +108,7 @@ __all__ = [
     "reset_parameters",
     "run",
     "search",
+    "serve",
     "to_device",
 ]
 

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from trek.data.loaders import Loader
+from trek.data.loaders.dataloader import column_names
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks.callback import Callback
+from trek.train.checkpointing.batch_signature import describe_batch
 from trek.train.declared_arguments import with_declared_arguments
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
@@ -36,7 +38,10 @@ class Trainer:
         self.context = context
         self.trial = trial_class(context)
         self.model = self._build_model()
-        self.loader = self.traveler.bind(self.trial.build_training_data_loader())
+        data = self.trial.build_training_data_loader()
+        self.loader = self.traveler.bind(data)
+        self._column_names = column_names(data)
+        self._is_described = False
         self._validation_data = self.trial.build_validation_data_loader()
         self.validation_loader = self._open_validation_data()
         self.callbacks = dict(self.trial.build_callbacks() or {})
@@ -102,6 +107,9 @@ class Trainer:
             self._call("on_training_epoch_end", epoch)
 
     def _train_one(self, batch: Any) -> None:
+        if not self._is_described:
+            self._is_described = True
+            self.traveler.archive.describe_batches(describe_batch(batch, names=self._column_names))
         if self.model is None:
             position = self.traveler.position
             with self.traveler.autocast():

@@ -282,6 +282,16 @@ class Trial:
     train_batch: Any
     evaluate_batch: Any
     evaluate_full_dataset: Any
+    predict_batch: Any
+    """What a served model answers, as a tensor or a dict of tensors by name; declares any of `batch` and `model`.
+
+    Without it, that is the output of the model in `evaluate_batch`. `batch` has the form of a training batch, in which
+    everything is None that the answer does not depend on, such as labels.
+    """
+    preprocess: Any
+    """From the inputs of a request, a dict of NumPy arrays, to a dict by the names in a training batch."""
+    postprocess: Any
+    """From what the model returned, a dict of NumPy arrays with one row for each row of input, to what is answered."""
 
 
 def reset_parameters(model: nn.Module) -> None:
