@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trek.experiments.checkpoint import Checkpoint
     from trek.experiments.experiment import Experiment
     from trek.experiments.hparams import hparams
+    from trek.experiments.trial_info import trial_info
     from trek.flow import Flow
     from trek.train import arguments
     from trek.train.callbacks.callback import Callback
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from trek.train.loop.feed import to_device
     from trek.train.lr_scheduler import LRScheduler
     from trek.train.metrics.reducers import Reducer
+    from trek.train.reporter import Reporter
     from trek.train.run import run
     from trek.train.settings import ProfileSettings, TrainSettings
+    from trek.train.trainer import Trainer
     from trek.train.traveler import Traveler
     from trek.train.trial import Trial, TrialContext, reset_parameters
     from trek.world import World
@@ -49,7 +52,9 @@ _HOMES = {
     "Logger": "trek.train.loggers.base",
     "ProfileSettings": "trek.train.settings",
     "Reducer": "trek.train.metrics.reducers",
+    "Reporter": "trek.train.reporter",
     "TrainSettings": "trek.train.settings",
+    "Trainer": "trek.train.trainer",
     "Traveler": "trek.train.traveler",
     "Trial": "trek.train.trial",
     "TrialContext": "trek.train.trial",
@@ -71,6 +76,7 @@ _HOMES = {
     "search": "trek.search",
     "serve": "trek.serve",
     "to_device": "trek.train.loop.feed",
+    "trial_info": "trek.experiments.trial_info",
 }
 
 __all__ = [
@@ -86,7 +92,9 @@ __all__ = [
     "Logger",
     "ProfileSettings",
     "Reducer",
+    "Reporter",
     "TrainSettings",
+    "Trainer",
     "Traveler",
     "TrekError",
     "Trial",
@@ -110,6 +118,7 @@ __all__ = [
     "search",
     "serve",
     "to_device",
+    "trial_info",
 ]
 
 

@@ -15,7 +15,7 @@ from trek.errors import CheckpointError, InputError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.trainer import check_trial_class
 from trek.train.traveler import Traveler
-from trek.train.trial import Trial, TrialContext
+from trek.train.trial import Trial
 from trek.world import World
 
 
@@ -64,7 +64,7 @@ def load_trial(
     chosen = trial_class or _named_trial(checkpoint, trust_code=trust_code)
     check_trial_class(chosen)
     with Traveler(world=World(device_name=device), show_progress=False) as traveler:
-        context = TrialContext(traveler, hparams=description["hparams"], data=description["data"])
+        context = chosen.context_class(traveler, hparams=description["hparams"], data=description["data"])
         trial = chosen(context)
         is_manual = type(trial).build_model is Trial.build_model
         models = list(traveler.optimization.models) if is_manual else [trial.build_model().to(context.device)]
