@@ -39,6 +39,10 @@ def info(obj: dict[str, Any], *, as_json: bool) -> None:
         echo(f"Control plane {found.version} at {client.url}, process {found.pid}")
         echo(f"Slots: {found.slots}, {found.free_slots} free")
         echo(f"Trials: {found.running_trials} running, {found.queued_trials} queued")
+        echo(f"Engine: {found.engine}, nodes: {len(found.nodes)}")
+        for node in found.nodes:
+            trials = ", ".join(f"trial {one}" for one in node.trials) or "idle"
+            echo(f"  {node.name} ({node.address}): {node.slots} slots, {trials}")
 
 
 @cluster.command()

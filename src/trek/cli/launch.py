@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trek.cli.engine_options import engine_option, read_engine_options
 from trek.cli.terminal import echo_lines
 from trek.errors import InputError, OutsideError
 
@@ -41,6 +42,7 @@ _POLL_S = 0.1
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--no-python", "is_command", is_flag=True, help="SCRIPT is any command.")
 @click.option("--engine", default="local", show_default=True, help="Where to run.")
+@engine_option
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def launch(
@@ -51,13 +53,14 @@ def launch(
     is_module: bool,
     is_command: bool,
     engine: str,
+    engine_options: tuple[str, ...],
     script: str,
     args: tuple[str, ...],
 ) -> int:
     """Run SCRIPT as N processes, each with its rank in the variables that torchrun sets."""
     from trek.engines import GangSpec, open_engine
 
-    chosen = open_engine(engine)
+    chosen = open_engine(engine, read_engine_options(engine_options))
     least, most = _read_workers(workers) if workers is not None else (None, _default_workers(hostfile, chosen.slots()))
     spec = GangSpec(
         command=[*_program(script, is_module=is_module, is_command=is_command, cwd=cwd), *args],
@@ -65,9 +68,17 @@ def launch(
         env=_parse_variables(variables),
         cwd=cwd,
         hostfile=hostfile,
+        workspace=b"" if chosen.shares_disk else _packed(cwd or Path.cwd()),
     )
     with _signals_raise():
         return _run(chosen, spec) if least is None else _run_elastic(chosen, spec, least=least)
+
+
+def _packed(folder: Path) -> bytes:
+    """The folder to run in, for machines that may not have it."""
+    from trek.experiments.package import pack
+
+    return pack(folder).data
 
 
 class _Interrupted(BaseException):

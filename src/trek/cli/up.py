@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
+from trek.cli.engine_options import engine_option, read_engine_options
 from trek.cli.terminal import echo
 
 TAKE_OVER_S = 60.0
@@ -41,6 +44,13 @@ TAKE_OVER_S = 60.0
     "--slots", type=click.IntRange(min=1), help="How many processes may train at once.  [default: one per core or GPU]"
 )
 @click.option("--engine", default="local", show_default=True, help="The engine that trials run on.")
+@engine_option
+@click.option(
+    "--ray",
+    "has_ray",
+    is_flag=True,
+    help="Run trials on Ray: on the cluster of RAY_ADDRESS or of this machine, or on one that is started here.",
+)
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",
@@ -70,6 +80,8 @@ def up(
     prefix: str,
     slots: int | None,
     engine: str,
+    engine_options: tuple[str, ...],
+    has_ray: bool,
     trusted_proxies: tuple[str, ...],
     max_log_mb: float,
     run_as: str | None,
@@ -84,6 +96,8 @@ def up(
     from trek.master.control_plane import ControlPlane, MasterSettings
     from trek.world import trek_home
 
+    options = read_engine_options(engine_options)
+    engine = "ray" if has_ray else engine
     ENGINES.check(engine)
     _check_networks(trusted_proxies)
     home, path = trek_home(), prefix.rstrip("/")
@@ -99,6 +113,7 @@ def up(
         prefix=path,
         slots=slots,
         engine=engine,
+        engine_options=options,
         max_log_mb=max_log_mb,
         run_as=RunAs(run_as) if run_as else None,
         trusted_proxies=trusted_proxies,
@@ -107,7 +122,15 @@ def up(
     if ask_background_to_end(home):
         echo("Taking over from the control plane that commands started in the background …", err=True)
         settings = replace(settings, patience_s=TAKE_OVER_S)
-    ControlPlane(settings, on_ready=announce).serve()
+    with _ray_head(options) if has_ray else nullcontext():
+        ControlPlane(settings, on_ready=announce).serve()
+
+
+def _ray_head(options: dict[str, Any]) -> AbstractContextManager[None]:
+    """A Ray cluster for the block: the one that the options or the environment name, else one of this machine."""
+    from trek.engines.ray.head import ray_head
+
+    return ray_head(options.get("address"), on_start=lambda address: echo(f"Ray cluster at {address}"))
 
 
 def _database_url(option: str | None, file: Path | None, *, environ: MutableMapping[str, str]) -> str | None:

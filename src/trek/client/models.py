@@ -368,6 +368,17 @@ class CreateToken(Model):
     days: float = Field(default=30, gt=0, le=3660)
 
 
+class ClusterNode(Model):
+    """A machine that trials run on."""
+
+    name: str
+    address: str
+    slots: int
+    gpus: int
+    trials: list[int]
+    """The trials that have processes there."""
+
+
 class ClusterInfo(Model):
     """The control plane and what it runs."""
 
@@ -378,6 +389,8 @@ class ClusterInfo(Model):
     running_trials: int
     queued_trials: int
     active_experiments: int
+    engine: str = "local"
+    nodes: list[ClusterNode] = Field(default_factory=list)
 
 
 class ErrorBody(Model):

@@ -7,6 +7,7 @@ from sqlalchemy import func, select
 from trek.client import models
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ExperimentRow, MetricTable, TrialRow
+from trek.control.trials.cluster_view import NodeView
 from trek.control.trials.trial_runner import TrialRunner
 
 
@@ -28,6 +29,8 @@ class ClusterService:
             running_trials=trials.get("running", 0),
             queued_trials=trials.get("queued", 0),
             active_experiments=self.num_active(),
+            engine=self._runner.engine_name,
+            nodes=[_node(one) for one in self._runner.nodes()],
         )
 
     @property
@@ -59,3 +62,10 @@ class ClusterService:
         with self._store.reading() as session:
             query = select(func.count()).select_from(ExperimentRow)
             return session.scalar(query.where(ExperimentRow.state.in_(["queued", "running"]))) or 0
+
+
+def _node(view: NodeView) -> models.ClusterNode:
+    node = view.node
+    return models.ClusterNode(
+        name=node.name, address=node.address, slots=node.slots, gpus=node.num_gpus, trials=list(view.trials)
+    )

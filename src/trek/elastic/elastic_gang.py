@@ -83,6 +83,7 @@ class ElasticGang:
         whole = replace(
             spec,
             secret=spec.secret or secrets.token_hex(32),
+            min_workers=settings.min_workers,
             env={**spec.env, SETTINGS: json.dumps(asdict(settings)), STARTED: str(time.time())},
             # All workers may be gone for a moment; what they need when they come back stays.
             roles={
@@ -222,7 +223,8 @@ def _is_own_error(exit_: Exit) -> bool:
 def _coordinator(folder: Path | None) -> Role:
     env = {FOLDER: str(folder)} if folder is not None else {}
     command = [sys.executable, "-m", "trek.elastic.coordinator_process"]
-    return Role(command, 1, env=env, outlives_workers=True)
+    # Its journal is here, and workers know one address of it.
+    return Role(command, 1, env=env, outlives_workers=True, is_beside_starter=True)
 
 
 def _rank_of(name: str) -> int:

@@ -140,6 +140,8 @@ class Exit:
     role: str = WORKER
     is_unreached: bool = False
     """How it ended is not known, since its host could not be reached, or not any more."""
+    hint: str = ""
+    """What to do about a host that cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ class Placement:
     host: str
     pid: int
     devices: tuple[str, ...]
+    node: str = ""
+    """The `id` of the Node; several may have one host name."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class Node:
     address: str
     slots: int
     num_gpus: int = 0
+    id: str = ""
 
 
 class Gang(ABC):

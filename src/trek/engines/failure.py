@@ -64,13 +64,9 @@ def find_unreached(failed: Exit) -> OutsideError | None:
     """The error of a host that could not be reached, or was lost; None if the failure is the member's own."""
     if not failed.is_unreached:
         return None
-    said = next(
-        (line.strip() for line in reversed(failed.last_lines) if line.strip()), f"ssh exited with {failed.code}"
-    )
+    said = next((line.strip() for line in reversed(failed.last_lines) if line.strip()), f"it ended with {failed.code}")
     what = "cannot be reached" if failed.pid == 0 else f"was lost while rank {failed.rank} was running there"
-    return OutsideError(
-        f"host {failed.host!r} {what}: {said.rstrip('.')}. Check that `ssh {failed.host}` works without a password."
-    )
+    return OutsideError(f"host {failed.host!r} {what}: {said.rstrip('.')}. {failed.hint}".rstrip())
 
 
 def exit_status(code: int) -> int:

@@ -113,7 +113,7 @@ class WatchedGang(Gang):
                 self._changed.wait_for(lambda: self._has_ended or not any(one.is_starting for one in self._alive()))
             alive = sorted(self._alive(), key=lambda member: (member.role != WORKER, member.role, member.rank))
             return [
-                Placement(member.role, member.rank, member.host, member.pid, member.devices)
+                Placement(member.role, member.rank, member.host, member.pid, member.devices, member.node)
                 for member in alive
                 if member.pid is not None
             ]

@@ -32,6 +32,8 @@ class Member(ABC):
     """A gang's view of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the reading."""
 
     log_path: Path | None = None
+    hint = ""
+    """What to do if its host cannot be reached."""
     is_placed = True
     """Whether it has a machine to run on; if not, nobody waits for its process."""
 
@@ -39,6 +41,8 @@ class Member(ABC):
         self.role = assigned.role
         self.rank = assigned.rank
         self.host = assigned.host
+        self.node = ""
+        """The `id` of the Node that it runs on."""
         self.pid: int | None = None
         self.devices: tuple[str, ...] = ()
         self.code: int | None = None
@@ -107,8 +111,8 @@ class Member(ABC):
     def exit(self) -> Exit:
         """How it ended; only once `code` is known."""
         assert self.code is not None
-        lines = tuple(self._last_lines)
-        return Exit(self.rank, self.host, self.pid or 0, self.code, lines, self.role, self.is_unreached)
+        lines, hint = tuple(self._last_lines), self.hint if self.is_unreached else ""
+        return Exit(self.rank, self.host, self.pid or 0, self.code, lines, self.role, self.is_unreached, hint)
 
     def _follow(self, log: Tail, buffer: LineBuffer) -> Iterator[str]:
         """The next lines of its log, and all that are left once its end is known. Never holds much of it at once."""
@@ -147,6 +151,7 @@ class AgentMember(Member):
     ) -> None:
         super().__init__(assigned)
         self._is_remote = bool(request["inherit_env"])
+        self.hint = f"Check that `ssh {assigned.host}` works without a password." if self._is_remote else ""
         self._token = secrets.token_hex(8)
         self._folder = None if request["folder"] is None else MemberFolder(Path(request["folder"]))
         self._keeps_folder = bool(request["keeps_folder"])

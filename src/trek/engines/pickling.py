@@ -8,11 +8,13 @@ from __future__ import annotations
 import copyreg
 import functools
 import sys
+import sysconfig
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -29,11 +31,11 @@ def never_import_elsewhere(module: ModuleType) -> None:
 
 
 @contextmanager
-def pickled_by_value(*origins: Any) -> Iterator[None]:
+def pickled_by_value(*origins: Any, modules: Iterable[ModuleType] = ()) -> Iterator[None]:
     """A block in which cloudpickle takes along the code of functions and classes of the modules of `origins`.
 
     Only of modules that another process would not find by name, such as a notebook's or a file's beside the path, and
-    of all those given to `never_import_elsewhere`.
+    of all those given to `never_import_elsewhere`; and of `modules`.
     """
     import cloudpickle
 
@@ -42,14 +44,26 @@ def pickled_by_value(*origins: Any) -> Iterator[None]:
     with _registering:
         known = cloudpickle.list_registry_pickle_by_value()
         loose = {one for one in found if one is not None and not is_importable(one)}
-        modules = [one for one in loose | set(_never_imported) if one.__name__ not in known]
-        for module in modules:
+        chosen = [one for one in loose | set(_never_imported) | set(modules) if one.__name__ not in known]
+        for module in chosen:
             cloudpickle.register_pickle_by_value(module)
         try:
             yield
         finally:
-            for module in modules:
+            for module in chosen:
                 cloudpickle.unregister_pickle_by_value(module)
+
+
+def own_modules() -> list[ModuleType]:
+    """The modules of the user's own program, which another machine may not have: not installed, and not Trek's."""
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    foreign = (*(f"{one}/" for one in installed), f"{Path(__file__).parents[1]}/")
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name == getattr(module, "__name__", "") != "__main__" and not str(file).startswith(foreign):
+            found.append(module)
+    return found
 
 
 @functools.cache

@@ -13,8 +13,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from filelock import FileLock, Timeout
@@ -62,6 +63,8 @@ class MasterSettings:
     slots: int | None = None
     engine: str = "local"
     """The name of the Engine that trials run on."""
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of that Engine."""
     run_as: RunAs | None = None
     """Whom trials run as; None for the user of this process."""
     max_log_mb: float = MAX_LOG_BYTES / 2**20
@@ -137,15 +140,14 @@ class ControlPlane:
         return DatabaseLease(self._database, home=self._settings.home, clock=self._clock, on_lost=self.stop)
 
     def _run(self, store: Store, listener: socket.socket, *, lock_file: OwnFile) -> None:
-        engine = open_engine(self._settings.engine)
+        engine = open_engine(self._settings.engine, self._settings.engine_options)
         supervisor = Supervisor(
             store,
             layout=self._layout,
             engine=engine,
-            slots=self._settings.slots or engine.slots(),
+            slots=self._settings.slots,
             environment=lambda trial_id, run: self._environment(services, trial_id, run),
             clock=self._clock,
-            has_gpus=engine.num_gpus() > 0,
             run_as=self._settings.run_as,
             private_variables=private_variables(os.environ),
             max_log_bytes=int(self._settings.max_log_mb * 2**20),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trek.control.trials.cluster_view import NodeView
+from trek.engines import Node
+
 
 @dataclass
 class IdleRunner:
@@ -19,6 +22,10 @@ class IdleRunner:
     def free_slots(self) -> int:
         """All of them."""
         return self.slots
+
+    def nodes(self) -> list[NodeView]:
+        """One, without trials."""
+        return [NodeView(Node("here", "127.0.0.1", self.slots), ())]
 
     def wake(self) -> None:
         """Count the call."""

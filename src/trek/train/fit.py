@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from trek.engines import ENGINES
+from trek.engines import open_engine
 from trek.errors import ConfigError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
-from trek.train.folders import check_places, open_run_folder
+from trek.train.folders import check_places, check_reached, open_run_folder
 from trek.train.jobs.elastic_job import run_anywhere
 from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
@@ -44,6 +44,7 @@ def fit(
     servers: int = 0,
     strategy: str | None = None,
     engine: str = "local",
+    engine_options: Mapping[str, Any] | None = None,
     seed: int = 0,
     precision: str = "fp32",
     resume: CheckpointFolder | Path | str | None = None,
@@ -55,8 +56,9 @@ def fit(
     """Train `trial_class` and return its metrics and checkpoints.
 
     One worker trains in this process. Several are started on `engine` and kept in sync by `strategy` ("ddp" by
-    default). With `workers=(1, 4)`, processes may be killed and added while the run goes on, and as many as there are
-    train: see docs/elastic.md. The global batch does not change with the number of workers, and so neither do the
+    default). With engine "ray", all of them run on a Ray cluster: see docs/cluster.md for its `engine_options`. With
+    `workers=(1, 4)`, processes may be killed and added while the run goes on, and as many as there are train: see
+    docs/elastic.md. The global batch does not change with the number of workers, and so neither do the
     results: `hparams["global_batch_size"]` is divided among them. A script started by torchrun, mpirun or srun
     trains in the processes that the launcher started. With strategy "ps", `servers` parameter servers hold the
     parameters.
@@ -87,11 +89,14 @@ def fit(
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     check_servers(servers, strategy=strategy)
     chosen_workers = read_workers(workers, strategy=strategy, options=chosen.strategy_options)
-    ENGINES.check(engine)
-    world = own_world(chosen_workers) if not servers else None  # servers belong to a gang
+    where = open_engine(engine, engine_options)
+    # Servers belong to a gang, and so does a worker on other machines.
+    world = own_world(chosen_workers, may_start_here=where.shares_disk) if not servers else None
     chosen_name = trial_class.__name__.lower() if name is None else name
     is_resumed = resume == "latest" and checkpoint_dir is None
     folder = open_run_folder(chosen_name, world=world, is_resumed=is_resumed)
+    is_near = world is not None or where.shares_disk
+    sent = own_loggers if is_near or folder is None else [JSONLLogger.open(folder), *own_loggers]
     job = _Fit(
         trial_class,
         name=chosen_name,
@@ -101,16 +106,17 @@ def fit(
         folder=folder,
         checkpoint_dir=checkpoint_dir,
         resume=_resume(resume),
-        loggers=own_loggers if world is not None else [SentLogger(send_message)] if own_loggers else (),
+        loggers=own_loggers if world is not None else [SentLogger(send_message)] if sent else (),
+        is_near=is_near,
     )
     if world is not None:
         outcome = job(world)
         if outcome["stop_reason"] == "interrupted":
             raise Interrupted
         return _result(outcome, goal=job.goal)
-    output = JobOutput(loggers=own_loggers, hparams=job.hparams)
+    output = JobOutput(loggers=sent, hparams=job.hparams)
     returned = run_anywhere(
-        job, origin=trial_class, workers=chosen_workers, num_servers=servers, engine=engine, output=output
+        job, origin=trial_class, workers=chosen_workers, num_servers=servers, engine=where, output=output
     )
     return _result(returned, goal=job.goal)
 
@@ -130,6 +136,7 @@ class _Fit:
         checkpoint_dir: Path | str | None,
         resume: Path | Literal["latest"] | None,
         loggers: Sequence[Logger],
+        is_near: bool,
     ) -> None:
         self.trial_class = trial_class
         self.name = name
@@ -140,6 +147,7 @@ class _Fit:
         self.checkpoint_dir = checkpoint_dir if checkpoint_dir is not None or not folder else folder / "checkpoints"
         self.resume = resume
         self.loggers = loggers
+        self.is_near = is_near
 
     @property
     def goal(self) -> Goal:
@@ -147,6 +155,8 @@ class _Fit:
 
     def __call__(self, world: World) -> dict[str, Any]:
         stop = StopRequest()
+        if not self.is_near:
+            check_reached(self.folder, self.checkpoint_dir)
         outcome = train_trial(
             self.trial_class,
             hparams=self.hparams,
@@ -155,7 +165,7 @@ class _Fit:
             world=world,
             checkpoint_dir=self.checkpoint_dir,
             folder=self.folder,
-            loggers=[*([JSONLLogger.open(self.folder)] if self.folder else []), *self.loggers],
+            loggers=[*([JSONLLogger.open(self.folder)] if self.folder and self.is_near else []), *self.loggers],
             stop=stop,
             resume=self.resume,
             name=self.folder.name if self.folder else self.name,

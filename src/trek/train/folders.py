@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 from filelock import FileLock
 
 from trek.elastic.joining import agree, is_elastic
-from trek.errors import ConfigError, NotFound
+from trek.errors import ConfigError, InputError, NotFound
 from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.world import World, claim_home, trek_home
+from trek.world.urls import is_remote
 
 _MAX_NAME_BYTES = 200
 """File systems allow 255, of which `-2`, `-3`, … and the names of files beside the folder need some."""
@@ -41,6 +43,19 @@ def _agreed_folder(name: str, *, world: World, is_resumed: bool) -> Path:
             if agreed != str(own) and not is_resumed:
                 own.rmdir()
     return Path(agreed)
+
+
+def check_reached(folder: Path | None, checkpoint_dir: Path | str | None) -> None:
+    """Refuse to train on a machine that cannot write where the one that started the run looks for checkpoints."""
+    if checkpoint_dir is not None and is_remote(str(checkpoint_dir)):
+        return
+    missing = [one for one in (folder, checkpoint_dir) if one is not None and not Path(one).parent.is_dir()]
+    if missing:
+        raise InputError(
+            f"{str(missing[0])!r} does not exist on {socket.gethostname()}, where this worker runs, so its checkpoints "
+            "would be lost. Set checkpoint_dir to a URL such as s3://bucket/run, or TREK_HOME to a folder that all "
+            "nodes share."
+        )
 
 
 def leaders_folders(strategy: Strategy, *folders: Path | str | None) -> list[str | None]:

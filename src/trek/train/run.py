@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trek.engines import ENGINES, open_engine
+from trek.engines import open_engine
 from trek.errors import InputError
-from trek.train.folders import check_places, open_run_folder
+from trek.train.folders import check_places, check_reached, open_run_folder
 from trek.train.jobs.elastic_job import run_anywhere
 from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
@@ -33,6 +33,7 @@ def run(
     workers: int | tuple[int, int] | None = None,
     servers: int = 0,
     engine: str = "local",
+    engine_options: Mapping[str, Any] | None = None,
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
     resume: CheckpointFolder | Path | str | None = None,
@@ -52,13 +53,14 @@ def run(
     named, own_loggers = split_loggers(loggers)
     chosen = TrainSettings.of(loggers=named, **settings)
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
-    ENGINES.check(engine)
+    where = open_engine(engine, engine_options)
     check_servers(servers, strategy=chosen.strategy)
     options = chosen.strategy_options
     given = None if workers is None else read_workers(workers, strategy=chosen.strategy, options=options)
-    world = own_world(given) if not servers else None  # servers belong to a gang
+    # Servers belong to a gang, and so does a worker on other machines.
+    world = own_world(given, may_start_here=where.shares_disk) if not servers else None
     num_workers = given or (world.size if world else _default_workers())
-    if world is None and num_workers == 1 and not servers:
+    if world is None and num_workers == 1 and not servers and where.shares_disk:
         world = World.from_env()
     default_name: str = getattr(train_fn, "__name__", "run").strip("<>")
     is_resumed = resume == "latest" and checkpoint_dir is None
@@ -71,13 +73,12 @@ def run(
         checkpoint_dir=checkpoint_dir if checkpoint_dir is not None or not folder else folder / "checkpoints",
         resume=resume,
         loggers=own_loggers if world is not None else [SentLogger(send_message)] if own_loggers else (),
+        is_near=world is not None or where.shares_disk,
     )
     if world is not None:
         return job.call(world)
     output = JobOutput(loggers=own_loggers)
-    returned = run_anywhere(
-        job, origin=train_fn, workers=num_workers, num_servers=servers, engine=engine, output=output
-    )
+    returned = run_anywhere(job, origin=train_fn, workers=num_workers, num_servers=servers, engine=where, output=output)
     return _unpacked(returned)
 
 
@@ -94,6 +95,7 @@ class _Run:
         checkpoint_dir: Path | str | None,
         resume: CheckpointFolder | Path | str | None,
         loggers: Sequence[Logger],
+        is_near: bool,
     ) -> None:
         self._train_fn = train_fn
         self._args = args
@@ -102,6 +104,7 @@ class _Run:
         self._checkpoint_dir = checkpoint_dir
         self._resume = resume
         self._loggers = loggers
+        self._is_near = is_near
 
     def __call__(self, world: World) -> Any:
         try:
@@ -113,6 +116,8 @@ class _Run:
         from trek.train.traveler import Traveler
 
         stop = StopRequest()
+        if not self._is_near:
+            check_reached(self._folder, self._checkpoint_dir)
         traveler = Traveler(
             self._settings,
             world=world,

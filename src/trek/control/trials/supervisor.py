@@ -27,6 +27,7 @@ from trek.control.layout import Layout
 from trek.control.metrics.metric_blocks import groups, summarise
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
+from trek.control.trials.cluster_view import ClusterView, NodeView
 from trek.control.trials.elastic_watch import ElasticWatch, run_settings
 from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
@@ -70,10 +71,9 @@ class Supervisor:
         *,
         layout: Layout,
         engine: Engine,
-        slots: int,
+        slots: int | None = None,
         environment: Callable[[int, int], dict[str, str]],
         clock: Clock,
-        has_gpus: bool = False,
         max_log_bytes: int = MAX_LOG_BYTES,
         run_as: RunAs | None = None,
         private_variables: Collection[str] = (),
@@ -88,8 +88,7 @@ class Supervisor:
         self._max_log_bytes = max_log_bytes
         self._run_as = run_as
         self._private_variables = private_variables
-        self.has_gpus = has_gpus
-        self.slots = slots
+        self._cluster = ClusterView(engine, slots=slots, clock=clock)
         self.running: dict[int, Running] = {}
         self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
         self._pending_removals = PendingRemovals(store, layout=layout, clock=clock)
@@ -129,6 +128,20 @@ class Supervisor:
         return self._engine.name
 
     @property
+    def slots(self) -> int:
+        """How many processes can train at once."""
+        return self._cluster.slots
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a slot is a GPU, which trials cannot share."""
+        return self._cluster.has_gpus
+
+    def nodes(self) -> list[NodeView]:
+        """The machines that trials run on, and which trials have processes there."""
+        return self._cluster.nodes({trial_id: one.gang for trial_id, one in list(self.running.items())})
+
+    @property
     def free_slots(self) -> int:
         """Slots that no trial holds."""
         return self.slots - sum(len(running.slots) for running in self.running.values())
@@ -158,6 +171,7 @@ class Supervisor:
     def tick(self) -> None:
         """One round: store what happened, act on requests, start what may start."""
         self._tidy()
+        self._cluster.refresh()
         self._collect()
         self._pending_removals.remove()
         self._stop_killed()
@@ -383,6 +397,7 @@ class Supervisor:
             cwd=work,
             output_dir=folder,
             slots=trial.slots if self.has_gpus else (),
+            gpus_per_worker=1 if self.has_gpus else 0,
             # A command may do without torch.
             imports=() if parsed_config(experiment).command else TRIAL_IMPORTS,
             roles=server_roles(parsed_config(experiment).resources.servers, folder=work / "servers"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trek.control.trials.cluster_view import NodeView
+
 
 class TrialRunner(Protocol):
     """Owns the slots, and acts on what services write to the store."""
@@ -23,6 +25,9 @@ class TrialRunner(Protocol):
     @property
     def has_gpus(self) -> bool:
         """Whether a slot is a GPU, which trials cannot share."""
+
+    def nodes(self) -> list[NodeView]:
+        """The machines that trials run on, and which trials have processes there."""
 
     def wake(self) -> None:
         """Look at the store now instead of at the next tick. Returns at once."""

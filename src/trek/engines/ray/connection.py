@@ -29,20 +29,30 @@ def connect(address: str | None, *, environ: Mapping[str, str] = os.environ) -> 
             return
         chosen = address or environ.get("RAY_ADDRESS") or "auto"
         try:
-            with _own_signals():
-                ray.init(
-                    address=chosen,
-                    namespace=NAMESPACE,
-                    log_to_driver=False,
-                    configure_logging=False,
-                    logging_level=logging.ERROR,
-                )
+            _init(chosen)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             where = f"at {chosen!r}" if chosen != "auto" else "on this machine"
             raise OutsideError(
                 f"no Ray cluster can be reached {where}: {str(error).splitlines()[0]} Start one with "
                 "`ray start --head` or `trek up --ray`, or set the engine's option address, or RAY_ADDRESS."
             ) from error
+
+
+def start_here() -> None:
+    """Start a cluster of this machine, which ends with this process."""
+    _init("local", include_dashboard=False)
+
+
+def _init(address: str, **more: Any) -> None:
+    with _own_signals():
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            logging_level=logging.ERROR,
+            **more,
+        )
 
 
 def _check_same(address: str | None) -> None:

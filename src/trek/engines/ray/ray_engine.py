@@ -131,6 +131,7 @@ class RayEngine(Engine):
                 address=node["NodeManagerAddress"],
                 slots=int(node["Resources"].get("GPU" if has_gpus else "CPU", 0)),
                 num_gpus=int(node["Resources"].get("GPU", 0)),
+                id=node["NodeID"],
             )
             for node in found
         ]

@@ -38,6 +38,8 @@ Request = Mapping[str, Any]
 class RayMember(Member):
     """See the module. `prepare` gives the request to start it, once its place is known."""
 
+    hint = "Look at `ray status` and at the memory of the node."
+
     def __init__(
         self,
         assigned: AssignedRank,

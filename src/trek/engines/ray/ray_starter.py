@@ -221,6 +221,7 @@ class RayStarter:
             log_start=record.log_start,
             is_placed=is_placed,
         )
+        member.node = record.node
         self._open[record.role, record.rank] = member
         return member
 
@@ -231,6 +232,7 @@ class RayStarter:
         member.host = record.host = place["host"]
         is_moved = bool(record.node) and record.node != place["node"] and member.role != WORKER
         record.address, record.node = place["address"], place["node"]
+        member.node = record.node
         if is_moved:
             self.record.addresses[member.role][member.rank] = f"{place['address']}:{place['port']}"
             self._tell_addresses()

@@ -10,8 +10,7 @@ from typing import Any
 
 from trek.elastic.elastic_gang import ElasticGang, JobEnd
 from trek.elastic.joining import membership_settings
-from trek.engines import open_engine
-from trek.engines.base import GangSpec
+from trek.engines.base import Engine, GangSpec
 from trek.engines.failure import to_error
 from trek.errors import OutsideError, RankFailed
 from trek.train.jobs.job import PAYLOAD, STOP_GRACE_S, TRAINING_IMPORTS, error_of, payload, reminded, run_job
@@ -30,7 +29,7 @@ def run_elastic_job(
     *,
     origin: Any,
     workers: WorkerRange,
-    engine: str,
+    engine: Engine,
     num_servers: int = 0,
     output: JobOutput | None = None,
 ) -> Any:
@@ -42,14 +41,14 @@ def run_elastic_job(
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
         num_workers=workers.max,
-        files={PAYLOAD: payload(function, origin=origin)},
+        files={PAYLOAD: payload(function, origin=origin, engine=engine)},
         imports=TRAINING_IMPORTS,
         roles=servers.roles,
     )
     stop, output = StopRequest(), output or JobOutput()
     with StopOnSignals(stop), closing(output), closing(servers):
         job = ElasticGang(
-            open_engine(engine),
+            engine,
             spec,
             membership_settings(workers.min, workers.max),
             on_line=output.on_line,
@@ -98,7 +97,7 @@ def run_anywhere(
     origin: Any,
     workers: int | WorkerRange,
     num_servers: int = 0,
-    engine: str,
+    engine: Engine,
     output: JobOutput | None = None,
 ) -> Any:
     """`run_elastic_job` for a range of workers, `run_job` for a number."""

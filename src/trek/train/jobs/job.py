@@ -13,10 +13,9 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from trek.elastic.joining import is_elastic
-from trek.engines import open_engine
-from trek.engines.base import Exit, Gang, GangSpec
+from trek.engines.base import Engine, Exit, Gang, GangSpec
 from trek.engines.failure import find_unreached, to_error
-from trek.engines.pickling import pickled_by_value
+from trek.engines.pickling import own_modules, pickled_by_value
 from trek.errors import ConfigError, RankFailed
 from trek.train.jobs.hang_report import ask_where
 from trek.train.jobs.job_output import JobOutput
@@ -47,7 +46,7 @@ def run_job(
     *,
     origin: Any,
     num_workers: int,
-    engine: str,
+    engine: Engine,
     num_servers: int = 0,
     output: JobOutput | None = None,
 ) -> Any:
@@ -65,13 +64,13 @@ def run_job(
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
         num_workers=num_workers,
-        files={PAYLOAD: payload(function, origin=origin)},
+        files={PAYLOAD: payload(function, origin=origin, engine=engine)},
         imports=TRAINING_IMPORTS,
         roles=servers.roles,
     )
     stop, output = StopRequest(), output or JobOutput()
     with StopOnSignals(stop), closing(output), closing(servers):
-        gang = open_engine(engine).start(spec, on_line=output.on_line)
+        gang = engine.start(spec, on_line=output.on_line)
         try:
             failed = _watch(gang, stop, output)
             waiting = ask_where(gang) if failed else {}
@@ -91,9 +90,10 @@ def run_job(
     return leader.returned
 
 
-def own_world(num_workers: int | WorkerRange | None) -> World | None:
+def own_world(num_workers: int | WorkerRange | None, *, may_start_here: bool = True) -> World | None:
     """The World this process was started in, by torchrun, mpirun, srun or Trek; None where workers are to be started.
 
+    `may_start_here`: whether a single worker is this process, if nobody has started it as one of several.
     With `num_workers`, a world of another size is refused: nobody finds out later that half of them are missing.
     """
     world = World.from_env()
@@ -108,16 +108,18 @@ def own_world(num_workers: int | WorkerRange | None) -> World | None:
             f"{num_workers} workers were asked for, but this process is one of {world.size} that were started "
             f"together. Start {num_workers} processes, or leave workers out."
         )
-    return world if world.is_distributed or num_workers == 1 else None
+    return world if world.is_distributed or (num_workers == 1 and may_start_here) else None
 
 
-def payload(function: Callable[[World], Any], *, origin: Any) -> bytes:
-    """The function and what it needs to be loaded in another process."""
+def payload(function: Callable[[World], Any], *, origin: Any, engine: Engine) -> bytes:
+    """The function and what it needs to be loaded in another process, with the user's own modules if need be."""
     import cloudpickle
 
-    with pickled_by_value(origin):
+    is_near = engine.shares_disk
+    with pickled_by_value(origin, modules=() if is_near else own_modules()):
         # The path goes first: what follows may need it to be loaded at all.
-        return cloudpickle.dumps((sys.path, sys.argv, can_show_bars())) + cloudpickle.dumps((function, origin))  # type: ignore[no-any-return]
+        first = cloudpickle.dumps((sys.path, sys.argv, can_show_bars(), is_near))
+        return first + cloudpickle.dumps((function, origin))  # type: ignore[no-any-return]
 
 
 def _watch(gang: Gang, stop: StopRequest, output: JobOutput) -> Exit | None:

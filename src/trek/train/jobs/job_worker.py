@@ -47,7 +47,8 @@ def _shown(outcome: RankOutcome) -> str:
 def _load(folder: MemberFolder) -> Any:
     with (folder.path / PAYLOAD).open("rb") as file:
         # Both were written by the program that started this process.
-        sys.path[:], sys.argv[:], shows_bars = pickle.load(file)  # noqa: S301
+        path, sys.argv[:], shows_bars, is_near = pickle.load(file)  # noqa: S301
+        sys.path[:] = path if is_near else [*sys.path, *(one for one in path if one not in sys.path)]
         function, origin = pickle.load(file)  # noqa: S301
     _house(origin)
     if shows_bars:

@@ -1,0 +1,19 @@
+"""One cluster of three raylets for all tests of this folder; those that kill nodes add the ones they kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+
+from trek.engines.ray.ray_engine import RayEngine
+from trek.testing.ray_cluster import RayCluster, ray_cluster
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster(num_nodes=3, cpus=4) as running:
+        RayEngine(address=running.address).slots()  # connects, before the first test looks at threads
+        yield running

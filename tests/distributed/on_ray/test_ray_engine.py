@@ -1,0 +1,118 @@
+"""The ray engine on a real cluster of three raylets: the conformance suite, and what only it promises."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+
+from trek.engines import Engine, GangSpec
+from trek.engines.failure import find_unreached
+from trek.engines.ray.member_actor import FOLDER_PREFIX
+from trek.engines.ray.ray_engine import RayEngine
+from trek.errors import InputError, OutsideError
+from trek.testing.engine_conformance import PATIENCE_S, EngineConformance, Recorder, python, wait_for
+from trek.testing.ray_cluster import RayCluster
+
+
+class TestRayEngine(EngineConformance):
+    @pytest.fixture
+    def engine(self, cluster: RayCluster) -> Engine:
+        return RayEngine(address=cluster.address, warm_start=False)
+
+    def _let_go(self, output_dir: Path) -> None:
+        for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/member"):
+            (folder / "go").write_text("go")
+
+
+def test_a_node_that_is_killed_is_reported_and_leaves_no_process(cluster: RayCluster) -> None:
+    node = cluster.add_node(doomed=1)
+    engine = RayEngine(address=cluster.address, resources={"doomed": 1}, warm_start=False)
+    gang = engine.start(GangSpec(python("import time; time.sleep(600)"), 1))
+    try:
+        pid = gang.pids[0]
+        cluster.kill_node(node)
+        failure = gang.wait_first_failure(PATIENCE_S)
+        assert failure is not None
+        assert (failure.rank, failure.code, failure.is_unreached) == (0, -signal.SIGKILL, True)
+        error = find_unreached(failure)
+        assert error is not None
+        assert "was lost while rank 0 was running there: Ray lost the actor" in str(error)
+        assert "ssh" not in str(error)
+        wait_for(lambda: not psutil.pid_exists(pid))
+    finally:
+        gang.stop(grace_s=0)
+
+
+def test_members_die_with_a_starter_that_was_killed_and_kept_ones_are_found_again(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    lost = _start_then_kill(cluster.address, "", seconds=600)
+    kept = _start_then_kill(cluster.address, str(tmp_path), seconds=2)
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in lost))
+    recorder = Recorder()
+    gang = RayEngine(address=cluster.address).attach(str(tmp_path), on_line=recorder, on_exit=recorder)
+    exits = gang.wait(PATIENCE_S)
+    assert exits is not None
+    assert [(one.pid, one.code) for one in sorted(exits, key=lambda one: one.rank)] == [(pid, 4) for pid in kept]
+    assert recorder.texts(0) == recorder.texts(1) == ["up", "done"]
+    gang.stop()
+    again = RayEngine(address=cluster.address).attach(str(tmp_path))
+    assert [one.code for one in again.wait(PATIENCE_S) or []] == [4, 4], "what has come home is found without actors"
+    assert [line.text for line in again.read_log(1)] == ["up", "done"]
+
+
+def _start_then_kill(address: str, output_dir: str, *, seconds: float) -> list[int]:
+    command = [sys.executable, "-c", _STARTER.replace("{seconds}", str(seconds)), address, output_dir]
+    starter = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    pids = [int(part) for part in starter.stdout.readline().split()]
+    starter.kill()
+    starter.wait()
+    starter.stdout.close()
+    return pids
+
+
+_STARTER = """
+import sys, time
+from pathlib import Path
+from trek.engines import GangSpec, open_engine
+output_dir = Path(sys.argv[2]) if sys.argv[2] else None
+code = "import time; print('up'); time.sleep({seconds}); print('done'); raise SystemExit(4)"
+spec = GangSpec([sys.executable, "-uc", code], 2, output_dir=output_dir)
+gang = open_engine("ray", {"address": sys.argv[1]}).start(spec)
+print(*gang.pids.values(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_members_run_where_the_rule_says_and_know_their_nodes(cluster: RayCluster) -> None:
+    recorder = Recorder()
+    engine = RayEngine(address=cluster.address, placement="STRICT_SPREAD", warm_start=False)
+    names = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR"]
+    gang = engine.start(
+        GangSpec(python(f"import os; print(*[os.environ[name] for name in {names}])"), 3), on_line=recorder
+    )
+    gang.wait(PATIENCE_S)
+    places = [recorder.texts(rank)[0].split() for rank in range(3)]
+    assert [place[:4] for place in places] == [[str(rank), "0", "1", str(rank)] for rank in range(3)]
+    assert {place[4] for place in places} < {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
+
+
+def test_a_cluster_that_is_too_small_says_what_is_missing(cluster: RayCluster) -> None:
+    with pytest.raises(InputError, match=r"1 tpu needed, and the cluster has 0 tpu"):
+        RayEngine(address=cluster.address, resources={"tpu": 1}).start(GangSpec(["true"], 1))
+    with pytest.raises(OutsideError, match=r"no room for 1 workers for 0.1 s: 1 tpu needed"):
+        RayEngine(address=cluster.address, resources={"tpu": 1}, wait_s=0.1).start(GangSpec(["true"], 1))
+
+
+def test_nodes_are_listed_with_their_slots(cluster: RayCluster) -> None:
+    nodes = RayEngine(address=cluster.address).nodes()
+    assert sorted((node.address, node.slots) for node in nodes) == [(f"127.0.0.{one}", 4) for one in (2, 3, 4)]
