@@ -85,7 +85,7 @@ def _measure_mlflow(python: str, folder: Path, *, trials: int, points: int) -> N
     if not made.is_file():
         command = [python, str(PEER), str(trials), str(points), str(folder / "mlflow.db")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
+        if done.returncode != 0 or not done.stdout:
             print(f"mlflow: skipped: {(done.stderr.strip().splitlines() or ['not installed'])[-1]}")
             return
         made.write_text(done.stdout.splitlines()[-1])

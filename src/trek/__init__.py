@@ -12,13 +12,14 @@ from trek.errors import InvalidHP, TrekError
 from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from trek import data, nn, ps, search
+    from trek import data, nn, ps, search, serve
     from trek.client.client import Client
     from trek.data.loaders import DataLoader
     from trek.data.plans.expressions import col
     from trek.experiments.checkpoint import Checkpoint
     from trek.experiments.experiment import Experiment
     from trek.experiments.hparams import hparams
+    from trek.experiments.trial_info import trial_info
     from trek.flow import Flow
     from trek.train import arguments
     from trek.train.callbacks.callback import Callback
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from trek.train.loop.feed import to_device
     from trek.train.lr_scheduler import LRScheduler
     from trek.train.metrics.reducers import Reducer
+    from trek.train.reporter import Reporter
     from trek.train.run import run
     from trek.train.settings import ProfileSettings, TrainSettings
+    from trek.train.trainer import Trainer
     from trek.train.traveler import Traveler
     from trek.train.trial import Trial, TrialContext, reset_parameters
     from trek.world import World
@@ -49,7 +52,9 @@ _HOMES = {
     "Logger": "trek.train.loggers.base",
     "ProfileSettings": "trek.train.settings",
     "Reducer": "trek.train.metrics.reducers",
+    "Reporter": "trek.train.reporter",
     "TrainSettings": "trek.train.settings",
+    "Trainer": "trek.train.trainer",
     "Traveler": "trek.train.traveler",
     "Trial": "trek.train.trial",
     "TrialContext": "trek.train.trial",
@@ -69,7 +74,9 @@ _HOMES = {
     "reset_parameters": "trek.train.trial",
     "run": "trek.train.run",
     "search": "trek.search",
+    "serve": "trek.serve",
     "to_device": "trek.train.loop.feed",
+    "trial_info": "trek.experiments.trial_info",
 }
 
 __all__ = [
@@ -85,7 +92,9 @@ __all__ = [
     "Logger",
     "ProfileSettings",
     "Reducer",
+    "Reporter",
     "TrainSettings",
+    "Trainer",
     "Traveler",
     "TrekError",
     "Trial",
@@ -107,7 +116,9 @@ __all__ = [
     "reset_parameters",
     "run",
     "search",
+    "serve",
     "to_device",
+    "trial_info",
 ]
 
 

@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "control": _EXPERIMENTS | {"flow", "control"},
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
-    "serve": _GROUND | {"world", "train"},
+    "serve": _GROUND | {"world", "data", "train"},
     "integrations": _GROUND | {"search"},
     "compat": _GROUND,
 }

@@ -158,6 +158,7 @@ def test_notes_are_written_with_a_preview(site: WebSite, open_page: Visits) -> N
     page.fill("textarea.notes", f"## Plan\n\n{NASTY} **soon** [docs](https://example.org)")
     page.wait_for_selector("[aria-label=Preview] strong:text-is('soon')")
     page.click("button:text-is('Save')")
+    page.wait_for_selector("button:text-is('Edit')")  # until then the heading is the preview's
     page.wait_for_selector(".markdown h2, .markdown h3")
     assert "Plan" in site.client.experiment(number).description
     assert page.locator("main img").count() == 0

@@ -14,6 +14,7 @@ from trek.errors import TrainingError, TrekError
 
 # command -> (module:attribute, help shown in the list, so that listing imports nothing)
 COMMANDS = {
+    "archive": ("trek.cli.archive:archive", "Pack a checkpoint as an archive for TorchServe."),
     "checkpoint": ("trek.cli.checkpoint:checkpoint", "List, describe, download and delete checkpoints."),
     "cluster": ("trek.cli.cluster:cluster", "Show the control plane of this machine, and stop it."),
     "data": ("trek.cli.data:data", "Fetch and inspect data sets."),
@@ -27,7 +28,9 @@ COMMANDS = {
         "trek.cli.preview_search:preview_search",
         "Show how many trials a search trains to which length.",
     ),
+    "predict": ("trek.cli.predict:predict", "Run a model over a whole data set."),
     "ps": ("trek.cli.ps:ps", "Run parameter servers, and show what they do."),
+    "serve": ("trek.cli.serve:serve", "Serve a model over HTTP."),
     "template": ("trek.cli.template:template", "Manage templates: shared parts of configs."),
     "token": ("trek.cli.token:token", "Create, list and revoke your tokens for scripts."),
     "trial": ("trek.cli.trial:trial", "Describe, end and scale trials, and show their metrics and logs."),

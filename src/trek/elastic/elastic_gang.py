@@ -155,7 +155,7 @@ class ElasticGang:
                 self._others_ended.put(exit_)
             return
         self._ended[exit_.rank] = exit_
-        if exit_.code > 0 and not exit_.is_unreached and self._failed is None:
+        if _is_own_error(exit_) and self._failed is None:
             self._failed = exit_
 
     def _restart_others(self) -> None:
@@ -198,7 +198,7 @@ class ElasticGang:
         known = {_rank_of(name) for name in status["members"]}
         num_starting = len([rank for rank in alive if rank not in known])
         for _ in range(status["num_missing"] - num_starting):
-            free = next((rank for rank in sorted(self._ended) if rank not in self.gang.pids), None)
+            free = self._replaceable()
             if free is not None:
                 self._on_replace(self.gang, free)
                 del self._ended[free]
@@ -206,6 +206,17 @@ class ElasticGang:
                 self.gang.restart(free)
             elif self.gang.num_workers < self._settings.max_workers:
                 self.gang.resize(self.gang.num_workers + 1)
+
+    def _replaceable(self) -> int | None:
+        """The place of a worker that has ended. One that failed by itself keeps its place: its outcome is there, and it
+        may have ended after `poll` looked whether anybody had failed."""
+        alive = self.gang.pids
+        places = (rank for rank, exit_ in sorted(self._ended.items()) if not _is_own_error(exit_))
+        return next((rank for rank in places if rank not in alive), None)
+
+
+def _is_own_error(exit_: Exit) -> bool:
+    return exit_.code > 0 and not exit_.is_unreached
 
 
 def _coordinator(folder: Path | None) -> Role:

@@ -33,6 +33,9 @@ MEMBER_DIR = "TREK_MEMBER_DIR"
 OUTCOME, ASKED, ANSWER = "outcome.json", "asked", "answer.json"
 """Files in a member's folder: see `trek.engines.member_folder`."""
 
+ADDRESSES = "addresses"
+"""A file there, with a line `role=host:port,…` for each role whose members an Engine has moved."""
+
 MAX_FILE_BYTES = 64 << 20
 _PART_BYTES = 2048
 """A report is written at once if it is shorter than a page, whoever else writes to stderr."""

@@ -5,7 +5,9 @@ Contracts, for every Engine:
 
 - Threads: a Gang may be used from several threads. Callbacks run on the gang's own threads, one at a time per gang.
 - Order: lines of one member arrive in the order it wrote them; its Exit comes after its last line.
-- Promptness: a death is reported within 100 ms.
+- Promptness: a death is reported within 100 ms; that of a machine, or of what runs members there for the Engine, as
+  soon as the Engine learns of it (`ray`: within some seconds). Such a member may still be at work for a moment, so
+  members that form groups count generations and refuse those of an earlier one.
 - Ownership: the Engine owns the processes and whatever they start; `stop` leaves none of them behind.
 - Roles: members are named by role and rank. `worker` is the role that a World counts: its members get RANK and
   WORLD_SIZE, and the gang ends with them. A member of another role gets TREK_ROLE_RANK and TREK_ROLE_SIZE instead, and
@@ -25,6 +27,7 @@ Contracts, for every Engine:
 from __future__ import annotations
 
 import json
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +53,8 @@ class Role:
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: float = 1
     gpus: float = 0
+    is_beside_starter: bool = False
+    """Whether it runs on the machine of the starter if the Engine can choose, so that it is not lost with another."""
     outlives_workers: bool = False
     """Whether it runs on when the last worker has ended, until the gang is stopped: workers may be restarted."""
 
@@ -79,6 +84,10 @@ class GangSpec:
     user: OsUser | None = None
     """Whom members run as; None for the user of this process. Only for members on this machine."""
     cwd: Path | None = None
+    workspace: bytes = field(default=b"", repr=False)
+    """A tar of the folder to run in, for members on machines that do not have `cwd`."""
+    min_workers: int | None = None
+    """How many workers there must be room for at the start; the others follow as room is found. None: all of them."""
     cpus_per_worker: float = 1
     gpus_per_worker: float = 0
     hostfile: Path | None = None
@@ -142,6 +151,16 @@ class Placement:
     host: str
     pid: int
     devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of an Engine, and how many workers it can run side by side."""
+
+    name: str
+    address: str
+    slots: int
+    num_gpus: int = 0
 
 
 class Gang(ABC):
@@ -254,6 +273,8 @@ class Engine(ABC):
     """A place where gangs run."""
 
     name: str
+    shares_disk: bool = True
+    """Whether members see the files of the starting process under the same paths."""
 
     @abstractmethod
     def start(
@@ -293,12 +314,23 @@ class Engine(ABC):
     def num_gpus(self) -> int:
         """How many GPUs this engine has; where there are any, they are its slots."""
 
+    def nodes(self) -> list[Node]:
+        """The machines that members run on now."""
+        name = socket.gethostname()
+        return [Node(name, "127.0.0.1", self.slots(), self.num_gpus())]
 
-ENGINES: Registry[Callable[[], Engine]] = Registry(
-    "engines", {"local": "trek.engines.local:LocalEngine"}, word="engine", base="trek.engines.base:Engine"
+
+ENGINES: Registry[Callable[..., Engine]] = Registry(
+    "engines",
+    {"local": "trek.engines.local:LocalEngine", "ray": "trek.engines.ray.ray_engine:RayEngine"},
+    word="engine",
+    extras={"ray": "ray"},
+    base="trek.engines.base:Engine",
 )
 
 
-def open_engine(name: str = "local") -> Engine:
-    """The Engine called `name`."""
-    return ENGINES.load(name)()
+def open_engine(name: str = "local", options: Mapping[str, Any] | None = None) -> Engine:
+    """The Engine called `name`, with `options` of its own."""
+    kind = ENGINES.load(name)
+    ENGINES.check_settings(name, options or {}, taken_by=kind)
+    return kind(**(options or {}))

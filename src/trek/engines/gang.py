@@ -1,4 +1,4 @@
-"""LocalGang: watches members from one thread of its own, which also makes every callback.
+"""WatchedGang: a Gang that watches members from one thread of its own, which also makes every callback.
 
 Knows members, not how they are started: what it is given assigns ranks and starts members.
 """
@@ -54,8 +54,8 @@ class Starter(Protocol):
         """A role is going to have `count` members."""
 
 
-class LocalGang(Gang):
-    """A gang whose members are reached through agents."""
+class WatchedGang(Gang):
+    """A gang of `Member`s, wherever they run."""
 
     def __init__(
         self,
@@ -110,9 +110,7 @@ class LocalGang(Gang):
         """Where the living members run, workers first; waits the moment that members take to start."""
         with self._changed:
             if not self._is_own_thread():
-                self._changed.wait_for(
-                    lambda: self._has_ended or all(member.pid is not None for member in self._alive())
-                )
+                self._changed.wait_for(lambda: self._has_ended or not any(one.is_starting for one in self._alive()))
             alive = sorted(self._alive(), key=lambda member: (member.role != WORKER, member.role, member.rank))
             return [
                 Placement(member.role, member.rank, member.host, member.pid, member.devices)

@@ -18,7 +18,7 @@ from pathlib import Path
 from trek.engines.agent import visible_gpus
 from trek.engines.attached import AttachedMember
 from trek.engines.base import Engine, Exit, GangSpec, Handle, OutputLine
-from trek.engines.gang import LocalGang
+from trek.engines.gang import WatchedGang
 from trek.engines.hosts import AssignedRank
 from trek.engines.local_starter import MEMBERS, LocalStarter, member_stem
 from trek.engines.member import Member
@@ -50,7 +50,7 @@ class LocalEngine(Engine):
         *,
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
-    ) -> LocalGang:
+    ) -> WatchedGang:
         """Start the members that `spec` describes and return at once."""
         starter = self._starter(spec)
         members: list[Member] = []
@@ -62,7 +62,7 @@ class LocalEngine(Engine):
                 member.kill()
                 member.close()
             raise
-        return LocalGang(members, starter=starter, handle=self.handle_of(spec), on_line=on_line, on_exit=on_exit)
+        return WatchedGang(members, starter=starter, handle=self.handle_of(spec), on_line=on_line, on_exit=on_exit)
 
     def _starter(self, spec: GangSpec, *, is_resumed: bool = False) -> LocalStarter:
         checked = _checked(spec, num_gpus=self.num_gpus())
@@ -80,15 +80,15 @@ class LocalEngine(Engine):
         spec: GangSpec | None = None,
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
-    ) -> LocalGang:
+    ) -> WatchedGang:
         """The gang that an earlier process started with the `output_dir` that is its handle, ended members included."""
         paths = _member_files(Path(handle))
         deadline = time.monotonic() + ATTACH_TIMEOUT_S
         while not all(path.exists() for path in paths) and time.monotonic() < deadline:
             time.sleep(_ATTACH_POLL_S)
         members: list[Member] = [AttachedMember(path) for path in paths if path.exists()]
-        starter = _NoStarter(members) if spec is None else self._starter(spec, is_resumed=True)
-        gang = LocalGang(members, starter=starter, handle=handle, on_line=on_line, on_exit=on_exit)
+        starter = NoStarter(members) if spec is None else self._starter(spec, is_resumed=True)
+        gang = WatchedGang(members, starter=starter, handle=handle, on_line=on_line, on_exit=on_exit)
         if len(members) < len(paths):
             gang.stop(grace_s=0)
             raise InputError(f"only {len(members)} of {len(paths)} members of the gang in {handle!r} were started.")
@@ -103,7 +103,7 @@ class LocalEngine(Engine):
         return len(visible_gpus(dict(os.environ)))
 
 
-class _NoStarter:
+class NoStarter:
     """A gang that was attached to without its spec cannot get new members."""
 
     def __init__(self, members: list[Member]) -> None:
@@ -146,7 +146,8 @@ def _member_files(output_dir: Path) -> list[Path]:
     return [output_dir / f"{member_stem(role, rank)}.json" for role, count in counts.items() for rank in range(count)]
 
 
-def _checked(spec: GangSpec, *, num_gpus: int) -> GangSpec:
+def check_spec(spec: GangSpec) -> None:
+    """Refuse what no engine can run."""
     for name, role in spec.all_roles().items():
         if role.count < 1:
             raise InputError(f"a gang needs at least 1 {name}, got {role.count}.")
@@ -154,6 +155,10 @@ def _checked(spec: GangSpec, *, num_gpus: int) -> GangSpec:
             raise InputError(f"a gang needs a command to run, got an empty one for the role {name!r}.")
         if _ROLE_NAME.fullmatch(name) is None:
             raise InputError(f"{name!r} is not a valid name of a role. Use lower-case letters, digits and '_'.")
+
+
+def _checked(spec: GangSpec, *, num_gpus: int) -> GangSpec:
+    check_spec(spec)
     if spec.cwd is not None and not spec.cwd.is_dir() and spec.hostfile is None:
         raise InputError(f"the working directory {str(spec.cwd)!r} does not exist. Create it, or name another.")
     wanted = sum(role.gpus * role.count for role in spec.all_roles().values())

@@ -58,7 +58,7 @@ class LocalStarter:
         used = [one.host for role, count in self._counts.items() for one in self.assign(role, count)]
         self._elsewhere = [host for host in used if not is_this_machine(host)] if self._hosts else []
         self._master_addr = self._reachable(used[0])
-        self._master_port = _free_port()
+        self._master_port = find_free_port()
         self._secret = spec.secret or secrets.token_hex(32)
         self._job = secrets.token_hex(8)
         self._addresses: dict[str, list[str]] = {}
@@ -206,7 +206,7 @@ class LocalStarter:
         if role != WORKER:
             known = self._addresses.setdefault(role, [])
             new = self.assign(role, count)[len(known) :]
-            known += [f"{self._reachable(assigned.host)}:{_free_port()}" for assigned in new]
+            known += [f"{self._reachable(assigned.host)}:{find_free_port()}" for assigned in new]
 
     def _read_meeting(self) -> None:
         if self._spec.output_dir is None:
@@ -244,7 +244,7 @@ def member_stem(role: str, rank: int) -> str:
     return f"rank_{rank}" if role == WORKER else f"{role}_{rank}"
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
     """A free port below the ephemeral range of the system.
 
     Ports handed out for outgoing connections could be taken between now and the first rank's listening.

@@ -32,6 +32,8 @@ class Member(ABC):
     """A gang's view of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the reading."""
 
     log_path: Path | None = None
+    is_placed = True
+    """Whether it has a machine to run on; if not, nobody waits for its process."""
 
     def __init__(self, assigned: AssignedRank) -> None:
         self.role = assigned.role
@@ -90,6 +92,11 @@ class Member(ABC):
     @abstractmethod
     def read_file(self, name: str, *, start: int = 0, size: int | None = None) -> bytes | None:
         """A part of a file it left in its folder, as far as that is known here."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has a machine, but no process there yet."""
+        return self.is_placed and self.pid is None
 
     def read_log(self, position: int) -> list[LogLine]:
         """Its log from `position` on."""

@@ -71,16 +71,25 @@ def is_id(place: str) -> bool:
     return _ID.fullmatch(place) is not None and not Path(place).exists()
 
 
-def _trial_class(client: Client, experiment_id: int) -> type[Trial] | None:
-    """The Trial of an experiment, from its archive; None for a command, which has none."""
+def fetch_code(client: Client, experiment_id: int) -> tuple[Path, str] | None:
+    """The folder with an experiment's code and its Trial, `module:Class`; None for a command, which has none."""
     details = client.experiment(experiment_id)
     config = ExperimentConfig.parse(details.config)
     if config.command is not None:
         return None
     code = trek_home() / "downloads" / f"code-{details.archive[:16]}"
     unpack_once(client.archive(details.archive), code)
-    with _isolated_import(config.trial_class.partition(".")[0].partition(":")[0]):
-        return load_entrypoint(config.trial_class, code)
+    return code, config.trial_class
+
+
+def _trial_class(client: Client, experiment_id: int) -> type[Trial] | None:
+    """The Trial of an experiment, from its archive; None for a command, which has none."""
+    found = fetch_code(client, experiment_id)
+    if found is None:
+        return None
+    code, trial_class = found
+    with _isolated_import(trial_class.partition(".")[0].partition(":")[0]):
+        return load_entrypoint(trial_class, code)
 
 
 @contextmanager

@@ -221,8 +221,7 @@ class ExperimentConfig(Section):
 
     def warnings(self) -> list[str]:
         """What a user may not expect of this config."""
-        ignored = [describe_ignored(name) for name in self.without_effect]
-        lines = [f"no effect here: {', '.join(ignored)}."] if ignored else []
+        lines = [f"no effect here: {describe_ignored(name)}." for name in self.without_effect]
         if self.searcher.max_length is None and self.command is None:
             lines.append("searcher.max_length is missing: each trial trains for 1 epoch.")
         return lines

@@ -1,6 +1,7 @@
 """Settings that configs of other platforms have and that have no effect here.
 
-They are accepted and named in one line, so that such a config runs unchanged and nobody expects what does not happen.
+They are accepted and named in one line each, so that such a config runs unchanged and nobody expects what does not
+happen.
 """
 
 from __future__ import annotations

@@ -28,6 +28,9 @@ CONFIG: dict[str, Any] = {
 }
 
 
+_LEAVING_S = 20.0
+
+
 @dataclass
 class Shell:
     """Runs commands with a separate home."""
@@ -124,7 +127,7 @@ class Shell:
         """Stop the control plane with all its experiments, and fail if anything of it stays."""
         if (self.home / "control.json").exists():
             self.run("cluster", "stop", "--kill")
-        left = self.processes()
+        _, left = psutil.wait_procs(self.processes(), timeout=_LEAVING_S)  # one that was idle may be about to end
         for process in left:
             process.send_signal(signal.SIGKILL)
         assert not left, f"still running: {left}"

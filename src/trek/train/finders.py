@@ -22,7 +22,7 @@ from trek.train.loop.stopping import StopRequest
 from trek.train.settings import TrainSettings
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
-from trek.train.trial import Trial, TrialContext
+from trek.train.trial import Trial
 from trek.world import World
 from trek.world.seeds import random_state, restore_random_state
 
@@ -224,7 +224,7 @@ def _temporary_trainer(
             max_length=_UNLIMITED, validation_period=_UNLIMITED, seed=seed, report_period=1, show_progress=False
         )
         with Traveler(settings, world=World(), loggers=[logger]) as traveler:
-            trainer = Trainer(trial_class, TrialContext(traveler, hparams=hparams, data=data))
+            trainer = Trainer(trial_class, trial_class.context_class(traveler, hparams=hparams, data=data))
             trainer.callbacks.clear()  # callbacks are for real runs only
             yield trainer
     finally:

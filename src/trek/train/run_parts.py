@@ -37,7 +37,7 @@ from trek.train.loop.instruments import Instruments
 from trek.train.loop.logical_workers import LogicalWorkers
 from trek.train.loop.optimization import Optimization
 from trek.train.loop.portions import Portion
-from trek.train.loop.precision import open_precision
+from trek.train.loop.precision import OwnScaler, open_precision
 from trek.train.loop.stop_agreement import StopAgreement
 from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, Stopped, StopRequest, stopped
 from trek.train.loop.worker_group import WorkerGroup
@@ -55,6 +55,16 @@ if TYPE_CHECKING:
     from trek.train.traveler import Traveler
 
 _NO_CONTEXT = nullcontext()
+LENGTHS = (
+    "max_length",
+    "validation_period",
+    "checkpoint_period",
+    "checkpoint_policy",
+    "report_period",
+    "records_per_epoch",
+    "initial_validation",
+)
+"""Settings that may still change when the parts of a run are made."""
 
 
 class RunParts:
@@ -107,6 +117,7 @@ class RunParts:
         self.folder = Path(folder or Path.cwd())
         chosen = chosen.with_default_paths(self.folder)
         self.settings = chosen
+        self._host = host
         seed_everything(chosen.seed)
         self.precision = open_precision(chosen.precision, world.device)
         self.optimization = Optimization(
@@ -181,6 +192,22 @@ class RunParts:
         if strategy.leases_work:
             self.leases = LeasedLoop(cast("Traveler", self), strategy=cast("ElasticServers", strategy), group=group)
         return strategy
+
+    def set_lengths(self, **named: Any) -> None:
+        """Change how long to train, and how often to validate, save and report: fields of TrainSettings.
+
+        Call it before training begins. What the trial of an experiment decides is not changed.
+        """
+        if unknown := sorted(set(named) - set(LENGTHS)):
+            raise InputError(f"set_lengths changes {', '.join(LENGTHS)}, got {unknown[0]!r}. Pass it to the Traveler.")
+        chosen = TrainSettings.of(self.settings, **named)
+        self.settings = chosen if self._host is None else self._host.apply_to(chosen)
+        self._length = self.settings.max_length
+        self.agenda = Agenda.of(self.settings)
+
+    def use_scaler(self, scaler: torch.amp.GradScaler) -> None:
+        """Unscale gradients with a scaler that the loop itself scales its losses with."""
+        self.precision = self.optimization.precision = OwnScaler(self.world.device, scaler, instead_of=self.precision)
 
     def _close_at_exit(self) -> None:
         """A program may end without closing its Traveler; one that failed has not finished its job."""

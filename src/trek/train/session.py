@@ -15,7 +15,7 @@ from trek.train.loop.stopping import Reason, StopOnSignals, StopRequest
 from trek.train.settings import TrainSettings
 from trek.train.trainer import Trainer, check_trial_class
 from trek.train.traveler import Traveler
-from trek.train.trial import Trial, TrialContext
+from trek.train.trial import Trial
 from trek.train.trial_host import TrialHost
 from trek.world import World
 
@@ -78,7 +78,7 @@ def train_trial(
     )
     with StopOnSignals(stop), traveler:
         traveler.journal.begin(name=name, hparams=hparams)
-        context = TrialContext(
+        context = trial_class.context_class(
             traveler,
             hparams=hparams,
             data=data,

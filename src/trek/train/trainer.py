@@ -10,8 +10,11 @@ import torch
 from torch import nn
 
 from trek.data.loaders import Loader
+from trek.data.loaders.dataloader import column_names
 from trek.errors import ConfigError, EntrypointError, InputError
 from trek.train.callbacks.callback import Callback
+from trek.train.checkpointing.batch_signature import describe_batch
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.declared_arguments import with_declared_arguments
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
@@ -28,15 +31,21 @@ from trek.world.urls import is_remote
 
 
 class Trainer:
-    """Trains one Trial to the length set in its Traveler, which also decides when to validate and save."""
+    """Trains one Trial to the length set in its Traveler, which also decides when to validate and save.
 
-    def __init__(self, trial_class: type[Trial], context: TrialContext) -> None:
-        check_trial_class(trial_class)
+    The Trial is given by its class, or as an object that was made with the same context.
+    """
+
+    def __init__(self, trial: type[Trial] | Trial, context: TrialContext) -> None:
+        check_trial_class(type(trial) if isinstance(trial, Trial) else trial)
         self.traveler: Traveler = context.traveler
         self.context = context
-        self.trial = trial_class(context)
+        self.trial = trial if isinstance(trial, Trial) else trial(context)
         self.model = self._build_model()
-        self.loader = self.traveler.bind(self.trial.build_training_data_loader())
+        data = self.trial.build_training_data_loader()
+        self.loader = self.traveler.bind(data)
+        self._column_names = column_names(data)
+        self._is_described = False
         self._validation_data = self.trial.build_validation_data_loader()
         self.validation_loader = self._open_validation_data()
         self.callbacks = dict(self.trial.build_callbacks() or {})
@@ -51,12 +60,15 @@ class Trainer:
         if getattr(type(self.trial), "row_ids", Trial.row_ids) is not Trial.row_ids:
             self.traveler.prefetch(self.trial.row_ids)
 
-    def fit(self) -> None:
-        """Train from the Traveler's position to the end; a stop request ends it earlier with everything saved."""
+    def fit(self, *, resume: CheckpointFolder | Path | str | None = None) -> None:
+        """Train from the Traveler's position to the end; a stop request ends it earlier with everything saved.
+
+        `resume` is the checkpoint to begin with, by default the Traveler's.
+        """
         self._callback_entries = _CallbackEntries(self.callbacks)
         self.traveler.add_state("extras", self._callback_entries)
         self.traveler.add_state("trainer", self)
-        restored = self.traveler.restore()
+        restored = self.traveler.restore(resume)
         self._call("on_trial_startup", self.traveler.position.batches, restored.uuid if restored else None)
         try:
             self._call("on_training_start")
@@ -102,6 +114,9 @@ class Trainer:
             self._call("on_training_epoch_end", epoch)
 
     def _train_one(self, batch: Any) -> None:
+        if not self._is_described:
+            self._is_described = True
+            self.traveler.archive.describe_batches(describe_batch(batch, names=self._column_names))
         if self.model is None:
             position = self.traveler.position
             with self.traveler.autocast():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import nn
@@ -138,6 +138,14 @@ class TrialContext:
         if step_mode is None:
             raise InputError("wrap_lr_scheduler needs a step_mode: 'step', 'batch', 'epoch' or 'manual'.")
         return self.traveler.add_scheduler(scheduler, per=cast(StepUnit, str(step_mode)), every=frequency)
+
+    def wrap_scaler(self, scaler: torch.amp.GradScaler) -> torch.amp.GradScaler:
+        """Take the gradient scaler that `train_batch` scales its losses with, instead of `precision="fp16"`.
+
+        Clipping and `step_optimizer` unscale with it; the Trial itself calls `scale` and `update`.
+        """
+        self.traveler.use_scaler(scaler)
+        return scaler
 
     def wrap_reducer(
         self,
@@ -282,6 +290,18 @@ class Trial:
     train_batch: Any
     evaluate_batch: Any
     evaluate_full_dataset: Any
+    predict_batch: Any
+    """What a served model answers, as a tensor or a dict of tensors by name; declares any of `batch` and `model`.
+
+    Without it, that is the output of the model in `evaluate_batch`. `batch` has the form of a training batch, in which
+    everything is None that the answer does not depend on, such as labels.
+    """
+    preprocess: Any
+    """From the inputs of a request, a dict of NumPy arrays, to a dict by the names in a training batch."""
+    postprocess: Any
+    """From what the model returned, a dict of NumPy arrays with one row for each row of input, to what is answered."""
+    context_class: ClassVar[type[TrialContext]] = TrialContext
+    """What the Trial is given: a subclass of TrialContext where more names are needed than it has."""
 
 
 def reset_parameters(model: nn.Module) -> None:

@@ -184,6 +184,13 @@ def as_loader(source: Any, *, world: World, seed: int) -> Loader:
     return StreamLoader(source, world=world)
 
 
+def column_names(source: Any) -> list[str]:
+    """Names of the columns that a batch of `source` is a list of; empty unless it is a DataLoader of a Table."""
+    if isinstance(source, DataLoader) and hasattr(source.dataset, "to_torch"):
+        return list(source.columns or source.dataset.columns)
+    return []
+
+
 def _from_torch(loader: TorchDataLoader[Any]) -> DataLoader:
     """The same loading in Trek's terms, so that it can be sharded and resumed."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:

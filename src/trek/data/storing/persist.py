@@ -191,6 +191,11 @@ def persist(
     return PersistedSource(path, manifest)
 
 
+def count_finished(path: Path) -> int:
+    """Shards of the folder `path` that an attempt which is under way, or was killed, has finished."""
+    return len(list(path.parent.glob(f".{path.name}.*.tmp/*.done")))
+
+
 def _require_lock(path: Path) -> Path:
     """Create the lock's file, or say why that is impossible: FileLock would try again for ever."""
     if not path.exists():

@@ -35,11 +35,12 @@ class Archive:
         """`policy` None deletes nothing; `owner` is written to checkpoints, and those of others are left alone."""
         self._strategy = strategy
         self._owner = owner
+        self._trial = dict(trial) if trial is not None else None
         self._storage = open_storage(place) if place is not None else None
         self._make_writer = partial(
             CheckpointWriter,
             policy=policy,
-            trial=trial,
+            trial=self._trial,
             owner=owner,
             on_written=journal.log_checkpoint,
             on_deleted=journal.log_checkpoint_deleted,
@@ -51,6 +52,11 @@ class Archive:
     def is_open(self) -> bool:
         """Whether checkpoints can be saved."""
         return self._storage is not None
+
+    def describe_batches(self, signature: Mapping[str, Any] | None) -> None:
+        """Record the signature of the Trial's batches with every checkpoint that is saved from now on."""
+        if self._trial is not None:
+            self._trial["batch"] = signature
 
     def _open_writer(self) -> None:
         """The leader's, also of a rank that has become the leader."""

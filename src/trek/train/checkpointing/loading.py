@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ from trek.errors import CheckpointError, InputError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.trainer import check_trial_class
 from trek.train.traveler import Traveler
-from trek.train.trial import Trial, TrialContext
+from trek.train.trial import Trial
 from trek.world import World
 
 
@@ -35,6 +36,25 @@ def load_model(
     Its Trial is `trial_class`, or the class that the checkpoint names if this program has imported that already. Only
     with `trust_code` is a module imported because a checkpoint names it.
     """
+    return load_trial(checkpoint, trial_class, trust_code=trust_code).model
+
+
+@dataclass(frozen=True)
+class LoadedTrial:
+    """A Trial that is not trained here, and its model in evaluation mode, with the weights used for validation."""
+
+    trial: Trial
+    model: nn.Module
+
+
+def load_trial(
+    checkpoint: CheckpointFolder,
+    trial_class: type[Trial] | None = None,
+    *,
+    trust_code: bool = False,
+    device: str = "cpu",
+) -> LoadedTrial:
+    """The Trial with all its models on `device`, so that its own methods can be called; see `load_model`."""
     description = checkpoint.manifest.get("trial")
     if description is None:
         raise CheckpointError(
@@ -43,13 +63,15 @@ def load_model(
         )
     chosen = trial_class or _named_trial(checkpoint, trust_code=trust_code)
     check_trial_class(chosen)
-    with Traveler(world=World(device_name="cpu"), show_progress=False) as traveler:
-        context = TrialContext(traveler, hparams=description["hparams"], data=description["data"])
+    with Traveler(world=World(device_name=device), show_progress=False) as traveler:
+        context = chosen.context_class(traveler, hparams=description["hparams"], data=description["data"])
         trial = chosen(context)
         is_manual = type(trial).build_model is Trial.build_model
-        model = traveler.optimization.models[0] if is_manual else trial.build_model()
-    model.load_state_dict(checkpoint.state_dict(averaged=checkpoint.has_averages))
-    return model.eval()
+        models = list(traveler.optimization.models) if is_manual else [trial.build_model().to(context.device)]
+    for index, model in enumerate(models):
+        model.load_state_dict(checkpoint.state_dict(index, averaged=checkpoint.has_averages))
+        model.eval()
+    return LoadedTrial(trial, models[0])
 
 
 def imported_trial(checkpoint: CheckpointFolder) -> type[Trial] | None:

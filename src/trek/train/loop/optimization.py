@@ -71,7 +71,7 @@ class Optimization:
         self._num_steps: dict[int, int] = {}
         self._strategy = strategy
         self._group = group or WorkerGroup()
-        self._precision = precision
+        self.precision = precision
         self._clip_norm = clip_norm
         self._clip_value = clip_value
         self._compiled = compiled
@@ -95,7 +95,7 @@ class Optimization:
         if self._compiled:
             compile_model(model, backend=self._compiled if isinstance(self._compiled, str) else None)
         wrapped = self._strategy.wrap_model(model)
-        if self._strategy.tables is not None and self._precision.name == "fp16":
+        if self._strategy.tables is not None and self.precision.name == "fp16":
             raise ConfigError(
                 "precision 'fp16' does not scale the gradients of trek.nn.Embedding. Use 'bf16' or 'fp32'."
             )
@@ -158,7 +158,7 @@ class Optimization:
         if self._weight != 1.0:
             loss = loss * self._weight
         try:
-            self._precision.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self.precision.scale(loss).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             if not self._strategy.has_lost_peer(error):
                 raise
@@ -219,9 +219,9 @@ class Optimization:
         if norm is not None or value is not None:
             self._clip(optimizer, parameters, norm, value)
         if clip_grads is not None:
-            self._precision.unscale(optimizer)
+            self.precision.unscale(optimizer)
             clip_grads(parameters)
-        self._strategy.step(optimizer, self._precision.step)
+        self._strategy.step(optimizer, self.precision.step)
         if clears_gradients:
             optimizer.zero_grad(set_to_none=not self.keeps_gradients)
         if self._emas:
@@ -310,7 +310,7 @@ class Optimization:
             "optimizer_kinds": [type(o).__name__ for o in self.optimizers],
             "scheduler_kinds": [type(s.scheduler).__name__ for s in self._scheduled],
             "schedulers": [s.scheduler.state_dict() for s in self._scheduled],
-            "precision": self._precision.state_dict(),
+            "precision": self.precision.state_dict(),
             "emas": [ema.state_dict() for _, ema in self._emas],
             "num_steps": [self._num_steps.get(id(optimizer), 0) for optimizer in self.optimizers],
             "gradients": self._strategy.averaged_gradients(self._all_parameters()),
@@ -335,7 +335,7 @@ class Optimization:
         for optimizer, before in zip(self.optimizers, state["made_with"], strict=True):
             schedulers = [s.scheduler for s in self._scheduled if getattr(s.scheduler, "optimizer", None) is optimizer]
             apply_changed_settings(optimizer, schedulers, old=before, new=self._initial_settings[id(optimizer)])
-        self._precision.load_state_dict(dict(state["precision"]))
+        self.precision.load_state_dict(dict(state["precision"]))
         _match("moving average", len(self._emas), len(state["emas"]))
         for (_, ema), saved in zip(self._emas, state["emas"], strict=True):
             ema.load_state_dict(saved)
@@ -371,7 +371,7 @@ class Optimization:
     def _clip(
         self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], norm: float | None, value: float | None
     ) -> None:
-        self._precision.unscale(optimizer)
+        self.precision.unscale(optimizer)
         if value is not None:
             nn.utils.clip_grad_value_(parameters, value)
         if norm is not None:

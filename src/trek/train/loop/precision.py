@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trek.errors import ConfigError
+from trek.errors import ConfigError, InputError
 
 _NO_CONTEXT = nullcontext()
 
@@ -118,6 +118,42 @@ class FP16(_Autocast):
         if self._has_stepped:
             self._scaler.update()
             self._has_stepped = False
+
+
+class OwnScaler(Precision):
+    """A gradient scaler of the loop's own, which scales its losses and updates the scale itself."""
+
+    name = "own scaler"
+
+    def __init__(self, device: torch.device, scaler: torch.amp.GradScaler, *, instead_of: Precision) -> None:
+        super().__init__(device)
+        if not isinstance(scaler, torch.amp.GradScaler):
+            raise InputError(f"a scaler must be a torch.amp.GradScaler, got {type(scaler).__name__}.")
+        if instead_of.name != "fp32":
+            raise ConfigError(
+                f"precision {instead_of.name!r} has a scaler or needs none. Remove your own, or set precision to fp32."
+            )
+        self._scaler = scaler
+        self._unscaled: set[int] = set()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide this optimizer's gradients by the scale, once per step."""
+        if id(optimizer) not in self._unscaled:
+            self._scaler.unscale_(optimizer)
+            self._unscaled.add(id(optimizer))
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step, unless a gradient overflowed."""
+        self._scaler.step(optimizer)
+        self._unscaled.discard(id(optimizer))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and its growth state."""
+        return dict(self._scaler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the scale."""
+        self._scaler.load_state_dict(state)
 
 
 _PRECISIONS: dict[str, type[Precision]] = {p.name: p for p in (Precision, BF16, FP16)}

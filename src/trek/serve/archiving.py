@@ -1,0 +1,164 @@
+"""`trek.serve.archive`: a checkpoint with its code as one file, in the format of TorchServe's archives.
+
+MAR-INF/MANIFEST.json    what TorchServe reads first
+trek_handler.py          what it calls
+model-config.yaml        how it runs it
+trek.json                the Trial, the model's name and version
+checkpoint/              the weights and what builds the model; no optimizer, no pickle
+code/                    the Python files of the model
+index_to_name.json       names of classes, if there are any
+sample.json              a request with made-up values
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trek._version import __version__
+from trek.errors import InputError
+from trek.serve.handlers.archive_handler import FACTS, LABELS
+from trek.serve.handlers.model_code import import_trial
+from trek.serve.handlers.trial_handler import TrialHandler
+from trek.serve.model_source import ModelSource
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, model_file, open_checkpoint
+from trek.train.checkpointing.manifest import checksum, write_manifest
+from trek.train.checkpointing.stores import MANIFEST
+
+HANDLER = "trek_handler.py"
+_HANDLER_CODE = '''"""Called by TorchServe; Trek must be installed where it runs."""
+
+from trek.serve.torchserve_handler import TrekHandler
+
+_service = TrekHandler()
+
+
+def handle(data, context):
+    """Answer a batch of requests."""
+    return _service.handle(data, context)
+'''
+_CONFIG = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 8, "maxBatchDelay": 1, "responseTimeout": 120}
+
+
+def archive(
+    model: Any,
+    output: Path | str,
+    *,
+    name: str | None = None,
+    version: str = "1.0",
+    labels: Mapping[str, str] | Sequence[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+    code: Path | str | None = None,
+    trial: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Pack a checkpoint and its code into the archive `output`, and return its path.
+
+    `labels` are the names of classes, in order or by index. `config` are settings of TorchServe, such as `maxWorkers`.
+    The model is loaded first, so an archive that exists can be served.
+    """
+    target = Path(output)
+    if target.suffix != ".mar":
+        raise InputError(f"an archive must be called something.mar, got {str(target)!r}.")
+    if target.exists() and not overwrite:
+        raise InputError(f"{str(target)!r} exists already. Choose another file, or pass overwrite (--overwrite).")
+    source = ModelSource.parse(model, code=code, trial=trial)
+    if source.kind != "checkpoint":
+        raise InputError(f"only checkpoints can be archived, got {str(source)!r}.")
+    checkpoint = open_checkpoint(source.address)
+    handler = TrialHandler.open(source, device="cpu")
+    trial_class = import_trial(checkpoint, source)
+    facts = {"trial": f"{trial_class.__module__}:{trial_class.__qualname__}", "name": name or target.stem}
+    texts = {
+        "MAR-INF/MANIFEST.json": json.dumps(_mar_manifest(facts["name"], version), indent=1),
+        HANDLER: _HANDLER_CODE,
+        "model-config.yaml": yaml.safe_dump({**_CONFIG, **(config or {})}),
+        FACTS: json.dumps({**facts, "version": version, "trek": __version__}, indent=1),
+        "sample.json": json.dumps(make_sample(handler)),
+    }
+    if labels is not None:
+        texts[LABELS] = json.dumps(_named(labels))
+    files = code_files(trial_class.__module__, Path(source.code))
+    _write(target, texts, files, checkpoint)
+    return target
+
+
+def make_sample(handler: Any) -> dict[str, Any]:
+    """A record that the model takes: zeros, and empty texts."""
+    import numpy as np
+
+    sample: dict[str, Any] = {}
+    for spec in handler.inputs or ():
+        sample[spec.name] = "" if spec.dtype == "text" else np.zeros(spec.shape, dtype=spec.dtype).tolist()
+    return sample
+
+
+def code_files(module: str, folder: Path) -> dict[str, Path]:
+    """The Python files of a model by their names in the archive: its package, or its file and those beside it."""
+    package = module.split(".")[0]
+    root = folder if (folder / package).is_dir() or (folder / f"{package}.py").is_file() else _root_of(module)
+    found = sorted((root / package).rglob("*.py")) if (root / package).is_dir() else sorted(root.glob("*.py"))
+    return {str(path.relative_to(root)): path for path in found}
+
+
+def _root_of(module: str) -> Path:
+    path = Path(str(sys.modules[module].__file__)).resolve()
+    return path.parents[len(module.split(".")) - (path.name != "__init__.py")]
+
+
+def _mar_manifest(name: str, version: str) -> dict[str, Any]:
+    model = {"modelName": name, "modelVersion": version, "handler": HANDLER, "configFile": "model-config.yaml"}
+    created = datetime.now(UTC).strftime("%d/%m/%Y %H:%M:%S")
+    return {"createdOn": created, "runtime": "python", "model": model, "archiverVersion": "0.12.0"}
+
+
+def _named(labels: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    pairs = labels.items() if isinstance(labels, Mapping) else enumerate(labels)
+    named = {str(index): str(label) for index, label in pairs}
+    if not all(index.isdigit() for index in named):
+        raise InputError(f"labels must be named by the index of their class, got {sorted(named)[:5]}.")
+    return named
+
+
+def _write(target: Path, texts: Mapping[str, str], files: Mapping[str, Path], checkpoint: CheckpointFolder) -> None:
+    half = target.with_name(f".{target.name}.half")
+    with tempfile.TemporaryDirectory() as folder:
+        _write_weights(checkpoint, Path(folder))
+        with half.open("wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+                for member, text in texts.items():
+                    packed.writestr(member, text)
+                for member, path in files.items():
+                    packed.write(path, f"code/{member}")
+                for path in sorted(Path(folder).iterdir()):
+                    packed.write(path, f"checkpoint/{path.name}", zipfile.ZIP_STORED)
+            file.flush()
+            os.fsync(file.fileno())
+    half.rename(target)
+
+
+def _write_weights(checkpoint: CheckpointFolder, folder: Path) -> None:
+    """The checkpoint without what only training needs, with the weights that validations used."""
+    from safetensors.torch import save_file
+
+    num_models = sum(name.startswith("model") for name in checkpoint.manifest["files"])
+    for index in range(num_models):
+        weights = checkpoint.state_dict(index, averaged=checkpoint.has_averages)
+        save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / model_file(index))
+    (folder / "state.json").write_text(json.dumps({"optimization": {"emas": []}}))
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": checksum(path)}
+        for path in sorted(folder.iterdir())
+        if path.name != MANIFEST
+    }
+    kept = {name: checkpoint.manifest[name] for name in ("uuid", "batches", "metrics", "trial", "time_s")}
+    write_manifest(folder, {**kept, "world_size": 0, "files": files})

@@ -1,0 +1,61 @@
+"""Codec: one format of requests and answers. Raises InputError for a body that is not in its format."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trek.errors import InputError
+
+
+@dataclass
+class Request:
+    """A decoded request."""
+
+    inputs: dict[str, Any]
+    """By name, rows first: arrays or nested lists."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the codec needs to encode the answer."""
+
+
+@dataclass
+class Answer:
+    """An encoded answer."""
+
+    body: bytes
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Codec(ABC):
+    """One format."""
+
+    @abstractmethod
+    def decode(self, body: memoryview, *, headers: Mapping[str, str]) -> Request:
+        """The request in `body`, whose memory may be written to."""
+
+    @abstractmethod
+    def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
+        """The answer to `request`."""
+
+
+def read_json(body: memoryview) -> Any:
+    """The JSON in `body`."""
+    try:
+        return json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is not valid JSON: {error}.") from None
+
+
+def to_lists(array: np.ndarray) -> Any:
+    """Nested lists that JSON can hold: NaN and infinities, which it lacks, become null."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        boxed = array.astype(object)
+        boxed[~np.isfinite(array)] = None
+        return boxed.tolist()
+    return array.tolist()

@@ -1,0 +1,60 @@
+"""NpyFile and NpzFile: arrays as NumPy writes them. Never a pickle."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import numpy as np
+
+from trek.errors import InputError
+from trek.serve.codecs.base import Answer, Codec, Request
+
+ONLY = ""
+"""The name of the input of a file that names none."""
+
+
+class NpyFile(Codec):
+    """One array: the only input; the answer is the first output."""
+
+    def decode(self, body: memoryview, *, headers: Mapping[str, str]) -> Request:
+        """The array."""
+        return Request({ONLY: _load(body)})
+
+    def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
+        """The array of the first output."""
+        file = io.BytesIO()
+        np.save(file, _savable(next(iter(outputs.values()))), allow_pickle=False)
+        return Answer(file.getvalue(), "application/x-npy")
+
+
+class NpzFile(Codec):
+    """Arrays by name."""
+
+    def decode(self, body: memoryview, *, headers: Mapping[str, str]) -> Request:
+        """The arrays."""
+        found = _load(body)
+        if isinstance(found, np.ndarray):
+            raise InputError("the body is a single array. Send it as application/x-npy.")
+        try:
+            return Request({name: found[name] for name in found.files})
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError(f"the body is not a NumPy file: {error}.") from None
+
+    def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
+        """The arrays by name."""
+        file = io.BytesIO()
+        np.savez(file, **{name: _savable(array) for name, array in outputs.items()})  # type: ignore[arg-type]
+        return Answer(file.getvalue(), "application/x-npz")
+
+
+def _load(body: memoryview) -> np.ndarray | np.lib.npyio.NpzFile:
+    try:
+        found: np.ndarray | np.lib.npyio.NpzFile = np.load(io.BytesIO(body), allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"the body is not a NumPy file without pickles: {error}.") from None
+    return found
+
+
+def _savable(array: np.ndarray) -> np.ndarray:
+    return array.astype(str) if array.dtype == object else array

@@ -1,0 +1,100 @@
+"""ArchiveHandler: the model of an archive that `trek archive` made. Returns predictions and logits of classifiers.
+
+Opening an archive runs the code in it, as TorchServe does; it is unpacked defensively, and its weights are no pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from trek.errors import InputError
+from trek.serve.handlers.base import Arrays, Handler
+from trek.serve.handlers.trial_handler import TrialHandler
+from trek.serve.model_source import ModelSource
+from trek.serve.tensor_spec import TEXT, TensorSpec
+
+FACTS = "trek.json"
+LABELS = "index_to_name.json"
+_MAX_MEMBERS = 10_000
+_MAX_BYTES = 1 << 36
+
+
+class ArchiveHandler(Handler):
+    """The Trial of an archive. A single output with a row of numbers for each row is that of a classifier."""
+
+    def __init__(self, inner: Handler, *, labels: Mapping[str, str], keep: Any = None) -> None:
+        """`keep` lives as long as the handler: the folder that the code is in."""
+        self._inner = inner
+        self._labels = labels
+        self._keep = keep
+        self.inputs = inner.inputs
+        outputs = inner.outputs or ()
+        self._is_classifier = len(outputs) == 1 and len(outputs[0].shape) == 1 and outputs[0].dtype.startswith("float")
+        self.outputs = inner.outputs
+        if self._is_classifier:
+            kind = TEXT if labels else "int64"
+            logits = TensorSpec("logits", outputs[0].dtype, outputs[0].shape)
+            self.outputs = [TensorSpec("prediction", kind, ()), logits]
+
+    @classmethod
+    def open(cls, source: ModelSource, *, device: str) -> Handler:
+        """Unpack the archive and load its model."""
+        folder = tempfile.TemporaryDirectory(prefix="trek-archive-")
+        unpack(Path(source.address), Path(folder.name))
+        return cls.of_folder(Path(folder.name), device=device, keep=folder)
+
+    @classmethod
+    def of_folder(cls, folder: Path, *, device: str, keep: Any = None) -> ArchiveHandler:
+        """The model of an archive that is unpacked in `folder`."""
+        try:
+            facts = json.loads((folder / FACTS).read_text())
+        except FileNotFoundError:
+            raise InputError(
+                "the archive was not made by `trek archive`, so Trek cannot serve it. Make one from a checkpoint, or "
+                "serve it with TorchServe."
+            ) from None
+        source = ModelSource("checkpoint", str(folder / "checkpoint"), str(folder / "code"), facts["trial"])
+        labels = folder / LABELS
+        named = json.loads(labels.read_text()) if labels.is_file() else {}
+        return cls(TrialHandler.open(source, device=device), labels=named, keep=keep)
+
+    def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """The outputs of the Trial; of a classifier, the class and the logits."""
+        outputs = self._inner.predict(inputs)
+        if not self._is_classifier:
+            return outputs
+        [logits] = outputs.values()
+        indices = logits.argmax(axis=1)
+        if not self._labels:
+            return {"prediction": indices, "logits": logits}
+        names = np.empty(len(indices), dtype=object)
+        names[:] = [self._labels.get(str(index), str(index)) for index in indices.tolist()]
+        return {"prediction": names, "logits": logits}
+
+    def fit(self, inputs: Mapping[str, Any]) -> Arrays:
+        """As the Trial takes them."""
+        return self._inner.fit(inputs)
+
+
+def unpack(path: Path, target: Path) -> None:
+    """Unpack an archive: regular files with plain names, within limits; InputError for any other."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            members = [one for one in packed.infolist() if not one.is_dir()]
+            if len(members) > _MAX_MEMBERS or sum(one.file_size for one in members) > _MAX_BYTES:
+                raise InputError(f"the archive {str(path)!r} has too many files or bytes.")
+            for member in members:
+                name = PurePosixPath(member.filename)
+                is_link = (member.external_attr >> 16) & 0o170000 == 0o120000
+                if name.is_absolute() or ".." in name.parts or "\\" in member.filename or is_link:
+                    raise InputError(f"the archive {str(path)!r} has an unsafe member, {member.filename!r}.")
+                packed.extract(member, target)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{str(path)!r} is not an archive: {error}.") from None

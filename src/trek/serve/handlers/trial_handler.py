@@ -1,0 +1,158 @@
+"""TrialHandler: the model of a checkpoint, called as its Trial calls it.
+
+`Trial.predict_batch` is what it answers; without one, the output of the model in `evaluate_batch`, so that whatever
+that method does to a batch before the model sees it is done here too. Which tensors of a batch requests must send is
+found by trying: those without which the model cannot be reached, or answers something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trek.errors import CheckpointError, InputError
+from trek.serve.handlers.base import Arrays, Handler, check_rows
+from trek.serve.handlers.model_code import import_trial
+from trek.serve.handlers.torch_values import numpy_name, specs_of, to_arrays, to_tensor
+from trek.serve.model_source import ModelSource
+from trek.serve.tensor_spec import TensorSpec
+from trek.train.checkpointing.batch_signature import TEXT, Field, build_batch, fields_of
+from trek.train.checkpointing.checkpoint_folder import open_checkpoint
+from trek.train.checkpointing.loading import LoadedTrial, load_trial
+from trek.train.declared_arguments import with_declared_arguments
+from trek.train.trial import Trial
+
+_NUM_SAMPLES = 2
+
+
+class TrialHandler(Handler):
+    """A Trial with its trained model."""
+
+    def __init__(self, loaded: LoadedTrial, *, signature: Mapping[str, Any]) -> None:
+        self._trial = loaded.trial
+        self._signature = signature
+        self._device = loaded.trial.context.device
+        self._call = _find_call(loaded)
+        self._preprocess = getattr(loaded.trial, "preprocess", None)
+        self._postprocess = getattr(loaded.trial, "postprocess", None)
+        fields = fields_of(signature)
+        self._needed, sample = self._find_needed(fields)
+        self._dtypes = {field.name: "" if field.dtype == TEXT else field.dtype for field in fields}
+        if self._preprocess is None:
+            self.inputs = [TensorSpec(one.name, numpy_name(one.dtype), one.shape) for one in self._needed]
+        answer = self._answer(sample)
+        if self._postprocess is None:
+            self.outputs = specs_of(answer)
+
+    @classmethod
+    def open(cls, source: ModelSource, *, device: str) -> Handler:
+        """Load the checkpoint, with the code in the source's folder."""
+        checkpoint = open_checkpoint(source.address)
+        trial_class = import_trial(checkpoint, source)
+        loaded = load_trial(checkpoint, trial_class, device=device)
+        signature = checkpoint.manifest["trial"].get("batch")
+        if not fields_of(signature):
+            raise CheckpointError(
+                f"checkpoint {checkpoint.path} does not say what a batch holds: it was written by an older version of "
+                "Trek, or its batches are not made of tensors. Train further to save another one, or serve "
+                "module:function."
+            )
+        return cls(loaded, signature=signature)
+
+    def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """What the Trial answers for these rows."""
+        num_rows = len(next(iter(inputs.values())))
+        values = dict(inputs) if self._preprocess is None else self._preprocess(dict(inputs))
+        tensors = {
+            name: to_tensor(np.asarray(one), dtype=self._dtypes.get(name, ""), device=self._device)
+            for name, one in values.items()
+        }
+        outputs = self._answer(tensors)
+        if self._postprocess is not None:
+            outputs = to_arrays(self._postprocess(outputs))
+        check_rows(outputs, num_rows)
+        return outputs
+
+    def _answer(self, tensors: Mapping[str, Any]) -> Arrays:
+        with torch.inference_mode():
+            return to_arrays(self._call(build_batch(self._signature, tensors)))
+
+    def _find_needed(self, fields: list[Field]) -> tuple[list[Field], dict[str, Any]]:
+        """The fields that the answer depends on, and a sample of them."""
+        sample = {field.name: _sample(field, device=self._device) for field in fields}
+        whole = self._try(sample)
+        if isinstance(whole, Exception):
+            raise InputError(
+                f"{type(self._trial).__name__} cannot answer a batch like those it was trained on: "
+                f"{type(whole).__name__}: {whole}. Define predict_batch, or correct it."
+            ) from whole
+        check_rows(whole, _NUM_SAMPLES)
+        needed = [one for one in fields if not _are_equal(self._try({**sample, one.name: None}), whole)]
+        return needed, {one.name: sample[one.name] for one in needed}
+
+    def _try(self, sample: Mapping[str, Any]) -> Arrays | Exception:
+        try:
+            return self._answer(sample)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            return error
+
+
+class _ForwardReached(BaseException):
+    """Leaves `evaluate_batch` with the model's output; not an Exception, which the user's code may catch."""
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+
+def _find_call(loaded: LoadedTrial) -> Callable[[Any], Any]:
+    trial, model = loaded.trial, loaded.model
+    if callable(getattr(trial, "predict_batch", None)):
+        predict = with_declared_arguments(trial.predict_batch, ("batch", "model"))
+        return lambda batch: predict(batch, model)
+    return _forward_of_evaluation(trial, model)
+
+
+def _forward_of_evaluation(trial: Trial, model: nn.Module) -> Callable[[Any], Any]:
+    """Runs the Trial's evaluation of a batch up to the first output of the model, which is the answer."""
+    if callable(getattr(trial, "evaluate_batch", None)):
+        evaluate = with_declared_arguments(trial.evaluate_batch, ("batch", "model", "batch_idx"))
+        run: Callable[[Any], Any] = lambda batch: evaluate(batch, model, 0)  # noqa: E731
+    else:
+        whole = with_declared_arguments(trial.evaluate_full_dataset, ("data_loader", "model"))
+        run = lambda batch: whole([batch], model)  # noqa: E731
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        raise _ForwardReached(output)
+
+    def call(batch: Any) -> Any:
+        try:
+            run(batch)
+        except _ForwardReached as reached:
+            return reached.output
+        raise InputError(f"{type(trial).__name__} evaluates a batch without its model. Define predict_batch.")
+
+    model.register_forward_hook(leave)
+    return call
+
+
+def _sample(field: Field, *, device: torch.device) -> Any:
+    """Made-up values: small, and not all alike."""
+    if field.dtype == TEXT:
+        return ["a"] * _NUM_SAMPLES
+    dtype: torch.dtype = getattr(torch, field.dtype)
+    size = (_NUM_SAMPLES, *field.shape)
+    if dtype.is_floating_point:
+        values = torch.rand(size, generator=torch.Generator().manual_seed(1))
+    else:
+        values = (torch.arange(int(np.prod(size))) % 2).reshape(size)
+    return values.to(device=device, dtype=dtype)
+
+
+def _are_equal(found: Arrays | Exception, expected: Arrays) -> bool:
+    if isinstance(found, Exception) or found.keys() != expected.keys():
+        return False
+    return all(np.array_equal(found[name], expected[name]) for name in expected)

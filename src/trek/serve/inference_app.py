@@ -1,0 +1,226 @@
+"""InferenceApp: the routes that carry tensors, as a bare ASGI application; every other route is passed on.
+
+It reads a body, hands it to a worker as it is, and sends back what the worker made of it: no tensor is ever decoded in
+this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trek.serve.access_log import AccessLog
+from trek.serve.codecs import CONTENT_TYPES
+from trek.serve.model_versions import ModelVersions
+from trek.serve.serving_metrics import ServingMetrics
+from trek.serve.settings import ServeSettings
+from trek.serve.tickets import Refused, Reply, Ticket, error_reply
+
+_ROUTE = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/(infer|generate_stream)")
+_PLAIN = {"/predict": "infer", "/predict/stream": "generate_stream"}
+_OPEN = ("/v2/health/live", "/v2/health/ready")
+_PASSED_ON = (b"inference-header-content-length",)
+"""Of a request's headers, those that codecs read."""
+
+
+@dataclass
+class _Route:
+    model: str | None
+    version: str | None
+    is_stream: bool
+    is_plain: bool
+
+
+class InferenceApp:
+    """Checks the key, limits bodies, and answers inference; `rest` answers everything else."""
+
+    def __init__(
+        self,
+        versions: ModelVersions,
+        rest: ASGIApp,
+        *,
+        settings: ServeSettings,
+        metrics: ServingMetrics,
+        access_log: AccessLog | None = None,
+        is_allowed: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`is_allowed` says whether a token other than the key of the settings is accepted."""
+        self._versions = versions
+        self._rest = rest
+        self._settings = settings
+        self._metrics = metrics
+        self._log = access_log
+        self._is_allowed = is_allowed
+        self._max_bytes = int(settings.max_body_mb * (1 << 20))
+        self.is_draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        if not await self._may_enter(scope):
+            await _send(send, Reply(401, b'{"error": "a valid key is required."}', headers=_CHALLENGE))
+            return
+        route = _find_route(scope)
+        if route is None:
+            await self._rest(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        facts: dict[str, Any] = {"version": ""}
+        try:
+            reply = await self._answer(scope, receive, send, route, facts)
+        except Refused as refused:
+            reply = refused.reply
+        if not facts.pop("is_sent", False):
+            await _send(send, reply)
+        self._record(scope, reply, time.perf_counter() - began_s, facts)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, route: _Route, facts: dict[str, Any]) -> Reply:
+        if route.model is not None and route.model != self._settings.name:
+            raise Refused(error_reply(404, f"model {route.model!r} does not exist. There is: {self._settings.name}."))
+        body = await self._read(scope, receive)
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[bytes | None] | None = asyncio.Queue() if route.is_stream else None
+        ticket = Ticket(_codec(scope, route), _passed_on(scope), body, loop.create_future(), pieces)
+        pool = self._versions.find(route.version)
+        facts |= {"version": pool.version, "bytes": len(body)}
+        pool.submit(ticket)
+        if pieces is None:
+            return await ticket.reply
+        try:
+            return await _send_stream(ticket, pieces, receive, send, facts)
+        finally:
+            pool.cancel(ticket)
+
+    async def _may_enter(self, scope: Scope) -> bool:
+        key = self._settings.key
+        if (key is None and self._is_allowed is None) or scope["path"] in _OPEN:
+            return True
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        token = given[7:] if given[:7].lower() == b"bearer " else b""
+        if key is not None and hmac.compare_digest(token, key.encode()):
+            return True
+        return bool(token) and self._is_allowed is not None and await self._is_allowed(token.decode("latin-1"))
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        if _announced(scope["headers"]) > self._max_bytes:
+            raise Refused(self._too_large())
+        parts, size, is_more = [], 0, True
+        while is_more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(error_reply(499, "the sender has gone."))
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            is_more = message.get("more_body", False)
+            if size > self._max_bytes:
+                raise Refused(self._too_large())
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_large(self) -> Reply:
+        return error_reply(413, f"the body is larger than {self._settings.max_body_mb:g} MiB.")
+
+    def _record(self, scope: Scope, reply: Reply, duration_s: float, facts: dict[str, Any]) -> None:
+        self._metrics.count_request(version=facts["version"], status=reply.status, duration_s=duration_s)
+        if self._log is not None:
+            client = (scope.get("client") or ("",))[0]
+            self._log.write(
+                method=scope["method"],
+                path=scope["path"],
+                status=reply.status,
+                duration_s=duration_s,
+                client=client,
+                **facts,
+            )
+
+
+_CHALLENGE = {"www-authenticate": "Bearer"}
+
+
+def _find_route(scope: Scope) -> _Route | None:
+    if scope["method"] != "POST":
+        return None
+    path = scope["path"]
+    if path in _PLAIN:
+        return _Route(None, None, _PLAIN[path] != "infer", is_plain=True)
+    found = _ROUTE.fullmatch(path)
+    return found and _Route(found[1], found[2], found[3] != "infer", is_plain=found[3] != "infer")
+
+
+def _codec(scope: Scope, route: _Route) -> str:
+    if not route.is_plain:
+        return "v2"
+    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    kind = given.decode("latin-1").partition(";")[0].strip().lower()
+    codec = CONTENT_TYPES.get(kind)
+    if codec is None:
+        known = ", ".join(name for name in CONTENT_TYPES if name)
+        raise Refused(error_reply(415, f"the Content-Type {kind!r} is not supported. Use one of: {known}."))
+    return codec
+
+
+def _passed_on(scope: Scope) -> dict[str, str]:
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _PASSED_ON}
+
+
+def _announced(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The length that the head announces; 0 if it announces none."""
+    length = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(length) if length.isdigit() else 0
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    headers = [
+        (b"content-type", reply.content_type.encode()),
+        (b"content-length", str(len(reply.body)).encode()),
+        *((name.encode(), value.encode()) for name, value in reply.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _send_stream(
+    ticket: Ticket, pieces: asyncio.Queue[bytes | None], receive: Receive, send: Send, facts: dict[str, Any]
+) -> Reply:
+    """Server-sent events: one for each piece, and one called `error` if the model failed after the first."""
+    first = await pieces.get()
+    if first is None and (reply := await ticket.reply).status != 200:
+        return reply
+    facts["is_sent"] = True
+    headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    gone = asyncio.ensure_future(_until_gone(receive))
+    try:
+        piece = first
+        while piece is not None and not gone.done():
+            await send(_event(b"data: " + piece))
+            following = asyncio.ensure_future(pieces.get())
+            await asyncio.wait([following, gone], return_when=asyncio.FIRST_COMPLETED)
+            piece = following.result() if following.done() else None
+            following.cancel()
+        if gone.done():
+            return error_reply(499, "the sender has gone.")
+        reply = await ticket.reply
+        if reply.status != 200:
+            await send(_event(b"event: error\ndata: " + reply.body))
+        await send({"type": "http.response.body", "body": b""})
+        return reply
+    finally:
+        gone.cancel()
+
+
+def _event(text: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": text + b"\n\n", "more_body": True}
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

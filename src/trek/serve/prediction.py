@@ -1,0 +1,121 @@
+"""`trek.serve.predict`: a model over all rows of a Table, into one Parquet file.
+
+Rows are cut into chunks, each written once (`Table.persist`), so a run that was killed continues with the chunks that
+are missing; the file gets its name when it is complete, with every row in it once, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import trek.data
+from trek.data.execution import running_on
+from trek.data.progress import progress_bar
+from trek.data.storing.persist import count_finished
+from trek.data.table import Table
+from trek.errors import InputError
+from trek.serve.model_source import ModelSource
+from trek.serve.row_predictor import RowPredictor, choose_columns, load_once
+from trek.world.disk import storage_errors
+
+CHUNK_ROWS = 8192
+_LOOK_S = 0.5
+
+
+def predict(
+    model: Any,
+    data: Any,
+    output: Path | str,
+    *,
+    split: str | None = None,
+    columns: Sequence[str] = (),
+    keep: Sequence[str] | None = None,
+    workers: int = 1,
+    batch_size: int = 256,
+    chunk_rows: int = CHUNK_ROWS,
+    device: str = "cpu",
+    code: Path | str | None = None,
+    trial: str = "",
+    overwrite: bool = False,
+    show_progress: bool = True,
+) -> Path:
+    """Write the model's outputs for every row of `data` to the Parquet file `output`, and return its path.
+
+    `data` is a Table or what `trek.data.open` takes. `columns` are the columns of the model's inputs, in order, or
+    `input=column`; without them, columns of the inputs' names. `keep` are the columns to keep beside the outputs, by
+    default all that are not inputs. A run that is repeated after it was killed does the chunks that are missing.
+    """
+    target = Path(output)
+    if target.exists() and not overwrite:
+        raise InputError(f"{str(target)!r} exists already. Choose another file, or pass overwrite (--overwrite).")
+    table = data if isinstance(data, Table) else trek.data.open(data, split=split)
+    source = ModelSource.parse(model, code=code, trial=trial)
+    known = table.columns
+    chosen = choose_columns(load_once(source, device), columns, known)
+    kept = [name for name in known if name not in chosen.values()] if keep is None else list(keep)
+    predictor = RowPredictor(source, device=device, columns=chosen, keep=kept, batch_size=batch_size)
+    num_rows = table.num_rows
+    num_chunks = max(1, -(-num_rows // chunk_rows))
+    parts = target.with_name(f".{target.name}.parts")
+    needed = table.select(*dict.fromkeys([*kept, *chosen.values()]))
+    predicted = needed.partition(num_chunks).map(predictor, arrow=True)
+    kind = "processes" if workers > 1 else "threads"
+    with running_on(kind, num_workers=workers), _progress(parts, num_rows, num_chunks, is_shown=show_progress):
+        done = predicted.persist(parts, storage="arrow", resume=True)
+        _merge(done, target)
+    shutil.rmtree(parts)
+    parts.with_name(f".{parts.name}.lock").unlink(missing_ok=True)
+    return target
+
+
+def _merge(table: Table, target: Path) -> None:
+    half = target.with_name(f".{target.name}.half")
+    with storage_errors(target.parent, remedy="Free some space, or write elsewhere."), half.open("wb") as file:
+        with pq.ParquetWriter(file, table.schema) as writer:
+            for group in _groups(table):
+                writer.write_table(group)
+        file.flush()
+        os.fsync(file.fileno())
+    half.rename(target)
+
+
+def _groups(table: Table) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in table:
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= 8 * CHUNK_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+@contextmanager
+def _progress(parts: Path, num_rows: int, num_chunks: int, *, is_shown: bool) -> Iterator[None]:
+    """Shows the rows of finished chunks, which other processes may have written."""
+    ended = threading.Event()
+    with progress_bar(num_rows, title="predict", unit="row", is_shown=is_shown) as bar:
+        thread = threading.Thread(target=_follow, args=(bar.update, parts, num_rows / num_chunks, ended))
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _follow(advance: Callable[[float], Any], parts: Path, chunk_rows: float, ended: threading.Event) -> None:
+    shown = 0
+    while not ended.wait(_LOOK_S):
+        finished = count_finished(parts)
+        advance((finished - shown) * chunk_rows)
+        shown = finished

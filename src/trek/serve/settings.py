@@ -1,0 +1,48 @@
+"""ServeSettings: how a model is served, validated once. Holds no model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from trek.errors import InputError
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """All settings of a server but its models."""
+
+    name: str = "model"
+    """What the model is called in addresses."""
+    host: str = "127.0.0.1"
+    port: int = 8000
+    """0 chooses a free one."""
+    workers: int = 1
+    """Processes that hold the model, for each version."""
+    batch: int = 8
+    """Requests that a worker takes at once, of those that wait, and rows that the model sees at once."""
+    device: str = "auto"
+    threads: int | None = None
+    """Of each worker; by default the cores are shared out among the workers and the front process."""
+    max_queue: int = 256
+    """Requests of one version that may wait; more are answered with 429."""
+    max_body_mb: float = 64.0
+    timeout_s: float = 60.0
+    """A worker that does not answer for so long is ended and replaced."""
+    key: str | None = None
+    """What requests must carry as `Authorization: Bearer KEY`."""
+    access_log: str | None = None
+    """A file for a line of JSON per request; `-` for stdout."""
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "batch", "max_queue", "max_body_mb", "timeout_s"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if not self.name or "/" in self.name:
+            raise InputError(f"name must be a word without a slash, got {self.name!r}.")
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of each worker."""
+        cores = len(os.sched_getaffinity(0))
+        return self.threads or max(1, cores // (self.workers + 1))

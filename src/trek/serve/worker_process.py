@@ -1,0 +1,113 @@
+"""The process of one serving worker: `python -m trek.serve.worker_process FD`. Loads one model and answers frames.
+
+It ends when the other side of its socket closes, however that came about.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+from trek.errors import TrekError
+from trek.serve.framing import pack, read_frame, split
+
+
+def main(descriptor: int) -> None:
+    """Load the model that the first frame names, then answer until the socket closes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the front process says when to end
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    with socket.socket(fileno=descriptor) as connection:
+        first = read_frame(connection)
+        if first is None:
+            return
+        try:
+            worker = _Worker(connection, first[0])
+        except Exception as error:  # noqa: BLE001 - code and files of others are loaded there
+            connection.sendall(pack({"op": "failed", **_reason(error)}))
+            return
+        worker.answer_all()
+
+
+class _Worker:
+    def __init__(self, connection: socket.socket, settings: dict[str, Any]) -> None:
+        import torch
+
+        from trek.serve.batch_runner import BatchRunner
+        from trek.serve.handlers import open_handler
+        from trek.serve.model_source import ModelSource
+        from trek.world.devices import choose_device
+
+        torch.set_num_threads(settings["threads"])
+        device = choose_device(settings["device"], local_rank=settings["number"])
+        handler = open_handler(ModelSource.from_plain(settings["source"]), device=str(device))
+        self._connection = connection
+        self._runner = BatchRunner(
+            handler, model=settings["model"], version=settings["version"], max_rows=settings["max_rows"]
+        )
+        self._send({"op": "ready", **_metadata(handler)})
+
+    def answer_all(self) -> None:
+        """Until the front process closes the socket."""
+        while (frame := read_frame(self._connection)) is not None:
+            head, body = frame
+            if head["op"] == "infer":
+                self._infer(head, body)
+            elif head["op"] == "stream":
+                self._stream(head, body)
+            elif head["op"] == "ping":
+                self._send({"op": "pong"})
+
+    def _infer(self, head: dict[str, Any], body: memoryview) -> None:
+        from trek.serve.batch_runner import Job
+
+        bodies = split(body, [item["size"] for item in head["items"]])
+        jobs = [Job(item["codec"], item["headers"], one) for item, one in zip(head["items"], bodies, strict=True)]
+        outcomes = self._runner.run(jobs)
+        described = [
+            [one.status, one.answer.content_type, one.answer.headers, len(one.answer.body)] for one in outcomes
+        ]
+        self._send({"op": "answers", "items": described}, *(one.answer.body for one in outcomes))
+
+    def _stream(self, head: dict[str, Any], body: memoryview) -> None:
+        """Send the pieces as they come; whatever the front process sends meanwhile asks to stop."""
+        from trek.serve.batch_runner import Job, failed
+
+        end: dict[str, Any] = {"op": "end"}
+        try:
+            for piece in self._runner.stream(Job(head["codec"], head["headers"], body)):
+                if select.select([self._connection], [], [], 0)[0]:
+                    break
+                self._send({"op": "piece"}, piece)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            outcome = failed(error)
+            end |= {"status": outcome.status, "error": outcome.answer.body.decode()}
+        self._send(end)
+
+    def _send(self, head: dict[str, Any], *pieces: bytes) -> None:
+        self._connection.sendall(pack(head, pieces))
+
+
+def _metadata(handler: Any) -> dict[str, Any]:
+    from trek.serve.datatypes import datatype_named
+
+    def describe(specs: Any) -> list[dict[str, Any]] | None:
+        if specs is None:
+            return None
+        return [{"name": one.name, "datatype": datatype_named(one.dtype), "shape": [-1, *one.shape]} for one in specs]
+
+    return {"inputs": describe(handler.inputs), "outputs": describe(handler.outputs), "is_stream": handler.is_stream}
+
+
+def _reason(error: Exception) -> dict[str, Any]:
+    if isinstance(error, TrekError):
+        return {"error": str(error), "exit_code": error.exit_code}
+    return {"error": f"loading it failed: {type(error).__name__}: {error}", "exit_code": 2}
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
