@@ -138,7 +138,7 @@ def _leaked_children(before: set[int]) -> list[str]:
     for process in _children():
         try:
             command = " ".join(process.cmdline())
-            is_known = "resource_tracker" in command or "forkserver" in command or _of_browser(process, before)
+            is_known = "resource_tracker" in command or "forkserver" in command or _of_service(process, before)
             if process.pid not in before and not is_known:
                 leaked.append(f"process {process.pid} ({command[:80] or process.name()})")
         except psutil.Error:
@@ -146,9 +146,9 @@ def _leaked_children(before: set[int]) -> list[str]:
     return leaked
 
 
-def _of_browser(process: psutil.Process, before: set[int]) -> bool:
-    """Whether it belongs to a browser that several tests share, which starts and ends processes as it likes."""
-    return any(one.pid in before and one.name().startswith("chrom") for one in process.parents())
+def _of_service(process: psutil.Process, before: set[int]) -> bool:
+    """Whether it belongs to a browser or a Ray cluster that several tests share, which start processes as they like."""
+    return any(one.pid in before and one.name().startswith(("chrom", "raylet")) for one in process.parents())
 
 
 def _children() -> list[psutil.Process]:

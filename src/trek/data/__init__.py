@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trek.data.execution.threads import ThreadExecutor
     from trek.data.plans.expressions import Expression, col
     from trek.data.resolve import open  # noqa: A004
+    from trek.data.storing.ray_data import from_ray_data
     from trek.data.storing.sharing import Handle
     from trek.data.table import Table
 
@@ -33,6 +34,7 @@ _HOMES = {
     "col": "trek.data.plans.expressions",
     "dataset_names": "trek.data.datasets",
     "find_dataset": "trek.data.datasets",
+    "from_ray_data": "trek.data.storing.ray_data",
     "open": "trek.data.resolve",
     "running_on": "trek.data.execution",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "col",
     "dataset_names",
     "find_dataset",
+    "from_ray_data",
     "open",
     "running_on",
 ]

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import torch
+    from ray.data import Dataset
 
     from trek.data.batching.batches import Batches
     from trek.data.batching.order import Tail
@@ -381,6 +382,12 @@ class Table:
         from trek.data.storing.sharing import share
 
         return share(self.to_arrow())
+
+    def to_ray_data(self) -> Dataset:
+        """The rows as a dataset of Ray Data, computed now on a Ray cluster; `from_ray_data` is the way back."""
+        from trek.data.storing.ray_data import to_ray_data
+
+        return to_ray_data(self._node, current_executor())
 
     def predict(
         self,

@@ -75,18 +75,21 @@ class Flow:
         cache: bool = True,
         env: Mapping[str, Any] | None = None,
         cwd: str | Path | None = None,
+        cpus: float = 1.0,
+        gpus: float = 0.0,
         **kwargs: Any,
     ) -> Any:
         """Call `function` with `args` and `kwargs`; returns an Output, or a tuple of them for `outputs` > 1.
 
         With `workers` > 1 that many processes call it, each with its World in the environment; rank 0's result is
-        used. If `when`, an Output, Param or value, is false, the step is skipped.
+        used. If `when`, an Output, Param or value, is false, the step is skipped. Each process takes `cpus` and `gpus`
+        of the engine.
         """
         if outputs < 1:
             raise InputError(f"outputs must be at least 1, got {outputs}. A function without a result returns None.")
         options: StepOptions = {
             "after": after, "when": when, "retries": retries, "backoff_s": backoff_s, "timeout_s": timeout_s,
-            "env": env, "cwd": cwd,
+            "env": env, "cwd": cwd, "cpus": cpus, "gpus": gpus,
         }  # fmt: skip
         work = FunctionWork(_checked(function), args, kwargs)
         own = {"workers": workers, "handover": handover, "cache": cache}

@@ -41,7 +41,7 @@ class Gangs:
         """Start the task's processes."""
         task.start_clock()
         try:
-            gang = start_gang(self._engine, task, to_spec(task))
+            gang = start_gang(self._engine, task, self._spec(task))
         except (TrekError, OSError) as error:
             self._mailbox.put(_to_problem(task, error))
             return
@@ -67,14 +67,21 @@ class Gangs:
 
     def _watch(self, task: Task, gang: Gang) -> None:
         try:
-            failure = gang.wait_first_failure()
-            gang.stop(grace_s=GRACE_S)
-            ended = _to_ended(task, failure, answer=gang.outcomes().get(0))
-        except OSError as error:  # its log cannot be written
+            ended = self._end(task, gang)
+        except (TrekError, OSError) as error:  # its log cannot be written, or it cannot be started again
             gang.stop(grace_s=GRACE_S)
             ended = _to_problem(task, error)
         if self._running.pop(task, None) is not None:
             self._mailbox.put(ended)
+
+    def _spec(self, task: Task) -> GangSpec:
+        return to_spec(task)
+
+    def _end(self, task: Task, gang: Gang) -> Ended:
+        """Wait until the task's processes have ended."""
+        failure = gang.wait_first_failure()
+        gang.stop(grace_s=GRACE_S)
+        return _to_ended(task, failure, answer=gang.outcomes().get(0))
 
 
 def start_gang(engine: Engine, task: Task, spec: GangSpec) -> Gang:
@@ -108,14 +115,25 @@ def to_spec(task: Task) -> GangSpec:
         files[REQUEST] = _request(task, task.step.work)
         hashes = same_hashes(os.environ)
     else:
-        command = _command(task)
+        words = command_words(task)
+        # "python" means the Python that runs the flow, wherever PATH would lead.
+        command = [sys.executable if words[0] in ("python", "python3") else words[0], *words[1:]]
     variables = {
         **hashes,
         **task.env,
         "TREK_OUTPUT_DIR": str(output_folder(task.attempt)),
         "TREK_FLOW_TASK": f"{task.run}/{task.key[:16]}",
     }
-    return GangSpec(command, settings.workers, env=variables, cwd=settings.cwd, hostfile=settings.hostfile, files=files)
+    return GangSpec(
+        command,
+        settings.workers,
+        env=variables,
+        cwd=settings.cwd,
+        hostfile=settings.hostfile,
+        files=files,
+        cpus_per_worker=settings.cpus,
+        gpus_per_worker=settings.gpus,
+    )
 
 
 def output_folder(attempt: Path) -> Path:
@@ -125,10 +143,9 @@ def output_folder(attempt: Path) -> Path:
     return folder
 
 
-def _command(task: Task) -> list[str]:
-    words = [os.fspath(word) if isinstance(word, Path) else str(word) for word in task.values["argv"]]
-    # "python" means the Python that runs the flow, wherever PATH would lead.
-    return [sys.executable if words[0] in ("python", "python3") else words[0], *words[1:]]
+def command_words(task: Task) -> list[str]:
+    """The command of a task, as text."""
+    return [os.fspath(word) if isinstance(word, Path) else str(word) for word in task.values["argv"]]
 
 
 def _request(task: Task, work: FunctionWork) -> bytes:
@@ -147,15 +164,22 @@ def _to_ended(task: Task, failure: Exit | None, *, answer: dict[str, Any] | None
     is_function = isinstance(task.step.work, FunctionWork)
     if is_function and answer is not None and failure in (None, _by_keeper(failure)):
         return to_ended(task, answer)
-    if failure is not None and (unreached := find_unreached(failure)) is not None:
-        return _to_problem(task, unreached)
     if failure is not None:
-        error = to_error(failure, num_workers=task.step.settings.workers)
-        return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)
+        return to_problem(task, failure)
     try:
         return Ended(task, outputs=_collect(task))
     except (TrekError, OSError) as problem:
         return _to_problem(task, problem)
+
+
+def to_problem(task: Task, failure: Exit | None) -> Ended:
+    """The end of a task whose process failed, or gave no answer."""
+    if failure is None:
+        return Ended(task, error="its processes ended without an error and without a result. See its log")
+    if (unreached := find_unreached(failure)) is not None:
+        return _to_problem(task, unreached)
+    error = to_error(failure, num_workers=task.step.settings.workers)
+    return Ended(task, error=str(error).rstrip("."), traceback=error.traceback_text)
 
 
 def _to_problem(task: Task, error: TrekError | OSError) -> Ended:
@@ -176,11 +200,12 @@ def _collect(task: Task) -> tuple[Stored, ...]:
         raise InputError("its processes ended without an error and without a result. See its log.")
     if not work.output_names:
         return (store_value(None, task.attempt / "output_0"),)
-    return tuple(_store_output(task, name, index) for index, name in enumerate(work.output_names))
+    return tuple(store_output(task.attempt, name, index) for index, name in enumerate(work.output_names))
 
 
-def _store_output(task: Task, name: str, index: int) -> Stored:
-    path = output_folder(task.attempt) / name
+def store_output(attempt: Path, name: str, index: int) -> Stored:
+    """The output called `name` of a command."""
+    path = output_folder(attempt) / name
     if not path.exists():
         raise InputError(f"it did not write {name!r} to $TREK_OUTPUT_DIR. Write it there, or remove it from outputs=.")
-    return store_value(path, task.attempt / f"output_{index}")
+    return store_value(path, attempt / f"output_{index}")

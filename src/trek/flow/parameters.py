@@ -59,6 +59,10 @@ class StepOptions(TypedDict, total=False):
     timeout_s: float | None
     env: Mapping[str, Any] | None
     cwd: str | Path | None
+    cpus: float
+    """CPUs of each of its processes, for an engine that places them."""
+    gpus: float
+    """GPUs of each of its processes."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,17 @@ class Settings:
     env: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path | None = None
     hostfile: Path | None = None
+    cpus: float = 1.0
+    gpus: float = 0.0
 
     def __post_init__(self) -> None:
         if self.retries < 0:
             raise InputError(f"retries must be at least 0, got {self.retries}.")
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise InputError(f"timeout_s must be above 0, got {self.timeout_s}. Leave it out for no limit.")
+        for name, amount in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
+                raise InputError(f"{name} must be a number of at least 0, got {amount!r}.")
         if self.num_processes < 1:
             raise InputError(f"workers must be at least 1, got {self.num_processes}.")
         if not isinstance(self.handover, Param):

@@ -46,6 +46,7 @@ from trek.flow.memory import SharedMemory
 from trek.flow.parameters import Param
 from trek.flow.pool import Pool
 from trek.flow.ready_queue import ReadyQueue
+from trek.flow.remote_steps import RemoteSteps
 from trek.flow.reporting import Reporter
 from trek.flow.run_plan import RunPlan
 from trek.flow.service_steps import ServiceSteps
@@ -86,6 +87,8 @@ class Runner:
         libraries = libraries_of(functions)
         self._pool = Pool(engine, size=plan.parallel, mailbox=self._mailbox, libraries=libraries)
         self._gangs = Gangs(engine, mailbox=self._mailbox)
+        self._remote = RemoteSteps(engine, mailbox=self._mailbox, home=store.folder)
+        self._is_here = engine.shares_disk
         self._services = ServiceSteps(engine, mailbox=self._mailbox, folder=store.services)
         self._queue = ReadyQueue()
         self._delayed: list[tuple[float, int, Step, int]] = []
@@ -113,6 +116,7 @@ class Runner:
         finally:
             self._pool.close()
             self._gangs.close()
+            self._remote.close()
             self._services.close()
             self._mailbox.close()
             self._memory.close()
@@ -248,9 +252,11 @@ class Runner:
     def _executor(self, step: Step) -> Pool | Gangs | ServiceSteps:
         if isinstance(step.work, ServiceWork):
             return self._services
+        if not self._is_here:
+            return self._remote
         settings = step.settings
         # A library may read variables when it is imported, which the pool's workers did before.
-        is_apart = settings.is_apart or settings.workers > 1 or bool(settings.env)
+        is_apart = settings.is_apart or settings.workers > 1 or bool(settings.env) or settings.gpus > 0
         return self._pool if isinstance(step.work, FunctionWork) and not is_apart else self._gangs
 
     def _stand_in(self, reference: Reference, attempt: Path) -> Any:

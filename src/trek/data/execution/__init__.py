@@ -20,8 +20,10 @@ EXECUTORS: Registry[type[Executor]] = Registry(
     {
         "threads": "trek.data.execution.threads:ThreadExecutor",
         "processes": "trek.data.execution.processes:ProcessExecutor",
+        "ray": "trek.data.execution.ray_executor:RayExecutor",
     },
     word="executor",
+    extras={"ray": "ray"},
     base="trek.data.execution.base:Executor",
 )
 

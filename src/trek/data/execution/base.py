@@ -38,6 +38,8 @@ class Executor(ABC):
     """Results beyond this go to disk."""
     spill_dir: Path | None = None
     """Where results go that exceed the limit; the folder for temporary files unless given."""
+    runs_here = True
+    """Whether functions run on this machine, so that files they write are here."""
 
     @property
     @abstractmethod

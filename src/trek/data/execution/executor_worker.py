@@ -46,12 +46,13 @@ def _limit_threads(number: int, num_workers: int) -> None:
 def _answer(message: bytes) -> bytes:
     try:
         function, arguments = cloudpickle.loads(message)
-        return _pickled(("done", function(*arguments)))
+        return pickled_answer(("done", function(*arguments)))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the starter raises it
-        return _pickled(("failed", error))
+        return pickled_answer(("failed", error))
 
 
-def _pickled(answer: tuple[str, Any]) -> bytes:
+def pickled_answer(answer: tuple[str, Any]) -> bytes:
+    """`("done", result)` or `("failed", error)`, in a form that the starter can load."""
     try:
         pickled: bytes = cloudpickle.dumps(answer)
         cloudpickle.loads(pickled)

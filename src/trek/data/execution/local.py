@@ -29,7 +29,7 @@ class LocalExecutor(Executor):
     def __init__(
         self, num_workers: int | None, *, memory_limit_bytes: int | None, spill_dir: Path | None = None
     ) -> None:
-        _require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
+        require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
         self.num_workers = num_workers or os.cpu_count() or 1
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.spill_dir = spill_dir
@@ -126,7 +126,7 @@ def _join_pieces(pieces: Sequence[Sequence[Part]], *, num_partitions: int) -> li
     ]
 
 
-def _require_positive(**settings: int | None) -> None:
+def require_positive(**settings: int | None) -> None:
     """Refuse settings below 1; None is for the default."""
     for name, value in settings.items():
         if value is not None and (not hasattr(value, "__index__") or value < 1):

@@ -26,7 +26,9 @@ from filelock import FileLock
 
 from trek.data import tensors
 from trek.data.execution.base import Executor
-from trek.data.execution.parts import open_mapped
+from trek.data.execution.parts import Readable, open_mapped
+from trek.data.execution.threads import ThreadExecutor
+from trek.data.plans.lowering import evaluate
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import BATCH_ROWS
@@ -276,7 +278,8 @@ def _write_shards(
     node: PlanNode, folder: Path, executor: Executor, storage: Storage
 ) -> tuple[tuple[Shard, ...], pa.Schema]:
     task = partial(_write_shard, folder, storage)
-    reports = [executor.get(part).to_pylist()[0] for part in executor.map(task, node.pieces(executor))]
+    writer, pieces = _writer_here(node, executor)
+    reports = [writer.get(part).to_pylist()[0] for part in writer.map(task, pieces)]
     for done in folder.glob("*.done"):
         done.unlink()
     schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
@@ -290,6 +293,13 @@ def _write_shards(
         file = folder / report["file"]
         shards.append(Shard(report["file"], report["rows"], file.stat().st_size, report["sha256"] or _sha256(file)))
     return tuple(shards), schema
+
+
+def _writer_here(node: PlanNode, executor: Executor) -> tuple[Executor, Sequence[Readable]]:
+    """What writes the shards on this machine, and from what: an executor elsewhere computes them, and they are read."""
+    if executor.runs_here:
+        return executor, node.pieces(executor)
+    return ThreadExecutor(memory_limit_bytes=executor.memory_limit_bytes), evaluate(node, executor)
 
 
 def _same_schema(schemas: list[pa.Schema]) -> pa.Schema:
