@@ -28,7 +28,7 @@ from trek.testing.trials import PointsTrial
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 
 ROWS = np.random.default_rng(3).normal(size=(4, 6)).astype("float32")
-FUNCTIONS = "trek.testing.serving"
+FUNCTIONS = "trek.testing.served_functions"
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,9 @@ def _job(text: str) -> Job:
 
 
 def test_a_bad_request_does_not_fail_those_beside_it() -> None:
-    runner = BatchRunner(open_handler(source_of("trek.testing.serving:double")), model="m", version="1", max_rows=2)
+    runner = BatchRunner(
+        open_handler(source_of("trek.testing.served_functions:double")), model="m", version="1", max_rows=2
+    )
     jobs = ['{"x": 1}', "{", '{"x": -1}', '[{"x": 2}, {"x": 3}, {"x": 4}]', '{"z": 1}', '{"x": [1, 2]}']
     found = runner.run([_job(text) for text in jobs])
     assert [one.status for one in found] == [200, 400, 500, 200, 400, 200]
@@ -36,7 +38,9 @@ def test_a_bad_request_does_not_fail_those_beside_it() -> None:
 
 
 def test_the_model_never_sees_more_rows_than_the_limit() -> None:
-    runner = BatchRunner(open_handler(source_of("trek.testing.serving:slow")), model="m", version="1", max_rows=2)
+    runner = BatchRunner(
+        open_handler(source_of("trek.testing.served_functions:slow")), model="m", version="1", max_rows=2
+    )
     [found] = runner.run([_job(json.dumps([{"x": 0}] * 5))])
     assert [row["together"] for row in json.loads(found.answer.body)] == [2, 2, 2, 2, 1]
 
@@ -99,10 +103,12 @@ def test_settings_that_make_no_sense_are_refused(setting: dict[str, object]) -> 
 
 def test_listening_beyond_loopback_requires_a_key() -> None:
     with pytest.raises(InputError, match="requires a key"):
-        Server("trek.testing.serving:double", host="0.0.0.0")
-    Server("trek.testing.serving:double", host="0.0.0.0", key="secret")
+        Server("trek.testing.served_functions:double", host="0.0.0.0")
+    Server("trek.testing.served_functions:double", host="0.0.0.0", key="secret")
 
 
 def test_weights_must_be_of_versions_that_exist() -> None:
     with pytest.raises(InputError, match="'3', but there are: 1, 2"):
-        Server({"1": "trek.testing.serving:double", "2": "trek.testing.serving:double"}, weights={"3": 1})
+        Server(
+            {"1": "trek.testing.served_functions:double", "2": "trek.testing.served_functions:double"}, weights={"3": 1}
+        )

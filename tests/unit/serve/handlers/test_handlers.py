@@ -42,7 +42,7 @@ def test_code_of_a_checkpoint_comes_from_the_folder_named_alone(points: Path, tm
 
 
 def test_a_function_takes_its_parameters_by_name() -> None:
-    handler = open_handler(source_of("trek.testing.serving:double"))
+    handler = open_handler(source_of("trek.testing.served_functions:double"))
     assert handler.predict(handler.fit({"x": [1, 2]}))["y"].tolist() == [2, 4]
     with pytest.raises(InputError, match="input 'x' is missing"):
         handler.fit({"z": [1]})
@@ -56,9 +56,9 @@ def test_a_function_without_parameters_makes_the_model() -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("trek.testing.serving:missing", "does not exist"),
+        ("trek.testing.served_functions:missing", "does not exist"),
         ("trek_no_such_module:function", "cannot be imported"),
-        ("trek.testing.serving:broken", "RuntimeError: no such weights"),
+        ("trek.testing.served_functions:broken", "RuntimeError: no such weights"),
         ("trek.testing.serving:CODE", "is not a function or a model"),
     ],
 )
