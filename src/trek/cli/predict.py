@@ -23,6 +23,14 @@ from trek.cli.terminal import echo
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column to keep.  [default: all that are not inputs]")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--batch", "batch_size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows at once.")
+@click.option(
+    "--chunk",
+    "chunk_rows",
+    type=click.IntRange(min=1),
+    default=8192,
+    show_default=True,
+    help="Rows that are written at once; what a kill cut short is done again.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:<index>.")
 @click.option("--code", type=click.Path(path_type=Path), help="The folder with the model's code.  [default: here]")
 @click.option("--trial", default="", metavar="MODULE:CLASS", help="The Trial of a checkpoint that names another one.")

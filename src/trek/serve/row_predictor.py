@@ -17,7 +17,8 @@ from trek.serve.codecs.arrow_stream import to_rows
 from trek.serve.handlers import open_handler
 from trek.serve.handlers.base import Handler
 from trek.serve.model_source import ModelSource
-from trek.train.checkpointing.checkpoint_folder import open_checkpoint
+from trek.train.checkpointing.manifest import read_manifest
+from trek.world.urls import is_remote
 
 
 class RowPredictor:
@@ -61,7 +62,9 @@ def identity(source: ModelSource) -> dict[str, str]:
     """Changes with the content of the model and of the Python files beside its code."""
     digest = hashlib.sha256()
     if source.kind == "checkpoint":
-        digest.update(str(open_checkpoint(source.address).manifest["files"]).encode())
+        # The URL stands for the content: checkpoints are written once.
+        is_url = is_remote(source.address)
+        digest.update((source.address if is_url else str(read_manifest(Path(source.address))["files"])).encode())
     elif Path(source.address).is_file():
         digest.update(Path(source.address).read_bytes())
     for path in sorted(Path(source.code).glob("*.py")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -40,12 +41,15 @@ class WorkerLink(asyncio.Protocol):
         """What it works on."""
         self.is_ready = False
 
-    async def start(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    async def start(self, settings: Mapping[str, Any], *, threads: int) -> dict[str, Any]:
         """Start the process and wait until its model is loaded; returns what the model takes and returns."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "trek.serve.worker_process", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=variables
+            )
         ours.setblocking(False)
         await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
         self._write(pack(settings))

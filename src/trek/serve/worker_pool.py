@@ -125,7 +125,7 @@ class WorkerPool:
     async def _start_worker(self) -> dict[str, Any]:
         link = WorkerLink(on_change=self._dispatch, on_end=self._take_back)
         self._links.append(link)
-        metadata = await link.start(self._worker_settings())
+        metadata = await link.start(self._worker_settings(), threads=self._settings.num_threads)
         self._dispatch()
         return metadata
 
@@ -136,7 +136,6 @@ class WorkerPool:
             "source": self.source.to_plain(),
             "device": chosen.device,
             "number": next(self._numbers),
-            "threads": chosen.num_threads,
             "max_rows": chosen.batch,
             "model": chosen.name,
             "version": self.version,

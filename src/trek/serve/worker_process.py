@@ -35,16 +35,12 @@ def main(descriptor: int) -> None:
 
 class _Worker:
     def __init__(self, connection: socket.socket, settings: dict[str, Any]) -> None:
-        import torch
-
         from trek.serve.batch_runner import BatchRunner
         from trek.serve.handlers import open_handler
         from trek.serve.model_source import ModelSource
-        from trek.world.devices import choose_device
 
-        torch.set_num_threads(settings["threads"])
-        device = choose_device(settings["device"], local_rank=settings["number"])
-        handler = open_handler(ModelSource.from_plain(settings["source"]), device=str(device))
+        source = ModelSource.from_plain(settings["source"])
+        handler = open_handler(source, device=settings["device"], number=settings["number"])
         self._connection = connection
         self._runner = BatchRunner(
             handler, model=settings["model"], version=settings["version"], max_rows=settings["max_rows"]

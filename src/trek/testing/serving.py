@@ -1,10 +1,7 @@
-"""Small models to serve, for tests of serving: a trained checkpoint, and functions as `module:function`."""
+"""Small models to serve, for tests of serving: a trained checkpoint and its code."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,42 +50,9 @@ class ScoringTrial(PointsTrial):
         return {"name": [["minus", "plus"][index] for index in outputs["scores"].argmax(1)]}
 
 
-def double(x: np.ndarray) -> dict[str, np.ndarray]:
-    """Twice the input; fails for negative ones, and ends its process for 666."""
-    if (x == 666).any():
-        os._exit(9)
-    if (x < 0).any():
-        raise ValueError("negative")
-    return {"y": x * 2}
-
-
-def slow(x: np.ndarray) -> dict[str, np.ndarray]:
-    """The input, after as many seconds."""
-    time.sleep(float(x.max()))
-    return {"y": x, "together": np.full(len(x), len(x))}
-
-
-def who(x: np.ndarray) -> dict[str, np.ndarray]:
-    """The process that answers."""
-    return {"pid": np.full(len(x), os.getpid())}
-
-
-def count(to: np.ndarray) -> Iterator[dict[str, int]]:
-    """A stream of numbers; fails at 13."""
-    for number in range(int(to.max())):
-        if number == 13:
-            raise ValueError("thirteen")
-        yield {"number": number}
-
-
 def make_layer() -> nn.Module:
     """A module, made by a function without parameters."""
     layer = nn.Linear(2, 1)
     nn.init.ones_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def broken() -> Any:
-    """Cannot be made."""
-    raise RuntimeError("no such weights")

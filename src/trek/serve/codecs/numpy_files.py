@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,6 +12,9 @@ import numpy as np
 from trek.errors import InputError
 from trek.serve.codecs.base import Answer, Codec, Request
 
+_DAMAGED = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+_MAX_BYTES = 1 << 30
+"""Of all arrays of a compressed file, which may be far smaller itself."""
 ONLY = ""
 """The name of the input of a file that names none."""
 
@@ -36,9 +41,11 @@ class NpzFile(Codec):
         found = _load(body)
         if isinstance(found, np.ndarray):
             raise InputError("the body is a single array. Send it as application/x-npy.")
+        if _uncompressed(body) > _MAX_BYTES:
+            raise InputError("the arrays are larger than 1 GiB. Send fewer rows at a time.")
         try:
             return Request({name: found[name] for name in found.files})
-        except (ValueError, OSError, EOFError) as error:
+        except _DAMAGED as error:
             raise InputError(f"the body is not a NumPy file: {error}.") from None
 
     def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
@@ -48,10 +55,16 @@ class NpzFile(Codec):
         return Answer(file.getvalue(), "application/x-npz")
 
 
+def _uncompressed(body: memoryview) -> int:
+    """Bytes of all arrays of a file that NumPy could open."""
+    with zipfile.ZipFile(io.BytesIO(body)) as packed:
+        return sum(one.file_size for one in packed.infolist())
+
+
 def _load(body: memoryview) -> np.ndarray | np.lib.npyio.NpzFile:
     try:
         found: np.ndarray | np.lib.npyio.NpzFile = np.load(io.BytesIO(body), allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except _DAMAGED as error:
         raise InputError(f"the body is not a NumPy file without pickles: {error}.") from None
     return found
 

@@ -97,12 +97,10 @@ def _from_json(data: Any, *, name: str, shape: list[int], kind: str) -> np.ndarr
 
 def _from_binary(data: memoryview, *, name: str, shape: list[int], kind: str) -> np.ndarray:
     if kind == "BYTES":
-        texts = np.empty(math.prod(shape), dtype=object)
         found = list(_texts(data, name=name))
-        if len(found) != len(texts):
-            raise InputError(f"input {name!r} holds {len(found)} texts, expected {len(texts)} for shape {shape}.")
+        texts = np.empty(len(found), dtype=object)
         texts[:] = found
-        return texts.reshape(shape)
+        return _shaped(texts, name=name, shape=shape)
     dtype = np.dtype(DTYPES[kind])
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise InputError(f"input {name!r} has {len(data)} bytes, which are not {kind} values of shape {shape}.")

@@ -24,6 +24,6 @@ HANDLERS: Registry[type[Handler]] = Registry(
 __all__ = ["HANDLERS", "open_handler"]
 
 
-def open_handler(source: ModelSource, *, device: str = "cpu") -> Handler:
-    """Load the model of `source` on `device`."""
-    return HANDLERS.load(source.kind).open(source, device=device)
+def open_handler(source: ModelSource, *, device: str = "cpu", number: int = 0) -> Handler:
+    """Load the model of `source` on `device`; `number` counts the processes that load it, to share out the GPUs."""
+    return HANDLERS.load(source.kind).open(source, device=device, number=number)

@@ -44,14 +44,14 @@ class ArchiveHandler(Handler):
             self.outputs = [TensorSpec("prediction", kind, ()), logits]
 
     @classmethod
-    def open(cls, source: ModelSource, *, device: str) -> Handler:
+    def open(cls, source: ModelSource, *, device: str, number: int = 0) -> Handler:
         """Unpack the archive and load its model."""
         folder = tempfile.TemporaryDirectory(prefix="trek-archive-")
         unpack(Path(source.address), Path(folder.name))
-        return cls.of_folder(Path(folder.name), device=device, keep=folder)
+        return cls.of_folder(Path(folder.name), device=device, number=number, keep=folder)
 
     @classmethod
-    def of_folder(cls, folder: Path, *, device: str, keep: Any = None) -> ArchiveHandler:
+    def of_folder(cls, folder: Path, *, device: str, number: int = 0, keep: Any = None) -> ArchiveHandler:
         """The model of an archive that is unpacked in `folder`."""
         try:
             facts = json.loads((folder / FACTS).read_text())
@@ -63,7 +63,7 @@ class ArchiveHandler(Handler):
         source = ModelSource("checkpoint", str(folder / "checkpoint"), str(folder / "code"), facts["trial"])
         labels = folder / LABELS
         named = json.loads(labels.read_text()) if labels.is_file() else {}
-        return cls(TrialHandler.open(source, device=device), labels=named, keep=keep)
+        return cls(TrialHandler.open(source, device=device, number=number), labels=named, keep=keep)
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """The outputs of the Trial; of a classifier, the class and the logits."""

@@ -31,8 +31,11 @@ class Handler(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, source: ModelSource, *, device: str) -> Handler:
-        """Load the model; InputError or CheckpointError, with the reason, if that is impossible."""
+    def open(cls, source: ModelSource, *, device: str, number: int = 0) -> Handler:
+        """Load the model; InputError or CheckpointError, with the reason, if that is impossible.
+
+        Where `device` does not say which GPU, `number` does, counted around.
+        """
 
     @abstractmethod
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:

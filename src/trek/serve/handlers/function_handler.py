@@ -1,19 +1,19 @@
 """FunctionHandler: `module:function`, which takes arrays by name and returns arrays by name.
 
 A function that yields is a stream. A class, or a function without parameters, is called once and makes what answers. A
-torch module is called with tensors, in evaluation mode.
+torch module is called with tensors, in evaluation mode. torch is loaded only if the function's own code does so.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from trek.errors import InputError
 from trek.serve.handlers.base import Arrays, Handler, check_rows
@@ -26,20 +26,19 @@ from trek.world.devices import choose_device
 class FunctionHandler(Handler):
     """A function of arrays."""
 
-    def __init__(self, function: Callable[..., Any], *, device: torch.device) -> None:
+    def __init__(self, function: Callable[..., Any], *, device: Any = None) -> None:
+        """`device` is that of a torch module; None for any other function."""
         self._function = function
-        self._is_module = isinstance(function, nn.Module)
         self._device = device
-        called = function.forward if isinstance(function, nn.Module) else function
+        called: Any = function if device is None else function.forward  # type: ignore[attr-defined]
         self._parameters, self._takes_any = _parameters(called)
         self.is_stream = inspect.isgeneratorfunction(inspect.unwrap(called)) or inspect.isgeneratorfunction(
             getattr(called, "__call__", None)  # noqa: B004 - of an instance
         )
 
     @classmethod
-    def open(cls, source: ModelSource, *, device: str) -> Handler:
+    def open(cls, source: ModelSource, *, device: str, number: int = 0) -> Handler:
         """Import the function, and call it if it makes what answers."""
-        where = choose_device(device, local_rank=0)
         found = import_object(source.address, Path(source.code))
         if isinstance(found, type) or (inspect.isfunction(found) and not inspect.signature(found).parameters):
             found = _make(found, source.address)
@@ -47,14 +46,16 @@ class FunctionHandler(Handler):
             return found
         if not callable(found):
             raise InputError(f"{source.address!r} is not a function or a model, but {type(found).__name__}.")
-        if isinstance(found, nn.Module):
-            found = found.to(where).eval()
-        return cls(found, device=where)
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(found, torch.nn.Module):
+            return cls(found)
+        where = choose_device(device, local_rank=number)
+        return cls(found.to(where).eval(), device=where)
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """What the function returns."""
         num_rows = len(next(iter(inputs.values())))
-        with torch.inference_mode():
+        with _without_gradients():
             outputs = to_arrays(self._function(**self._arguments(inputs)))
         check_rows(outputs, num_rows)
         return outputs
@@ -63,7 +64,7 @@ class FunctionHandler(Handler):
         """What the function yields."""
         if not self.is_stream:
             yield from super().stream(inputs)
-        with torch.inference_mode():
+        with _without_gradients():
             yield from self._function(**self._arguments(inputs))
 
     def fit(self, inputs: Mapping[str, Any]) -> Arrays:
@@ -76,9 +77,14 @@ class FunctionHandler(Handler):
         return super().fit(inputs)
 
     def _arguments(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        if not self._is_module:
+        if self._device is None:
             return dict(inputs)
         return {name: to_tensor(one, dtype="", device=self._device) for name, one in inputs.items()}
+
+
+def _without_gradients() -> AbstractContextManager[Any]:
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.inference_mode()
 
 
 def _make(maker: Callable[[], Any], address: str) -> Any:

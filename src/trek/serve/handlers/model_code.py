@@ -5,16 +5,20 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trek.errors import InputError, TrekError
 from trek.serve.model_source import ModelSource
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
-from trek.train.trial import Trial
+
+if TYPE_CHECKING:
+    from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
+    from trek.train.trial import Trial
 
 
 def import_trial(checkpoint: CheckpointFolder, source: ModelSource) -> type[Trial]:
     """The Trial of a checkpoint, imported from the folder of code and from nowhere else."""
+    from trek.train.trial import Trial  # loads torch, which functions may not need
+
     description = checkpoint.manifest.get("trial") or {}
     named = source.trial or str(description.get("entrypoint", ""))
     module, separator, name = named.partition(":")

@@ -1,16 +1,18 @@
-"""Between NumPy arrays of requests and tensors of models."""
+"""Between NumPy arrays of requests and tensors of models. Loads torch only where there are tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from trek.errors import InputError
 from trek.serve.handlers.base import Arrays
 from trek.serve.tensor_spec import TEXT, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
 
 _WITHOUT_NUMPY = {"bfloat16": "float32"}
 """Of torch's dtypes, those that NumPy lacks, and what they travel as."""
@@ -23,6 +25,8 @@ def numpy_name(dtype: str) -> str:
 
 def to_tensor(array: np.ndarray, *, dtype: str, device: torch.device) -> Any:
     """The tensor of `array`; a list of strings for text."""
+    import torch
+
     if array.dtype == object:
         return [str(one) for one in array.tolist()]
     if not array.flags.writeable or not array.flags.c_contiguous:
@@ -55,12 +59,12 @@ def specs_of(outputs: Mapping[str, np.ndarray]) -> list[TensorSpec]:
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor | np.ndarray)
+    return isinstance(value, np.ndarray) or hasattr(value, "detach")
 
 
 def _to_array(value: Any) -> np.ndarray:
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
     array: np.ndarray = np.asarray(value)
     return array.astype(object) if array.dtype.kind == "U" else array

@@ -25,6 +25,7 @@ from trek.train.checkpointing.checkpoint_folder import open_checkpoint
 from trek.train.checkpointing.loading import LoadedTrial, load_trial
 from trek.train.declared_arguments import with_declared_arguments
 from trek.train.trial import Trial
+from trek.world.devices import choose_device
 
 _NUM_SAMPLES = 2
 
@@ -49,11 +50,11 @@ class TrialHandler(Handler):
             self.outputs = specs_of(answer)
 
     @classmethod
-    def open(cls, source: ModelSource, *, device: str) -> Handler:
+    def open(cls, source: ModelSource, *, device: str, number: int = 0) -> Handler:
         """Load the checkpoint, with the code in the source's folder."""
         checkpoint = open_checkpoint(source.address)
         trial_class = import_trial(checkpoint, source)
-        loaded = load_trial(checkpoint, trial_class, device=device)
+        loaded = load_trial(checkpoint, trial_class, device=str(choose_device(device, local_rank=number)))
         signature = checkpoint.manifest["trial"].get("batch")
         if not fields_of(signature):
             raise CheckpointError(

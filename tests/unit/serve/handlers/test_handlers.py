@@ -37,14 +37,14 @@ def test_predict_batch_and_hooks_of_a_trial_are_used(tmp_path: Path) -> None:
 
 
 def test_code_of_a_checkpoint_comes_from_the_folder_named_alone(points: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not in .*--code"):
+    with pytest.raises(InputError, match=r"is not in .*--code"):
         open_handler(ModelSource.parse(points, code=tmp_path))
 
 
 def test_a_function_takes_its_parameters_by_name() -> None:
-    handler = open_handler(source_of("trek.testing.serving:double"))
+    handler = open_handler(source_of("trek.testing.served_functions:double"))
     assert handler.predict(handler.fit({"x": [1, 2]}))["y"].tolist() == [2, 4]
-    with pytest.raises(InputError, match="input 'z' is unknown|input 'x' is missing"):
+    with pytest.raises(InputError, match="input 'x' is missing"):
         handler.fit({"z": [1]})
 
 
@@ -56,9 +56,9 @@ def test_a_function_without_parameters_makes_the_model() -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("trek.testing.serving:missing", "does not exist"),
+        ("trek.testing.served_functions:missing", "does not exist"),
         ("trek_no_such_module:function", "cannot be imported"),
-        ("trek.testing.serving:broken", "RuntimeError: no such weights"),
+        ("trek.testing.served_functions:broken", "RuntimeError: no such weights"),
         ("trek.testing.serving:CODE", "is not a function or a model"),
     ],
 )
@@ -69,7 +69,7 @@ def test_what_cannot_be_loaded_says_why(address: str, message: str) -> None:
 
 @pytest.mark.parametrize("place", ["no/such/folder", "nothing", "missing.mar"])
 def test_what_is_not_a_model_is_refused_at_once(place: str) -> None:
-    with pytest.raises(InputError, match="is not a model|does not exist"):
+    with pytest.raises(InputError, match=r"is not a model|does not exist"):
         ModelSource.parse(place)
 
 
