@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trek.data.execution import running_on
     from trek.data.execution.processes import ProcessExecutor
     from trek.data.execution.threads import ThreadExecutor
+    from trek.data.fetching.named_files import fetch_files
     from trek.data.plans.expressions import Expression, col
     from trek.data.resolve import open  # noqa: A004
     from trek.data.storing.sharing import Handle
@@ -32,6 +33,7 @@ _HOMES = {
     "ThreadExecutor": "trek.data.execution.threads",
     "col": "trek.data.plans.expressions",
     "dataset_names": "trek.data.datasets",
+    "fetch_files": "trek.data.fetching.named_files",
     "find_dataset": "trek.data.datasets",
     "open": "trek.data.resolve",
     "running_on": "trek.data.execution",
@@ -48,6 +50,7 @@ __all__ = [
     "ThreadExecutor",
     "col",
     "dataset_names",
+    "fetch_files",
     "find_dataset",
     "open",
     "running_on",
