@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trek.data.execution import running_on
     from trek.data.execution.processes import ProcessExecutor
     from trek.data.execution.threads import ThreadExecutor
+    from trek.data.fetching.named_files import fetch_files
     from trek.data.plans.expressions import Expression, col
     from trek.data.resolve import open  # noqa: A004
     from trek.data.storing.ray_data import from_ray_data
@@ -33,6 +34,7 @@ _HOMES = {
     "ThreadExecutor": "trek.data.execution.threads",
     "col": "trek.data.plans.expressions",
     "dataset_names": "trek.data.datasets",
+    "fetch_files": "trek.data.fetching.named_files",
     "find_dataset": "trek.data.datasets",
     "from_ray_data": "trek.data.storing.ray_data",
     "open": "trek.data.resolve",
@@ -50,6 +52,7 @@ __all__ = [
     "ThreadExecutor",
     "col",
     "dataset_names",
+    "fetch_files",
     "find_dataset",
     "from_ray_data",
     "open",

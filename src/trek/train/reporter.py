@@ -90,8 +90,10 @@ class Reporter:
 
     # -- checkpoints
 
-    def save(self, folder: Path | str, *, batches: int, metadata: Mapping[str, Any] | None = None) -> str:
-        """Save all files of `folder` as a checkpoint; returns its uuid once it is written."""
+    def save(
+        self, folder: Path | str, *, batches: int, metadata: Mapping[str, Any] | None = None, uuid: str | None = None
+    ) -> str:
+        """Save all files of `folder` as a checkpoint; returns its uuid, by default a new one, once it is written."""
         if not self.world.is_leader:
             raise InputError("only the leader (rank 0) saves checkpoints. Call save there, with the files of all.")
         root = Path(folder)
@@ -100,9 +102,9 @@ class Reporter:
         at, metrics = self._validated
         state = RunState(models=[], shared=shared, ranks=[{}])
         writer = self._open_writer()
-        uuid = writer.save(state, batches=batches, metrics=metrics if at == batches else {}, score=None)
+        made = writer.save(state, batches=batches, metrics=metrics if at == batches else {}, score=None, name=uuid)
         writer.wait()
-        return uuid
+        return made
 
     @property
     def latest(self) -> str | None:

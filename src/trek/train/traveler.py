@@ -231,9 +231,9 @@ class Traveler(RunParts):
         """A context for the forward pass and the loss."""
         return self.precision.autocast()
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
         """Backward pass from the mean loss over this rank's samples."""
-        self.optimization.backward(loss)
+        self.optimization.backward(loss, retain_graph=retain_graph)
 
     def step(
         self,

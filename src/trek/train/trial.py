@@ -160,10 +160,10 @@ class TrialContext:
         self.traveler.journal.reducers.append(NamedReducer(wrapped, name, for_training, for_validation))
         return wrapped
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Backward pass from a mean loss."""
+    def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
+        """Backward pass from a mean loss; `retain_graph` for another one through the same graph."""
         with self.traveler.precision.no_autocast():
-            self.traveler.backward(loss)
+            self.traveler.backward(loss, retain_graph=retain_graph)
 
     def step_optimizer(
         self,
@@ -209,7 +209,7 @@ class TrialContext:
 
 
 class DistributedContext:
-    """The Trial's rank and the size of its World."""
+    """The Trial's rank and the size of its World, and values passed between ranks, which all of them call together."""
 
     def __init__(self, traveler: Traveler) -> None:
         self._traveler = traveler
@@ -218,21 +218,54 @@ class DistributedContext:
     def _world(self) -> World:
         return self._traveler.world
 
-    def get_rank(self) -> int:
+    @property
+    def rank(self) -> int:
         """0 to size - 1."""
         return self._world.rank
 
-    def get_local_rank(self) -> int:
+    @property
+    def local_rank(self) -> int:
         """The rank on this machine."""
         return self._world.local_rank
 
-    def get_size(self) -> int:
+    @property
+    def size(self) -> int:
         """Number of processes."""
         return self._world.size
+
+    @property
+    def local_size(self) -> int:
+        """Number of processes on this machine."""
+        return self._world.local_size
+
+    def get_rank(self) -> int:
+        """0 to size - 1."""
+        return self.rank
+
+    def get_local_rank(self) -> int:
+        """The rank on this machine."""
+        return self.local_rank
+
+    def get_size(self) -> int:
+        """Number of processes."""
+        return self.size
 
     def get_num_agents(self) -> int:
         """Number of machines."""
         return self._world.num_nodes
+
+    def allgather(self, value: Any) -> list[Any]:
+        """What every rank passed, by rank; plain values, tensors and arrays."""
+        return list(self._traveler.strategy.gather(value))
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """What every rank passed, by rank, on the leader; None elsewhere."""
+        every = self.allgather(value)
+        return every if self._world.is_leader else None
+
+    def broadcast(self, value: Any) -> Any:
+        """What the leader passed."""
+        return self._traveler.strategy.broadcast(value)
 
 
 class Trial:

@@ -43,7 +43,7 @@ def _commands(group: click.Group, path: str = "trek") -> Iterator[tuple[str, cli
 
 
 # Their output is JSON by itself, that of the user's script, and that of a service.
-WITHOUT = {"trek experiment schema", "trek launch", "trek up", "trek ps serve"}
+WITHOUT = {"trek det", "trek experiment schema", "trek launch", "trek up", "trek ps serve"}
 
 
 def test_every_command_has_json() -> None:

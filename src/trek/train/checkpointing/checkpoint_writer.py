@@ -63,10 +63,18 @@ class CheckpointWriter:
         storage.prepare()
         self._adopt_existing()
 
-    def save(self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None) -> str:
+    def save(
+        self,
+        state: RunState,
+        *,
+        batches: int,
+        metrics: Mapping[str, float],
+        score: float | None,
+        name: str | None = None,
+    ) -> str:
         """Copy `state` now and write it in the background; returns the uuid. A smaller `score` is better."""
         self.wait()
-        name = str(uuid.uuid4())
+        name = name or str(uuid.uuid4())
         facts = {"uuid": name, "owner": self._owner or "", "batches": batches, "metrics": dict(metrics), "score": score}
         snapshot = _Snapshot(state, facts={**facts, "trial": self._trial})
         self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="trek-checkpoint")

@@ -150,7 +150,7 @@ class Optimization:
             for model in self.models:
                 self._strategy.hold_gradients(model, held=self._is_sync_deferred)
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
         """Backward pass from `loss`, a mean over this rank's samples."""
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
@@ -158,7 +158,7 @@ class Optimization:
         if self._weight != 1.0:
             loss = loss * self._weight
         try:
-            self.precision.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self.precision.scale(loss).backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
         except Exception as error:
             if not self._strategy.has_lost_peer(error):
                 raise
