@@ -1,14 +1,8 @@
-"""`--engine-option KEY=VALUE`: options of an engine on the command line, shared by the commands that choose one."""
+"""`--engine-option KEY=VALUE`, shared by the commands that choose an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import click
-import yaml
-
-from trek.errors import InputError
 
 engine_option = click.option(
     "--engine-option",
@@ -17,17 +11,3 @@ engine_option = click.option(
     metavar="KEY=VALUE",
     help="Set an option of the engine, such as address=10.0.0.1:6379 or placement=SPREAD; may be repeated.",
 )
-
-
-def read_engine_options(given: Sequence[str]) -> dict[str, Any]:
-    """The options by name; values are read as YAML, so `resources={tpu: 1}` is a mapping."""
-    options: dict[str, Any] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not name or not equals:
-            raise InputError(f"--engine-option {one!r} is not KEY=VALUE. Write for example placement=SPREAD.")
-        try:
-            options[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise InputError(f"--engine-option {one!r}: {value!r} is not a YAML value. Quote it.") from error
-    return options

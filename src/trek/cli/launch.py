@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trek.cli.engine_options import engine_option, read_engine_options
+from trek.cli.engine_options import engine_option
 from trek.cli.terminal import echo_lines
 from trek.errors import InputError, OutsideError
 
@@ -59,6 +59,7 @@ def launch(
 ) -> int:
     """Run SCRIPT as N processes, each with its rank in the variables that torchrun sets."""
     from trek.engines import GangSpec, open_engine
+    from trek.engines.option_words import read_engine_options
 
     chosen = open_engine(engine, read_engine_options(engine_options))
     least, most = _read_workers(workers) if workers is not None else (None, _default_workers(hostfile, chosen.slots()))

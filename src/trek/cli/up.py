@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from trek.cli.engine_options import engine_option, read_engine_options
+from trek.cli.engine_options import engine_option
 from trek.cli.terminal import echo
 
 TAKE_OVER_S = 60.0
@@ -93,6 +93,7 @@ def up(
     from trek.client.embedded import ask_background_to_end
     from trek.control.trials.trial_user import RunAs
     from trek.engines import ENGINES
+    from trek.engines.option_words import read_engine_options
     from trek.master.control_plane import ControlPlane, MasterSettings
     from trek.world import trek_home
 

@@ -30,6 +30,9 @@ MARK = "\x1e"
 MEMBER_DIR = "TREK_MEMBER_DIR"
 """The variable that names a member's folder to it."""
 
+NO_SHARED_DISK = "TREK_NO_SHARED_DISK"
+"""Set to 1 for a member on a machine that does not have the files of the starter."""
+
 OUTCOME, ASKED, ANSWER = "outcome.json", "asked", "answer.json"
 """Files in a member's folder: see `trek.engines.member_folder`."""
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.engines.agent import ADDRESSES, ANSWER, ASKED, MAX_FILE_BYTES, MEMBER_DIR, OUTCOME
+from trek.engines.agent import ADDRESSES, ANSWER, ASKED, MAX_FILE_BYTES, MEMBER_DIR, NO_SHARED_DISK, OUTCOME
 from trek.errors import InputError
 
-__all__ = ["ADDRESSES", "ANSWER", "ASKED", "MEMBER_DIR", "OUTCOME", "MemberFolder"]
+__all__ = ["ADDRESSES", "ANSWER", "ASKED", "MEMBER_DIR", "NO_SHARED_DISK", "OUTCOME", "MemberFolder"]
 
 
 class MemberFolder:

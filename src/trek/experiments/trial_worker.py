@@ -82,8 +82,10 @@ def _train(
     # Imported here because they load torch, which a command may not need.
     from trek.experiments.entrypoint import load_entrypoint
     from trek.experiments.trial_settings import resume_point, trial_settings
+    from trek.train.folders import check_reached
     from trek.train.session import train_trial
 
+    check_reached(assignment.checkpoint_dir)
     with ExitStack() as stack:
         trial_class = load_entrypoint(config.trial_class, place.code)
         # Any worker of an elastic trial may become the leader.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 
 import click
 
+from trek.engines.option_words import read_engine_options
 from trek.errors import TrekError
 from trek.master.control_plane import ControlPlane, MasterSettings
 
@@ -28,6 +30,7 @@ def main(home: Path) -> None:
         idle_s=float(os.environ.get("TREK_IDLE_S") or IDLE_S),
         slots=int(slots) if slots else None,
         engine=os.environ.get("TREK_ENGINE") or "local",
+        engine_options=read_engine_options(shlex.split(os.environ.get("TREK_ENGINE_OPTIONS") or "")),
         max_log_mb=float(max_log_mb) if max_log_mb else MasterSettings.max_log_mb,
         patience_s=PATIENCE_S,
     )

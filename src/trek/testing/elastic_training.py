@@ -76,8 +76,12 @@ def train_with_ledger(
     epochs: int = 2,
     delay_s: float = 0.0,
     num_optimizers: int = 1,
+    alone_s: float | None = None,
 ) -> dict[str, Any]:
-    """Train a small model; what it learned. `folder` gets a ledger of every process."""
+    """Train a small model; what it learned. `folder` gets a ledger of every process.
+
+    After each batch it rests for `delay_s`, or for `alone_s` if there is one worker.
+    """
     place = Path(folder)
     rows = torch.arange(NUM_ROWS)
     x = torch.linspace(-1, 1, NUM_ROWS)[:, None]
@@ -103,7 +107,7 @@ def train_with_ledger(
                 tr.log(loss=loss, count=1.0)
                 if is_applied:
                     _write(ledger, "applied", tr, [])
-                time.sleep(delay_s)
+                time.sleep(delay_s if alone_s is None or tr.world.size > 1 else alone_s)
             seen = 0.0
             for inputs, targets, _ in tr.validate(held_out):
                 tr.log(val_loss=F.mse_loss(model(inputs), targets))

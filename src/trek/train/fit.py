@@ -155,8 +155,7 @@ class _Fit:
 
     def __call__(self, world: World) -> dict[str, Any]:
         stop = StopRequest()
-        if not self.is_near:
-            check_reached(self.folder, self.checkpoint_dir)
+        check_reached(self.checkpoint_dir)
         outcome = train_trial(
             self.trial_class,
             hparams=self.hparams,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from filelock import FileLock
 
 from trek.elastic.joining import agree, is_elastic
+from trek.engines.member_folder import NO_SHARED_DISK
 from trek.errors import ConfigError, InputError, NotFound
 from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
@@ -45,16 +48,14 @@ def _agreed_folder(name: str, *, world: World, is_resumed: bool) -> Path:
     return Path(agreed)
 
 
-def check_reached(folder: Path | None, checkpoint_dir: Path | str | None) -> None:
+def check_reached(checkpoint_dir: Path | str | None, *, environ: Mapping[str, str] = os.environ) -> None:
     """Refuse to train on a machine that cannot write where the one that started the run looks for checkpoints."""
-    if checkpoint_dir is not None and is_remote(str(checkpoint_dir)):
-        return
-    missing = [one for one in (folder, checkpoint_dir) if one is not None and not Path(one).parent.is_dir()]
-    if missing:
+    is_far = environ.get(NO_SHARED_DISK) == "1"
+    if is_far and checkpoint_dir is not None and not is_remote(str(checkpoint_dir)):
         raise InputError(
-            f"{str(missing[0])!r} does not exist on {socket.gethostname()}, where this worker runs, so its checkpoints "
-            "would be lost. Set checkpoint_dir to a URL such as s3://bucket/run, or TREK_HOME to a folder that all "
-            "nodes share."
+            f"{str(checkpoint_dir)!r} does not exist on {socket.gethostname()}, where this worker runs, so its "
+            "checkpoints would be lost. Set checkpoint_dir or checkpoint_storage.url to a URL such as "
+            "s3://bucket/runs, or TREK_HOME to a folder that all nodes share."
         )
 
 

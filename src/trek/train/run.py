@@ -73,7 +73,6 @@ def run(
         checkpoint_dir=checkpoint_dir if checkpoint_dir is not None or not folder else folder / "checkpoints",
         resume=resume,
         loggers=own_loggers if world is not None else [SentLogger(send_message)] if own_loggers else (),
-        is_near=world is not None or where.shares_disk,
     )
     if world is not None:
         return job.call(world)
@@ -95,7 +94,6 @@ class _Run:
         checkpoint_dir: Path | str | None,
         resume: CheckpointFolder | Path | str | None,
         loggers: Sequence[Logger],
-        is_near: bool,
     ) -> None:
         self._train_fn = train_fn
         self._args = args
@@ -104,7 +102,6 @@ class _Run:
         self._checkpoint_dir = checkpoint_dir
         self._resume = resume
         self._loggers = loggers
-        self._is_near = is_near
 
     def __call__(self, world: World) -> Any:
         try:
@@ -116,8 +113,7 @@ class _Run:
         from trek.train.traveler import Traveler
 
         stop = StopRequest()
-        if not self._is_near:
-            check_reached(self._folder, self._checkpoint_dir)
+        check_reached(self._checkpoint_dir)
         traveler = Traveler(
             self._settings,
             world=world,

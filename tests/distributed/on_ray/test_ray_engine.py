@@ -97,9 +97,8 @@ def test_members_run_where_the_rule_says_and_know_their_nodes(cluster: RayCluste
     recorder = Recorder()
     engine = RayEngine(address=cluster.address, placement="STRICT_SPREAD", warm_start=False)
     names = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR"]
-    gang = engine.start(
-        GangSpec(python(f"import os; print(*[os.environ[name] for name in {names}])"), 3), on_line=recorder
-    )
+    command = python(f"import os; print(*[os.environ[name] for name in {names}])")
+    gang = engine.start(GangSpec(command, 3), on_line=recorder)
     gang.wait(PATIENCE_S)
     places = [recorder.texts(rank)[0].split() for rank in range(3)]
     assert [place[:4] for place in places] == [[str(rank), "0", "1", str(rank)] for rank in range(3)]
@@ -115,4 +114,4 @@ def test_a_cluster_that_is_too_small_says_what_is_missing(cluster: RayCluster) -
 
 def test_nodes_are_listed_with_their_slots(cluster: RayCluster) -> None:
     nodes = RayEngine(address=cluster.address).nodes()
-    assert sorted((node.address, node.slots) for node in nodes) == [(f"127.0.0.{one}", 4) for one in (2, 3, 4)]
+    assert {(node.address, node.slots) for node in nodes} >= {(f"127.0.0.{one}", 4) for one in (2, 3, 4)}

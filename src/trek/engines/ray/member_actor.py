@@ -79,24 +79,29 @@ class MemberActor:
             request["argv"] = [sys.executable, *request["argv"][1:]]
         if request.get("has_log"):
             request["log_path"] = str(self._folder / "log")
-        request["cwd"] = self._working_folder(request)
+        request["cwd"] = self._working_folder(request, cwd=request["cwd"])
         with self._changed:
             self._has_log = bool(request.get("has_log"))
             self._member = self._open_member(request)
             self._changed.notify_all()
         threading.Thread(target=self._watch, args=(self._member,), name="trek-member", daemon=True).start()
 
-    def _working_folder(self, request: dict[str, Any]) -> str:
-        """The folder that came along, or that of the starter where it exists here, or an empty one."""
+    def _working_folder(self, request: dict[str, Any], *, cwd: str) -> str:
+        """The folder that came along, or that of the starter where it exists here, or an empty one.
+
+        Variables that name the starter's folder then name this one.
+        """
         work = self._folder / "work"
         archive = request.pop("archive")
         if archive:
             with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
                 packed.extractall(work, filter="data")
             return str(work)
-        if Path(request["cwd"]).is_dir():
-            return str(request["cwd"])
+        if Path(cwd).is_dir():
+            return cwd
         work.mkdir()
+        moved = {name: f"{work}{value[len(cwd) :]}" for name, value in request["env"].items() if _is_in(value, cwd)}
+        request["env"] |= {**moved, agent.NO_SHARED_DISK: "1"}
         return str(work)
 
     def _open_member(self, request: dict[str, Any]) -> AgentMember:
@@ -228,6 +233,10 @@ def _remove_stale_folders() -> None:
 def _own_environment() -> dict[str, str]:
     """Of this machine, without what Ray set for its own worker."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_RAYS_OWN)}
+
+
+def _is_in(value: str, folder: str) -> bool:
+    return value == folder or value.startswith(f"{folder}/")
 
 
 def _read_part(path: Path, position: int, size: int) -> bytes:

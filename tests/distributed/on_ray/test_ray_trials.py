@@ -1,0 +1,76 @@
+"""Trials on a Ray cluster, by whole commands: adopted after a killed control plane, and moved off a killed node."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trek.testing.ray_cluster import RayCluster
+from trek.testing.shell import Shell, wait_until
+
+MODEL = Path(__file__).parents[2] / "e2e" / "model"
+SPACE = {"learning_rate": {"type": "log", "minval": -3, "maxval": -1}, "global_batch_size": 32, "sleep_s": 0.02}
+SEARCH = {"name": "random", "metric": "validation_error", "max_trials": 3, "max_length": {"batches": 64}}
+
+
+@pytest.fixture
+def shell(cluster: RayCluster, tmp_path: Path) -> Iterator[Shell]:
+    variables = {"TREK_ENGINE": "ray", "RAY_ADDRESS": cluster.address, "TREK_SLOTS": ""}
+    made = Shell(tmp_path / "own-home", tmp_path, MODEL, variables)
+    yield made
+    made.clean_up()
+
+
+def _create(shell: Shell, **changes: Any) -> str:
+    done = shell.create("--no-follow", "--json", **changes)
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["id"])
+
+
+def _batches(shell: Shell, trial_id: int) -> list[int]:
+    return [point["batches"] for point in shell.json("trial", "metrics", str(trial_id), "--group", "validation")]
+
+
+def test_a_search_over_nodes_outlives_a_killed_control_plane(cluster: RayCluster, shell: Shell) -> None:
+    experiment = _create(
+        shell, engine="ray", hyperparameters=SPACE, searcher=SEARCH, min_validation_period={"batches": 8},
+        resources={"slots_per_trial": 2},
+    )  # fmt: skip
+    wait_until(lambda: any(trial["batches"] for trial in shell.experiment(experiment)["trials"]))
+    info = shell.json("cluster", "info")
+    assert info["engine"] == "ray"
+    assert info["slots"] >= 12
+    assert {node["address"] for node in info["nodes"]} >= {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
+    assert {trial for node in info["nodes"] for trial in node["trials"]} <= {1, 2, 3}
+    shell.control_plane().send_signal(signal.SIGKILL)
+    wait_until(lambda: shell.experiment(experiment)["state"] == "completed")
+    trials = shell.experiment(experiment)["trials"]
+    assert [(trial["state"], trial["restarts"], trial["run"]) for trial in trials] == [("completed", 0, 1)] * 3
+    for trial in trials:
+        assert _batches(shell, trial["id"]) == [*range(8, 65, 8)]
+
+
+def test_a_trial_of_a_killed_node_goes_on_elsewhere_from_its_checkpoint(cluster: RayCluster, shell: Shell) -> None:
+    nodes = {node.node_ip_address: node for node in (cluster.add_node(place=1), cluster.add_node(place=1))}
+    shell.variables["TREK_ENGINE_OPTIONS"] = "'resources={place: 1}'"
+    experiment = _create(
+        shell,
+        hyperparameters={"learning_rate": 0.05, "global_batch_size": 32, "sleep_s": 0.1},
+        searcher={"name": "single", "metric": "validation_error", "max_length": {"batches": 64}},
+        min_validation_period={"batches": 8},
+        min_checkpoint_period={"batches": 8},
+    )
+    wait_until(lambda: shell.experiment(experiment)["trials"][0]["batches"] > 8)
+    used = next(node["address"] for node in shell.json("cluster", "info")["nodes"] if node["trials"])
+    cluster.kill_node(nodes.pop(used))
+    wait_until(lambda: shell.experiment(experiment)["state"] == "completed")
+    trial = shell.experiment(experiment)["trials"][0]
+    for node in nodes.values():
+        cluster.kill_node(node)
+    assert (trial["state"], trial["batches"], trial["restarts"]) == ("completed", 64, 1)
+    assert _batches(shell, trial["id"]) == [*range(8, 65, 8)]
