@@ -48,6 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "serve": _GROUND | {"world", "data", "train"},
     "integrations": _GROUND | {"search"},
     "compat": _GROUND,
+    "clusters": _GROUND,
 }
 ON_TOP = {"cli", "testing", "__init__", "__main__"}
 

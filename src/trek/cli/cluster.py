@@ -1,4 +1,4 @@
-"""`trek cluster …`: show the control plane, and stop it."""
+"""`trek cluster …`: show the control plane, and stop it; write what makes a cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trek.cli import render
+from trek.cli.cluster_render import render_command
 from trek.cli.render import json_option
 from trek.cli.terminal import echo
 
@@ -93,3 +94,6 @@ def _running(obj: dict[str, Any]) -> Client | None:
         return Client(obj["master"])
     address = running_address(trek_home())
     return Client(address) if address is not None else None
+
+
+cluster.add_command(render_command)
