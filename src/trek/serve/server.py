@@ -234,9 +234,11 @@ class _HttpServer(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; PortInUse if another program has the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family)
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it: without it, the body of an answer waits 40 ms for the other side to confirm the head.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.bind((host, port))
     except OSError as error:
         made.close()

@@ -6,7 +6,9 @@ Opening an archive runs the code in it, as TorchServe does; it is unpacked defen
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -29,11 +31,9 @@ _MAX_BYTES = 1 << 36
 class ArchiveHandler(Handler):
     """The Trial of an archive. A single output with a row of numbers for each row is that of a classifier."""
 
-    def __init__(self, inner: Handler, *, labels: Mapping[str, str], keep: Any = None) -> None:
-        """`keep` lives as long as the handler: the folder that the code is in."""
+    def __init__(self, inner: Handler, *, labels: Mapping[str, str]) -> None:
         self._inner = inner
         self._labels = labels
-        self._keep = keep
         self.inputs = inner.inputs
         outputs = inner.outputs or ()
         self._is_classifier = len(outputs) == 1 and len(outputs[0].shape) == 1 and outputs[0].dtype.startswith("float")
@@ -46,12 +46,18 @@ class ArchiveHandler(Handler):
     @classmethod
     def open(cls, source: ModelSource, *, device: str, number: int = 0) -> Handler:
         """Unpack the archive and load its model."""
-        folder = tempfile.TemporaryDirectory(prefix="trek-archive-")
-        unpack(Path(source.address), Path(folder.name))
-        return cls.of_folder(Path(folder.name), device=device, number=number, keep=folder)
+        folder = Path(tempfile.mkdtemp(prefix="trek-archive-"))
+        try:
+            unpack(Path(source.address), folder)
+            made = cls.of_folder(folder, device=device, number=number)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)  # its code may be imported until then
+        return made
 
     @classmethod
-    def of_folder(cls, folder: Path, *, device: str, number: int = 0, keep: Any = None) -> ArchiveHandler:
+    def of_folder(cls, folder: Path, *, device: str, number: int = 0) -> ArchiveHandler:
         """The model of an archive that is unpacked in `folder`."""
         try:
             facts = json.loads((folder / FACTS).read_text())
@@ -63,7 +69,7 @@ class ArchiveHandler(Handler):
         source = ModelSource("checkpoint", str(folder / "checkpoint"), str(folder / "code"), facts["trial"])
         labels = folder / LABELS
         named = json.loads(labels.read_text()) if labels.is_file() else {}
-        return cls(TrialHandler.open(source, device=device, number=number), labels=named, keep=keep)
+        return cls(TrialHandler.open(source, device=device, number=number), labels=named)
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """The outputs of the Trial; of a classifier, the class and the logits."""
