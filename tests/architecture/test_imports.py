@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
     "serve": _GROUND | {"world", "train"},
-    "integrations": _GROUND | {"search"},
+    "integrations": _TRAIN | {"search"},
     "compat": _GROUND,
 }
 ON_TOP = {"cli", "testing", "__init__", "__main__"}
