@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
     "serve": _GROUND | {"world", "data", "train"},
-    "integrations": _GROUND | {"search"},
+    "integrations": _TRAIN | {"search"},
     "compat": _GROUND,
     "clusters": _GROUND,
 }

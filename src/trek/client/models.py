@@ -194,6 +194,8 @@ class Assignment(Model):
     checkpoint_dir: str
     owner: str = ""
     """Written to the trial's checkpoints, so that it never takes those of another for its own."""
+    experiment_key: str = ""
+    """Identifies the experiment among those of all control planes: the owner of its first trial."""
     resume: str | None = None
     name: str
 

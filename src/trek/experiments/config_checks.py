@@ -14,7 +14,7 @@ from trek.experiments.log_patterns import MAX_PATTERNS, compile_pattern
 from trek.search.searcher_registry import SEARCHERS, make_searcher
 from trek.search.space import Categorical, Const, Int, Parameter, Space, leaves, parse_parameter
 from trek.strategies.strategy_registry import STRATEGIES, check_elastic
-from trek.train.loggers.logger_registry import LOGGERS
+from trek.train.loggers.choice import check_choice
 
 if TYPE_CHECKING:
     from trek.experiments.config import ExperimentConfig, SlotRange
@@ -157,10 +157,10 @@ def _check_training(config: ExperimentConfig) -> None:
             STRATEGIES.load(strategy).check_workers(config.resources.most_slots)
         except ConfigError as error:
             raise Problem(("training", "strategy"), str(error)) from None
-    for name in config.training.loggers:
+    for chosen in config.training.loggers:
         try:
-            LOGGERS.check(name)
-        except ConfigError as error:
+            check_choice(chosen)
+        except InputError as error:
             raise Problem(("training", "loggers"), str(error)) from None
 
 

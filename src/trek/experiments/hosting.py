@@ -16,7 +16,7 @@ from trek.elastic.joining import is_elastic
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.exit_report import report_uncaught_errors
 from trek.experiments.trial_process import TrialProcess
-from trek.experiments.trial_settings import fixed_settings, resume_point
+from trek.experiments.trial_settings import fixed_settings, job_identity, resume_point
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
@@ -72,6 +72,7 @@ def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, log
         owner=assignment.owner,
         resume=resume_point(assignment),
         loggers=loggers,
+        job=job_identity(assignment),
     )
 
 

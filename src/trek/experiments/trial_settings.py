@@ -9,6 +9,7 @@ from trek.client.models import Assignment
 from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
 from trek.train.checkpointing.stores import open_storage
+from trek.train.loggers.base import JobIdentity
 from trek.train.settings import TrainSettings
 
 
@@ -30,6 +31,17 @@ def fixed_settings(config: ExperimentConfig, assignment: Assignment) -> dict[str
         "smaller_is_better": config.searcher.smaller_is_better,
         "show_progress": False,
     }
+
+
+def job_identity(assignment: Assignment) -> JobIdentity:
+    """The trial, as loggers identify it."""
+    return JobIdentity(
+        key=assignment.owner,
+        trial_id=assignment.trial_id,
+        experiment_id=assignment.experiment_id,
+        experiment_key=assignment.experiment_key,
+        experiment_name=assignment.config.get("name", ""),
+    )
 
 
 def resume_point(assignment: Assignment) -> Path | Literal["latest"]:

@@ -81,7 +81,7 @@ def _train(
 ) -> Outcome:
     # Imported here because they load torch, which a command may not need.
     from trek.experiments.entrypoint import load_entrypoint
-    from trek.experiments.trial_settings import resume_point, trial_settings
+    from trek.experiments.trial_settings import job_identity, resume_point, trial_settings
     from trek.train.folders import check_reached
     from trek.train.session import train_trial
 
@@ -109,6 +109,7 @@ def _train(
             resume=resume_point(assignment),
             name=assignment.name,
             owner=assignment.owner,
+            job=job_identity(assignment),
             wait=wait,
         )
 

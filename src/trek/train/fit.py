@@ -17,7 +17,7 @@ from trek.train.jobs.messages import send_message
 from trek.train.jobs.servers import check_servers
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
-from trek.train.loggers.choice import split_loggers
+from trek.train.loggers.choice import LoggerChoice, split_loggers
 from trek.train.loggers.jsonl import JSONLLogger, read_rows
 from trek.train.loggers.sent import SentLogger
 from trek.train.loop.stopping import Interrupted, StopRequest
@@ -50,7 +50,7 @@ def fit(
     resume: CheckpointFolder | Path | str | None = None,
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
-    loggers: Sequence[Logger | str] = (),
+    loggers: Sequence[Logger | LoggerChoice] = (),
     **settings: Any,
 ) -> Result:
     """Train `trial_class` and return its metrics and checkpoints.

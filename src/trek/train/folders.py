@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -81,6 +82,24 @@ def new_run_folder(name: str, *, is_resumed: bool = False) -> Path:
             f"resume='latest' found no run named {name!r} in {runs}. Check the name, or train without resume."
         )
     return last
+
+
+def job_key(folder: Path | None) -> str:
+    """What identifies the job whose run writes to `folder`: kept there, so that a resumed run has the same key.
+
+    A run without a folder of its own is always a new job.
+    """
+    key = uuid.uuid4().hex
+    if folder is None:
+        return key
+    path = folder / "job-id"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x") as file:
+            file.write(key)
+    except FileExistsError:
+        return path.read_text().strip() or key
+    return key
 
 
 def check_places(*, checkpoint_dir: Any, resume: Any) -> None:

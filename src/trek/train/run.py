@@ -15,7 +15,7 @@ from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
 from trek.train.jobs.servers import check_servers
 from trek.train.loggers.base import Logger
-from trek.train.loggers.choice import split_loggers
+from trek.train.loggers.choice import LoggerChoice, split_loggers
 from trek.train.loggers.sent import SentLogger
 from trek.train.loop.stopping import Interrupted, StopOnSignals, Stopped, StopRequest
 from trek.train.settings import TrainSettings
@@ -37,7 +37,7 @@ def run(
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,
     resume: CheckpointFolder | Path | str | None = None,
-    loggers: Sequence[Logger | str] = (),
+    loggers: Sequence[Logger | LoggerChoice] = (),
     **settings: Any,
 ) -> Any:
     """Call `train_fn(traveler, *args)` on `workers` processes and return what the leader's call returned.

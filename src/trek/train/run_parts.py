@@ -24,11 +24,11 @@ from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.elastic_run import ElasticRun
-from trek.train.folders import check_places, leaders_folders
+from trek.train.folders import check_places, job_key, leaders_folders
 from trek.train.jobs.hang_report import note_error
 from trek.train.leased_loop import LeasedLoop
-from trek.train.loggers.base import Logger
-from trek.train.loggers.choice import open_loggers, split_loggers
+from trek.train.loggers.base import EndState, JobIdentity, Logger
+from trek.train.loggers.choice import LoggerChoice, open_loggers, split_loggers
 from trek.train.loop.agenda import Agenda
 from trek.train.loop.data_wait import DataWait
 from trek.train.loop.elastic_group import ElasticGroup
@@ -39,7 +39,7 @@ from trek.train.loop.optimization import Optimization
 from trek.train.loop.portions import Portion
 from trek.train.loop.precision import OwnScaler, open_precision
 from trek.train.loop.stop_agreement import StopAgreement
-from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, Stopped, StopRequest, stopped
+from trek.train.loop.stopping import SIGNAL_REASONS, Reason, StopOnSignals, Stopped, StopRequest, stopped
 from trek.train.loop.worker_group import WorkerGroup
 from trek.train.metrics.goal import Goal
 from trek.train.metrics.journal import Journal
@@ -79,10 +79,11 @@ class RunParts:
         checkpoint_dir: Path | str | None = None,
         resume: CheckpointFolder | Path | str | None = None,
         folder: Path | str | None = None,
-        loggers: Sequence[Logger | str] = (),
+        loggers: Sequence[Logger | LoggerChoice] = (),
         stop: StopRequest | None = None,
         trial: Mapping[str, Any] | None = None,
         owner: str | None = None,
+        job: JobIdentity | None = None,
         wait: DataWait | None = None,
         **named: Any,
     ) -> None:
@@ -103,7 +104,7 @@ class RunParts:
         check_places(checkpoint_dir=checkpoint_dir, resume=resume)
         if host is not None:
             chosen, folder = host.apply_to(chosen), host.folder
-            checkpoint_dir, resume, owner = host.checkpoint_dir, host.resume, host.owner
+            checkpoint_dir, resume, owner, job = host.checkpoint_dir, host.resume, host.owner, host.job
             objects += host.loggers
         self.group: WorkerGroup = WorkerGroup()
         self.leases: LeasedLoop | None = None
@@ -112,6 +113,7 @@ class RunParts:
         """How often workers that lease have met to do something together."""
         self.strategy = self._open_strategy(world, chosen)
         self.strategy.setup()
+        has_folder = folder is not None
         if host is None:
             folder, checkpoint_dir = leaders_folders(self.strategy, folder or Path.cwd(), checkpoint_dir)
         self.folder = Path(folder or Path.cwd())
@@ -141,6 +143,7 @@ class RunParts:
             loggers=objects,
             open_more=partial(open_loggers, [*chosen.loggers, *names], folder=self.folder),
             on_nan=chosen.on_nan,
+            find_job=lambda: job or JobIdentity(key=job_key(self.folder if has_folder else None)),
         )
         if self.group.is_elastic:
             self.journal.hold_batches()
@@ -297,8 +300,14 @@ class RunParts:
             if not self._has_failed:
                 stack.callback(self.group.finish)
             stack.callback(self.journal.close)
+            stack.callback(self._tell_end)
             stack.callback(self.archive.close)
             stack.callback(self._instruments.close)
+
+    def _tell_end(self) -> None:
+        """Of a worker that leaves an elastic job, the job goes on."""
+        if self.stop.reason != "dismissed":
+            self.journal.end(_end_state(self.stop.reason, has_failed=self._has_failed))
 
     def __enter__(self) -> Self:
         note_error(None)  # clears the error of an earlier Traveler
@@ -313,3 +322,11 @@ class RunParts:
         is_alone = not self.group.is_elastic  # of an elastic job, all that was to be done is done
         if error is None and is_alone and self._on_signals is not _NO_CONTEXT and self.stop.reason in SIGNAL_REASONS:
             raise stopped(self.stop.reason)  # it came after the last batch
+
+
+def _end_state(reason: Reason, *, has_failed: bool) -> EndState:
+    if has_failed:
+        return "failed"
+    if reason == "preempted":
+        return "paused"
+    return "killed" if reason in (*SIGNAL_REASONS, "killed") else "completed"

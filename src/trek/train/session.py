@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from trek.train.checkpointing.loading import describe_trial
 from trek.train.folders import leaders_folders
-from trek.train.loggers.base import Logger
+from trek.train.loggers.base import JobIdentity, Logger
 from trek.train.loop.data_wait import DataWait
 from trek.train.loop.stopping import Reason, StopOnSignals, StopRequest
 from trek.train.settings import TrainSettings
@@ -51,6 +51,7 @@ def train_trial(
     resume: Path | Literal["latest"] | None = None,
     name: str = "trial",
     owner: str | None = None,
+    job: JobIdentity | None = None,
     host: TrialHost | None = None,
     wait: DataWait | None = None,
 ) -> Outcome:
@@ -59,7 +60,8 @@ def train_trial(
     Exceptions of the user's code, `InvalidHP` among them, are raised unchanged; mistakes that Trek detects are raised
     as `InputError`. `resume` is a checkpoint folder, or "latest" for the newest one in `checkpoint_dir`; if there is
     none, training starts from the beginning. The settings of `host` override `settings`. With an `owner`, which is
-    written to the checkpoints, none is deleted here. `wait` counts how long training waits for data.
+    written to the checkpoints, none is deleted here. `job` is what loggers identify the run by. `wait` counts how long
+    training waits for data.
     """
     check_trial_class(trial_class)
     stop = stop or StopRequest()
@@ -74,6 +76,7 @@ def train_trial(
         stop=stop,
         trial=describe_trial(trial_class, hparams, data or {}),
         owner=owner,
+        job=job,
         wait=wait,
     )
     with StopOnSignals(stop), traveler:

@@ -133,8 +133,8 @@ class TrainSettings(BaseModel):
     """Number of newest checkpoints to keep."""
     keep_every: _Count | None = None
     """Also keep every checkpoint whose number of batches is a multiple of this."""
-    loggers: tuple[str, ...] = ()
-    """Names of additional loggers."""
+    loggers: tuple[str | dict[str, Any], ...] = ()
+    """Additional loggers: names, or dicts with the `name` and its settings."""
     show_progress: StrictBool = True
     """Show a progress bar."""
     profile: ProfileSettings | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trek.train.loggers.base import Logger
+from trek.train.loggers.base import JobIdentity, Logger
 from trek.train.loop.stopping import StopRequest
 from trek.train.settings import TrainSettings
 from trek.world import World
@@ -36,6 +36,8 @@ class TrialHost:
     resume: Path | Literal["latest"]
     loggers: Sequence[Logger]
     """Added to the program's loggers."""
+    job: JobIdentity | None = None
+    """The trial, as loggers identify it."""
 
     def apply_to(self, settings: TrainSettings) -> TrainSettings:
         """The program's `settings`, overridden by the trial's."""

@@ -43,7 +43,7 @@ VALUES: dict[str, Any] = {
     "keep_best": 2,
     "keep_last": 3,
     "keep_every": 10,
-    "loggers": ["csv"],
+    "loggers": ["csv", {"name": "mlflow", "experiment": "mine"}],
     "show_progress": False,
     "profile": {"first": 1, "last": 2, "path": "trace.json"},
     "on_nan": "stop",
@@ -184,7 +184,7 @@ def test_loggers_are_objects_or_names(monkeypatch: pytest.MonkeyPatch, tmp_path:
     )
     assert Counting.rows > 0
     assert (result.path / "training.csv").exists()
-    for wrong, words in (("csv", "must be a list"), ([3], "got int"), (["wandb"], "logger 'wandb' does not exist")):
+    for wrong, words in (("csv", "must be a list"), ([3], "got int"), (["wandbb"], "logger 'wandbb' does not exist")):
         with pytest.raises(ConfigError, match=words):
             trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(1), loggers=wrong)  # type: ignore[arg-type]
 

@@ -95,6 +95,8 @@ class TrialService:
             experiment = find_experiment(session, trial.experiment_id)
             if trial.run != run or trial.state != "running":
                 raise InputError(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
+            siblings = select(TrialRow.uuid).where(TrialRow.experiment_id == experiment.id)
+            first = session.scalar(siblings.order_by(TrialRow.id).limit(1))
         config = parsed_config(experiment)
         storage = self._layout.checkpoints(trial, config.checkpoint_storage)
         return models.Assignment(
@@ -109,6 +111,7 @@ class TrialService:
             archive=experiment.archive,
             checkpoint_dir=storage.address,
             owner=trial.uuid,
+            experiment_key=first or "",
             resume=trial.start_checkpoint,
             name=f"{experiment.name}/{trial.id}",
         )

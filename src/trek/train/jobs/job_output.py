@@ -28,6 +28,8 @@ class JobOutput:
         self._hparams = hparams or {}
         self._messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._screen = BarScreen()
+        self._has_started = False
+        self._has_ended = False
 
     def on_line(self, line: OutputLine) -> None:
         """Print a line of the leader as it is, that of other ranks with their rank before it."""
@@ -53,6 +55,8 @@ class JobOutput:
             if "bar" in message:
                 self._screen.show(message)
             else:
+                self._has_started = self._has_started or message["logger"] == "start"
+                self._has_ended = message["logger"] == "end"
                 call_loggers(self._loggers, message, hparams=self._hparams)
 
     def close(self) -> None:
@@ -62,4 +66,6 @@ class JobOutput:
         finally:
             self._screen.close()
             for logger in self._loggers:
+                if self._has_started and not self._has_ended:  # the leader was lost, and no other took its place
+                    logger.end("failed")
                 logger.close()

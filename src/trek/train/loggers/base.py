@@ -1,9 +1,11 @@
 """Logger: where metrics, progress and checkpoints of a run are recorded. One file per destination beside this one.
 
-Contracts: only the leader's loggers are called, always from the training thread: `start`, then the other methods in any
-order, then `close`, which may be called without `start` and more than once. A call must return quickly: a logger with
-slow work queues it for a separate thread, which `close` ends. Values are Python floats, already reduced over samples
-and ranks, so logging costs no device sync. A resumed run starts a new logger in the same folder.
+Contracts: only the leader's loggers are called, always from the training thread: `identify` and `start`, then the other
+methods in any order, then `end` and `close`. `close` may be called without any of them and more than once; without
+`end`, the leader is lost or leaves, and the job goes on. A call must return quickly: a logger with slow work derives
+from `BackgroundLogger`. Values are Python floats, already reduced over samples and ranks, so logging costs no device
+sync. A resumed run starts a new logger in the same folder. An exception of a logger ends the run, so what is
+unreachable for a while must not raise one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+EndState = Literal["completed", "failed", "killed", "paused"]
+"""How a run ended: `killed` by a signal or a user; `paused` to be resumed later."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,34 @@ class CheckpointRow:
     time_s: float
 
 
+@dataclass(frozen=True)
+class ArtifactRow:
+    """One file of the user's own that has been stored with the run."""
+
+    name: str
+    """A relative path with `/`; see `trek.train.artifacts.artifact_name`."""
+    path: str
+    """The stored file, which stays where it is."""
+    num_bytes: int
+    batches: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """The job that a run belongs to, the same whenever the job is resumed or restarted."""
+
+    key: str
+    """Unique among all jobs."""
+    name: str = "run"
+    trial_id: int = 0
+    """0 outside an experiment, as `experiment_id`."""
+    experiment_id: int = 0
+    experiment_key: str = ""
+    """Unique among all experiments."""
+    experiment_name: str = ""
+
+
 class Logger(ABC):  # noqa: B024 - a logger overrides only what it needs
     """A destination of reports. Every method except `open` does nothing unless overridden."""
 
@@ -55,6 +88,9 @@ class Logger(ABC):  # noqa: B024 - a logger overrides only what it needs
         make: Any = cls
         logger: Logger = make(folder)
         return logger
+
+    def identify(self, job: JobIdentity) -> None:  # noqa: B027
+        """Which job the run belongs to."""
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:  # noqa: B027
         """The run starts."""
@@ -71,5 +107,11 @@ class Logger(ABC):  # noqa: B024 - a logger overrides only what it needs
     def log_checkpoint_deleted(self, uuid: str) -> None:  # noqa: B027
         """A checkpoint was removed by the keep policy."""
 
+    def log_artifact(self, row: ArtifactRow) -> None:  # noqa: B027
+        """A file has been stored with the run; the same name again replaces it."""
+
+    def end(self, state: EndState) -> None:  # noqa: B027
+        """The run has ended."""
+
     def close(self) -> None:  # noqa: B027
-        """The run has ended, successfully or not: flush, and release resources."""
+        """Nothing follows: flush, and release resources."""

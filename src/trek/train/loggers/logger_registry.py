@@ -12,6 +12,8 @@ LOGGERS: Registry[type[Logger]] = Registry(
     "loggers",
     {
         "csv": "trek.train.loggers.csv:CSVLogger",
+        "mlflow": "trek.integrations.mlflow:MLflowLogger",
+        "wandb": "trek.integrations.wandb:WandbLogger",
         "jsonl": "trek.train.loggers.jsonl:JSONLLogger",
         "tensorboard": "trek.train.loggers.tensorboard:TensorBoardLogger",
     },

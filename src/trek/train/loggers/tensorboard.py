@@ -17,15 +17,18 @@ class TensorBoardLogger(Logger):
         self._folder = folder
         self._make = _summary_writer()
         self._writer: Any = None
+        self._hparams: Mapping[str, object] = {}
 
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
-        """Open the event file, with the hyperparameters as text."""
-        self._writer = self._make(str(self._folder))
-        table = "\n".join(f"    {key}: {value}" for key, value in hparams.items())
-        self._writer.add_text("hyperparameters", table)
+        """The event file is opened with the first row."""
+        self._hparams = hparams
 
     def log_metrics(self, row: MetricRow) -> None:
-        """One point per metric."""
+        """One point per metric. What an earlier run wrote from here on is replaced."""
+        if self._writer is None:
+            self._writer = self._make(str(self._folder), purge_step=row.batches)
+            table = "\n".join(f"    {key}: {value}" for key, value in self._hparams.items())
+            self._writer.add_text("hyperparameters", table, row.batches)
         for name, value in row.metrics.items():
             self._writer.add_scalar(f"{row.group}/{name}", value, row.batches, walltime=row.time_s)
 

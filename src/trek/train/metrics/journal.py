@@ -6,12 +6,14 @@ Metrics are reported periodically, so that the loop does not sync with the devic
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from trek.strategies import Strategy
-from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
+from trek.train.loggers.base import ArtifactRow, CheckpointRow, EndState, JobIdentity, Logger, MetricRow
 from trek.train.loop.position import Position
 from trek.train.metrics.collectors import collector_state, merge_collector_state
 from trek.train.metrics.epoch_table import EpochTable
@@ -31,8 +33,13 @@ class Journal:
         loggers: Sequence[Logger] = (),
         open_more: Callable[[], Sequence[Logger]] = list,
         on_nan: OnNaN = "warn",
+        find_job: Callable[[], JobIdentity] = lambda: JobIdentity(key=uuid.uuid4().hex),
     ) -> None:
-        """`open_more` makes loggers when this rank becomes the leader, which uses them before the others."""
+        """`open_more` makes loggers when this rank becomes the leader, which uses them before the others.
+
+        `find_job` is called when they are started, and says which job the run belongs to.
+        """
+        self._find_job = find_job
         self._loggers = list(loggers)
         self._open_more: Callable[[], Sequence[Logger]] | None = open_more
         self._opening: tuple[str, Mapping[str, Any]] = ("run", {})
@@ -82,7 +89,9 @@ class Journal:
             return
         self._has_started = True
         name, hparams = self._opening
+        job = replace(self._find_job(), name=name)
         for logger in self.loggers:
+            logger.identify(job)
             logger.start(name=name, hparams=hparams)
 
     @property
@@ -240,6 +249,18 @@ class Journal:
         """Log that a checkpoint was deleted."""
         for logger in self.loggers:
             logger.log_checkpoint_deleted(uuid)
+
+    def log_artifact(self, row: ArtifactRow) -> None:
+        """Log a file that has been stored with the run."""
+        self._start_loggers()
+        for logger in self.loggers:
+            logger.log_artifact(row)
+
+    def end(self, state: EndState) -> None:
+        """Tell the loggers how the run ended, if this rank is the leader and has used them."""
+        if self._has_started:
+            for logger in self.loggers:
+                logger.end(state)
 
     def close(self) -> None:
         """Close the loggers, of a rank that is or was the leader."""

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from trek.errors import ConfigError
 from trek.testing.logger_conformance import LoggerConformance, Recorded
@@ -47,7 +48,7 @@ class TestJSONL(LoggerConformance):
         return lambda: open_logger("jsonl", folder=tmp_path)
 
     def recorded(self, folder: Path) -> list[Recorded]:
-        rows = read_rows(folder / "metrics.jsonl")
+        rows = {(row["group"], row["batches"]): row for row in read_rows(folder / "metrics.jsonl")}.values()
         return [(row["group"], row["batches"], name, value) for row in rows for name, value in row["metrics"].items()]
 
 
@@ -55,7 +56,9 @@ class TestTensorBoard(LoggerConformance):
     """A curve for each metric."""
 
     @pytest.fixture
-    def make_logger(self, tmp_path: Path) -> Callable[[], Logger]:
+    def make_logger(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Logger]:
+        # Files are read by name: of one process and one second, `….10` would come before `….9`.
+        monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
         return lambda: open_logger("tensorboard", folder=tmp_path)
 
     def recorded(self, folder: Path) -> list[Recorded]:
