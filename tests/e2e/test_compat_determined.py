@@ -19,7 +19,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "compat" / "determi
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     folder = tmp_path_factory.mktemp("determined")
-    made = Shell(folder / "home", folder, EXAMPLE)
+    made = Shell(folder / "home", folder, EXAMPLE, {"OMP_NUM_THREADS": "1"})
     yield made
     made.clean_up()
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "cluster": ("trek.cli.cluster:cluster", "Show the control plane of this machine, and stop it."),
     "data": ("trek.cli.data:data", "Fetch and inspect data sets."),
     "det": ("trek.cli.det:det", "Run a command of Determined as the command of Trek that does the same."),
+    "elasticdl": ("trek.cli.elasticdl:elasticdl", "Train models of ElasticDL's model zoo, with its options."),
     "experiment": ("trek.cli.experiment:experiment", "Create, list, describe, follow and end experiments."),
     "flow": ("trek.cli.flow:flow", "Run pipelines of steps, and inspect their runs."),
     "job": ("trek.cli.job:job", "Show the queue of trials, and change who goes first."),
