@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.utils.data import TensorDataset
 
-from trek import World
+import trek
 from trek.errors import InputError
 
 _SUFFIXES = {"preds": ".csv", "confusion": ".png", "test_array": ".npy"}
@@ -71,7 +71,7 @@ def load_tensor(ttype: str, args: Namespace, loc_only: bool = False) -> Any:
 def save_state_dict(model: nn.Module, args: Namespace, epoch: int | str) -> Path:
     """Write the weights of a model after an epoch; the file. Only the first of several processes writes it."""
     path = id_str("state_dict", args, epoch)
-    if World.from_env().is_leader:
+    if trek.World.from_env().is_leader:
         weights = {name: value.detach().cpu() for name, value in model.state_dict().items()}
         consume_prefix_in_state_dict_if_present(weights, "module.")
         _save(weights, path)
