@@ -1,90 +1,60 @@
-"""Determined's MNIST tutorial: only the import lines, and the folder of the data, are Trek's."""
+"""A Trial in Determined's old spelling, as its users have it: only the import lines are Trek's.
 
-import os
-from typing import Tuple, cast
+    trek det experiment create const.yaml .
+
+The data is fetched to the folder of each process. `DataLoader`, `context.get_hparam` and the signatures of
+`train_batch` and `evaluate_batch` are Determined's.
+"""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import trek.compat.determined as det
-from trek.compat.determined.pytorch import DataLoader, PyTorchTrial, TorchData, reset_parameters
+from trek.compat.determined.pytorch import DataLoader, PyTorchTrial, reset_parameters
 from trek.compat.torchvision import datasets, transforms
 
 
-class Flatten(nn.Module):
-    def forward(self, *args: TorchData, **kwargs) -> torch.Tensor:
-        assert len(args) == 1
-        x = args[0]
-        assert isinstance(x, torch.Tensor)
-        return x.contiguous().view(x.size(0), -1)
+def digits(folder: str, *, train: bool) -> datasets.MNIST:
+    """MNIST with pixels around zero."""
+    prepare = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.13,), (0.31,))])
+    return datasets.MNIST(folder, train=train, transform=prepare, download=True)
 
 
-def error_rate(predictions: torch.Tensor, labels: torch.Tensor) -> float:
-    matches = predictions.argmax(1) == labels.to(torch.long)
-    return 1.0 - float(matches.sum()) / predictions.shape[0]
+def share_of_errors(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    """How many of the labels are not what the model says."""
+    return (logits.argmax(1) != labels).float().mean().item()
 
 
-class MNistTrial(PyTorchTrial):
-    def __init__(self, context: det.TrialContext):
+class MNISTTrial(PyTorchTrial):
+    """Two convolutions and two linear layers, trained with SGD."""
+
+    def __init__(self, context: det.TrialContext) -> None:
         self.context = context
-
-    def download_data(self, train: bool):
-        download_directory = "data/{}/MNIST".format(self.context.distributed.get_rank())
-        os.makedirs(download_directory, exist_ok=True)
-        transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
-        return datasets.MNIST(download_directory, train=train, transform=transform, download=True)
+        self.folder = f"data/rank_{context.distributed.get_rank()}"
 
     def build_training_data_loader(self):
-        train_data = self.download_data(train=True)
-        batch_size = self.context.get_per_slot_batch_size()
-        return DataLoader(train_data, batch_size=batch_size)
+        return DataLoader(digits(self.folder, train=True), batch_size=self.context.get_per_slot_batch_size())
 
     def build_validation_data_loader(self):
-        validation_data = self.download_data(train=False)
-        batch_size = self.context.get_per_slot_batch_size()
-        return DataLoader(validation_data, batch_size=batch_size)
+        return DataLoader(digits(self.folder, train=False), batch_size=self.context.get_per_slot_batch_size())
 
     def build_model(self):
-        model = nn.Sequential(
-            nn.Conv2d(1, self.context.get_hparam("n_filters1"), kernel_size=5),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Conv2d(
-                self.context.get_hparam("n_filters1"),
-                self.context.get_hparam("n_filters2"),
-                kernel_size=5,
-            ),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            Flatten(),
-            nn.Linear(16 * self.context.get_hparam("n_filters2"), 50),
-            nn.ReLU(),
-            nn.Dropout2d(self.context.get_hparam("dropout")),
-            nn.Linear(50, 10),
-            nn.LogSoftmax(),
-        )
-
+        first, second = self.context.get_hparam("n_filters1"), self.context.get_hparam("n_filters2")
+        features = [nn.Conv2d(1, first, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(first, second, 5), nn.ReLU()]
+        head = [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * second, 64), nn.ReLU()]
+        model = nn.Sequential(*features, *head, nn.Dropout(self.context.get_hparam("dropout")), nn.Linear(64, 10))
         reset_parameters(model)
         return model
 
-    def optimizer(self, model: nn.Module):
+    def optimizer(self, model):
         return torch.optim.SGD(model.parameters(), lr=self.context.get_hparam("learning_rate"), momentum=0.9)
 
-    def train_batch(self, batch: TorchData, model: nn.Module, epoch_idx: int, batch_idx: int):
-        batch = cast(Tuple[torch.Tensor, torch.Tensor], batch)
-        data, labels = batch
+    def train_batch(self, batch, model, epoch_idx, batch_idx):
+        images, labels = batch
+        logits = model(images)
+        return {"loss": F.cross_entropy(logits, labels), "train_error": share_of_errors(logits, labels)}
 
-        output = model(data)
-        loss = torch.nn.functional.nll_loss(output, labels)
-        error = error_rate(output, labels)
-
-        return {"loss": loss, "train_error": error}
-
-    def evaluate_batch(self, batch: TorchData, model: nn.Module):
-        batch = cast(Tuple[torch.Tensor, torch.Tensor], batch)
-        data, labels = batch
-
-        output = model(data)
-        error = error_rate(output, labels)
-
-        return {"validation_error": error}
+    def evaluate_batch(self, batch, model):
+        images, labels = batch
+        return {"validation_error": share_of_errors(model(images), labels)}
