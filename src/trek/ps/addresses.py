@@ -6,13 +6,17 @@ namespace, which containers share exactly when they share loopback; it is bound 
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Mapping
 
+from trek.engines.member_folder import ADDRESSES, MEMBER_DIR, MemberFolder
 from trek.errors import ConfigError
 from trek.world.addresses import is_loopback
 from trek.world.job_connection import Stranger, prove
 
 Address = tuple[str, int]
+SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
 
 
 def parse_address(text: str) -> Address:
@@ -21,6 +25,17 @@ def parse_address(text: str) -> Address:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"a parameter server's address must be host:port, got {text!r}.")
     return host, int(port)
+
+
+def current_address(first: Address, *, environ: Mapping[str, str] = os.environ) -> Address:
+    """Where the server is that was at `first` when this process was started: an Engine may have moved it."""
+    if MEMBER_DIR not in environ:
+        return first
+    told = (MemberFolder.from_env(environ).read(ADDRESSES) or b"").decode()
+    moved = next((line.partition("=")[2] for line in told.splitlines() if line.startswith("server=")), "")
+    known = [parse_address(one) for one in environ.get(SERVER_ADDRESSES, "").split(",") if one]
+    now = moved.split(",")
+    return parse_address(now[known.index(first)]) if first in known and len(now) >= len(known) else first
 
 
 def local_name(port: int) -> str:

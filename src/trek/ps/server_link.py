@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from trek.errors import InputError, OutsideError
-from trek.ps.addresses import Address, open_connection
+from trek.ps.addresses import Address, current_address, open_connection
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.frames import FrameReader, frame_parts, send_frame, send_parts, widen
 from trek.ps.protocol.tensors import Attachments, Bytes
@@ -47,6 +47,7 @@ class ServerLink:
 
     def __init__(self, address: Address, *, secret: str, patience_s: float) -> None:
         self.address = address
+        self._first_address = address
         self._secret = secret
         self._patience_s = patience_s
         self._connection: socket.socket | None = None
@@ -130,6 +131,7 @@ class ServerLink:
     def _connected(self) -> socket.socket:
         """The connection, made if there is none."""
         if self._connection is None:
+            self.address = current_address(self._first_address)
             try:
                 self._connection = open_connection(self.address, secret=self._secret, timeout_s=_CONNECT_S)
             except Stranger as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
 
+from trek._version import __version__
 from trek.engines import Engine, GangSpec
 from trek.engines.failure import find_unreached
 from trek.engines.ray.member_actor import FOLDER_PREFIX
@@ -115,3 +117,10 @@ def test_a_cluster_that_is_too_small_says_what_is_missing(cluster: RayCluster) -
 def test_nodes_are_listed_with_their_slots(cluster: RayCluster) -> None:
     nodes = RayEngine(address=cluster.address).nodes()
     assert {(node.address, node.slots) for node in nodes} >= {(f"127.0.0.{one}", 4) for one in (2, 3, 4)}
+
+
+def test_another_version_of_trek_is_one_error_with_both(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("ray_starter", "ray_member"):
+        monkeypatch.setattr(f"trek.engines.ray.{module}.__version__", "0.0.7")
+    with pytest.raises(InputError, match=rf"has Trek {re.escape(__version__)}, and this process has Trek 0.0.7"):
+        RayEngine(address=cluster.address).start(GangSpec(["true"], 1))

@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 import trek
 from trek.testing.elastic_training import check_ledgers, train_with_ledger
 from trek.testing.engine_conformance import wait_for
+from trek.testing.ps_training import check_counts, train_counting
 from trek.testing.ray_cluster import RayCluster
 from trek.testing.trials import PointsTrial
 
@@ -79,3 +81,21 @@ def test_an_elastic_run_shrinks_with_a_killed_node_and_grows_onto_a_new_one(
         cluster.kill_node(node)
     assert result["batches"] == 24
     assert [size for size, _ in itertools.groupby(sizes[batch] for batch in sorted(sizes))][-3:] == [2, 1, 2]
+
+
+def test_a_parameter_server_of_a_killed_node_goes_on_elsewhere(cluster: RayCluster, tmp_path: Path) -> None:
+    """Its journal is in a folder that the nodes share; its workers are told where it is now."""
+    options = {"address": cluster.address}
+    settings = {"workers": 2, "servers": 4, "strategy": "ps", "engine": "ray", "engine_options": options}
+    doomed = cluster.add_node()
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(trek.run, train_counting, str(tmp_path), (), 2, 0.2, name="ps", **settings)
+        wait_for(lambda: training.done() or bool(_processes_of(doomed, "trek.ps.server_process")))
+        cluster.kill_node(doomed)
+        check_counts(training.result(), epochs=2)
+
+
+def _processes_of(node: Any, module: str) -> list[int]:
+    """The processes below a node's raylet that run a module."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    return [one.pid for one in raylet.children(recursive=True) if module in " ".join(one.cmdline())]
