@@ -22,6 +22,7 @@ INSTALLED = "plugins"
 """A page whose blocks are the files of a package, with tests of its own."""
 NOT_RUN = {
     "cluster": 3,
+    "data": 1,
     "distributed": 1,
     "elastic": 4,
     "experiments": 3,

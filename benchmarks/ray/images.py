@@ -1,0 +1,92 @@
+"""Images prepared by the nodes of a Ray cluster and iterated as batches of tensors: Tables compared with Ray Data.
+
+    python benchmarks/ray/images.py [--rows 60000] [--repeats 3]
+
+Rows of 784 bytes become float32 of mean 0 in a function that runs on the nodes; the process that asks iterates over
+batches of 128. A cluster of three raylets on this machine, which both use; runs alternate after one with few rows.
+Target: at least 3 times Ray Data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import ray.data
+import torch
+
+import trek
+from trek.data import Table, running_on
+from trek.engines.ray.connection import connect
+from trek.testing.ray_cluster import ray_cluster
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tables import quieten
+
+BATCH, WIDTH, PARTITIONS, CPUS, TARGET = 128, 784, 8, 2, 3.0
+
+
+def prepare(images: np.ndarray) -> np.ndarray:
+    """What the nodes do with a batch."""
+    values = images.astype(np.float32) / 255
+    return values - values.mean(axis=1, keepdims=True)
+
+
+def with_trek(images: np.ndarray, folder: Path, address: str) -> Iterator[torch.Tensor]:
+    """A Table whose function runs on Ray."""
+    with running_on("ray", address=address):
+        ready = Table.of({"image": images}, num_partitions=PARTITIONS).map(lambda b: {"image": prepare(b["image"])})
+        for (batch,) in ready.cache().batches(BATCH):
+            yield batch
+
+
+def with_ray_data(images: np.ndarray, folder: Path, address: str) -> Iterator[torch.Tensor]:
+    """map_batches, iter_torch_batches."""
+    data = ray.data.from_numpy(np.array_split(images, PARTITIONS))
+    for batch in data.map_batches(lambda b: {"image": prepare(b["data"])}).iter_torch_batches(batch_size=BATCH):
+        yield batch["image"]
+
+
+def measure(run: Callable[..., Iterator[torch.Tensor]], images: np.ndarray, address: str) -> float:
+    """Seconds from arrays to the last batch; rows and pixels are checked."""
+    with tempfile.TemporaryDirectory() as folder:
+        began, rows, checked = time.perf_counter(), 0, 0.0
+        for batch in run(images, Path(folder), address):
+            rows += len(batch)
+            checked += float(batch[:, 0].sum())
+        seconds = time.perf_counter() - began
+    assert rows == len(images)
+    assert abs(checked - float(prepare(images)[:, 0].astype(np.float64).sum())) < 1.0, "wrong pixels"
+    return seconds
+
+
+def main() -> None:
+    """Run both, print rows per second and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    images = np.random.default_rng(0).integers(0, 256, (options.rows, WIDTH), dtype=np.uint8)
+    best: dict[str, float] = {}
+    with ray_cluster(num_nodes=3, cpus=CPUS) as cluster:
+        quieten()
+        connect(cluster.address)
+        runs = {"trek": with_trek, "ray data": with_ray_data}
+        for run in runs.values():
+            measure(run, images[:1024], cluster.address)
+        for _ in range(options.repeats):
+            for name, run in runs.items():
+                best[name] = min(best.get(name, float("inf")), measure(run, images, cluster.address))
+    for name, seconds in best.items():
+        print(f"{name:<10}{options.rows / seconds / 1e3:>8.0f} thousand rows/s")
+    ratio = best["ray data"] / best["trek"]
+    print(f"trek {trek.__version__} is {ratio:.2f}x ray data {ray.__version__}; target {TARGET:g}x")
+
+
+if __name__ == "__main__":
+    main()
