@@ -58,6 +58,19 @@ def test_a_served_model_answers_what_it_took_when_it_is_told_to_end(tmp_path: Pa
     assert json.loads(out.splitlines()[-1])["path"] == "/predict"
 
 
+def test_a_hangup_loads_the_model_again(shell: Shell) -> None:
+    server = shell.start("serve", "trek.testing.served_functions:who", "--port", "0", "--code", str(CODE))
+    assert server.stdout is not None
+    url = server.stdout.readline().split()[3]
+    first = _who(url)
+    server.send_signal(signal.SIGHUP)
+    while _who(url) == first:
+        time.sleep(0.05)
+    server.send_signal(signal.SIGINT)
+    server.communicate(timeout=60)
+    assert server.returncode == 0
+
+
 def test_a_model_that_cannot_be_served_ends_the_command_with_2(shell: Shell) -> None:
     done = shell.run("serve", "trek.testing.served_functions:broken", "--code", str(CODE), "--port", "0")
     assert done.returncode == 2
@@ -158,6 +171,12 @@ def test_torchserve_gives_the_predictions_and_logits_of_an_archive(packed: tuple
     wrong = httpx.post(f"{torchserve}/predictions/points", json={"input_0": [1]}, trust_env=False, timeout=60)
     assert wrong.status_code == 400
     assert "shape" in wrong.json()["error"]
+
+
+def _who(url: str) -> int:
+    found = httpx.post(f"{url}/predict", json={"x": 1}, timeout=60, trust_env=False)
+    assert found.status_code == 200
+    return int(found.json()["pid"])
 
 
 def _ask(url: str, record: dict[str, object]) -> dict[str, object]:
