@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 
+from trek.client.embedded import running_address
 from trek.errors import InputError
 from trek.serve.archiving import archive
 from trek.serve.handlers import open_handler
@@ -86,16 +87,21 @@ def test_the_best_checkpoint_of_an_experiment_is_served_with_its_code(shell: She
     best = shell.json("checkpoint", "best", "1")
     assert shell.run("model", "create", "line").returncode == 0
     assert shell.run("model", "register", "line", best["uuid"]).returncode == 0
-    server = shell.start("serve", "1=experiment:1", "2=line:latest", "--port", "0", "--name", "line")
+    server = shell.start("serve", "1=experiment:1", "2=line:latest", "--port", "0", "--name", "line", "--master-tokens")
     assert server.stdout is not None
     url = server.stdout.readline().split()[3]
     try:
-        found = httpx.get(f"{url}/v2/models/line", trust_env=False).json()
+        assert httpx.get(f"{url}/v2/models/line", trust_env=False).status_code == 401
+        address = running_address(shell.home)
+        assert address is not None
+        own = {"authorization": f"Bearer {address.token}"}
+        found = httpx.get(f"{url}/v2/models/line", headers=own, trust_env=False).json()
         assert found["versions"] == ["1", "2"]
         [name] = [one["name"] for one in found["inputs"]]
         row = np.zeros(found["inputs"][0]["shape"][1:]).tolist()
-        asked = [httpx.post(f"{url}/predict", json={name: row}, trust_env=False).json() for _ in range(2)]
-        assert asked[0] == asked[1] != {}
+        asked = [httpx.post(f"{url}/predict", json={name: row}, headers=own, trust_env=False) for _ in range(2)]
+        assert [one.status_code for one in asked] == [200, 200]
+        assert asked[0].json() == asked[1].json()
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=60)
