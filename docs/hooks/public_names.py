@@ -12,6 +12,7 @@ MODULES = {
     "trek.data.preparation": "Preparation layers",
     "trek.flow": "Pipelines",
     "trek.search": "Searching",
+    "trek.serve": "Serving",
     "trek.engines": "Engines",
     "trek.strategies": "Strategies",
     "trek.train.loggers": "Loggers",

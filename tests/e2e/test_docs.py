@@ -30,6 +30,7 @@ NOT_RUN = {
     "index": 1,
     "parameter-servers": 5,
     "security": 1,
+    "serving": 1,
     "web": 1,
 }
 """Blocks that cannot run in the tests; each says why on its page."""

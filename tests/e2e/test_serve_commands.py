@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 
+from trek.client.embedded import running_address
 from trek.errors import InputError
 from trek.serve.archiving import archive
 from trek.serve.handlers import open_handler
@@ -58,6 +59,19 @@ def test_a_served_model_answers_what_it_took_when_it_is_told_to_end(tmp_path: Pa
     assert json.loads(out.splitlines()[-1])["path"] == "/predict"
 
 
+def test_a_hangup_loads_the_model_again(shell: Shell) -> None:
+    server = shell.start("serve", "trek.testing.served_functions:who", "--port", "0", "--code", str(CODE))
+    assert server.stdout is not None
+    url = server.stdout.readline().split()[3]
+    first = _who(url)
+    server.send_signal(signal.SIGHUP)
+    while _who(url) == first:
+        time.sleep(0.05)
+    server.send_signal(signal.SIGINT)
+    server.communicate(timeout=60)
+    assert server.returncode == 0
+
+
 def test_a_model_that_cannot_be_served_ends_the_command_with_2(shell: Shell) -> None:
     done = shell.run("serve", "trek.testing.served_functions:broken", "--code", str(CODE), "--port", "0")
     assert done.returncode == 2
@@ -73,16 +87,21 @@ def test_the_best_checkpoint_of_an_experiment_is_served_with_its_code(shell: She
     best = shell.json("checkpoint", "best", "1")
     assert shell.run("model", "create", "line").returncode == 0
     assert shell.run("model", "register", "line", best["uuid"]).returncode == 0
-    server = shell.start("serve", "1=experiment:1", "2=line:latest", "--port", "0", "--name", "line")
+    server = shell.start("serve", "1=experiment:1", "2=line:latest", "--port", "0", "--name", "line", "--master-tokens")
     assert server.stdout is not None
     url = server.stdout.readline().split()[3]
     try:
-        found = httpx.get(f"{url}/v2/models/line", trust_env=False).json()
+        assert httpx.get(f"{url}/v2/models/line", trust_env=False).status_code == 401
+        address = running_address(shell.home)
+        assert address is not None
+        own = {"authorization": f"Bearer {address.token}"}
+        found = httpx.get(f"{url}/v2/models/line", headers=own, trust_env=False).json()
         assert found["versions"] == ["1", "2"]
         [name] = [one["name"] for one in found["inputs"]]
         row = np.zeros(found["inputs"][0]["shape"][1:]).tolist()
-        asked = [httpx.post(f"{url}/predict", json={name: row}, trust_env=False).json() for _ in range(2)]
-        assert asked[0] == asked[1] != {}
+        asked = [httpx.post(f"{url}/predict", json={name: row}, headers=own, trust_env=False) for _ in range(2)]
+        assert [one.status_code for one in asked] == [200, 200]
+        assert asked[0].json() == asked[1].json()
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=60)
@@ -158,6 +177,12 @@ def test_torchserve_gives_the_predictions_and_logits_of_an_archive(packed: tuple
     wrong = httpx.post(f"{torchserve}/predictions/points", json={"input_0": [1]}, trust_env=False, timeout=60)
     assert wrong.status_code == 400
     assert "shape" in wrong.json()["error"]
+
+
+def _who(url: str) -> int:
+    found = httpx.post(f"{url}/predict", json={"x": 1}, timeout=60, trust_env=False)
+    assert found.status_code == 200
+    return int(found.json()["pid"])
 
 
 def _ask(url: str, record: dict[str, object]) -> dict[str, object]:

@@ -21,7 +21,7 @@ class Api(litserve.LitAPI):
         torch.set_num_threads(1)
         self.model = make_model().eval()
 
-    def decode_request(self, request: dict[str, Any], **_: Any) -> torch.Tensor:
+    def decode_request(self, request, **_):  # LitServe reads annotations, and takes them for those of its route
         """One image."""
         return torch.tensor(request["input_0"])[None]
 

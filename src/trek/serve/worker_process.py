@@ -5,6 +5,7 @@ It ends when the other side of its socket closes, however that came about.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import signal
@@ -106,4 +107,5 @@ def _reason(error: Exception) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front process has gone, or gone on
+        main(int(sys.argv[1]))

@@ -17,6 +17,7 @@ import yaml
 import trek.data
 import trek.flow
 import trek.search
+import trek.serve
 from trek.cli.main import trek as command_line
 from trek.experiments.config_schema import config_schema
 from trek.experiments.config_spelling import OLD_KEYS
@@ -41,7 +42,9 @@ def hook() -> Iterator[ModuleType]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("module", [trek, trek.data, trek.flow, trek.search], ids=lambda module: str(module.__name__))
+@pytest.mark.parametrize(
+    "module", [trek, trek.data, trek.flow, trek.search, trek.serve], ids=lambda module: str(module.__name__)
+)
 def test_every_public_name_is_in_the_reference(module: ModuleType, hook: ModuleType) -> None:
     text = hook.on_page_markdown((DOCS / "reference.md").read_text())
     addresses = {f"{module.__name__}.{name}" for name in module.__all__}
