@@ -1,0 +1,1 @@
+"""`twister2.tset`: what TSets are made of."""

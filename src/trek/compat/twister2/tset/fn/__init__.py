@@ -1,0 +1,1 @@
+"""`twister2.tset.fn`: functions of TSets."""

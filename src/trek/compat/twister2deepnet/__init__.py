@@ -1,0 +1,1 @@
+"""DeepNet's names: data sets, files and mini-batches of Twister2's deep-learning scripts."""

@@ -1,0 +1,1 @@
+"""`twister2deepnet.deepnet`: DeepNet's modules."""

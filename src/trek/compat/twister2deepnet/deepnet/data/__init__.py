@@ -1,0 +1,1 @@
+"""`twister2deepnet.deepnet.data`: DeepNet's modules."""

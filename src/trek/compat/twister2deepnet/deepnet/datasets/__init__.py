@@ -1,0 +1,1 @@
+"""`twister2deepnet.deepnet.datasets`: DeepNet's modules."""

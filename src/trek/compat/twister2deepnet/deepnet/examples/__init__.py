@@ -1,0 +1,1 @@
+"""`twister2deepnet.deepnet.examples`: DeepNet's modules."""

@@ -1,0 +1,1 @@
+"""`twister2deepnet.deepnet.io`: DeepNet's modules."""

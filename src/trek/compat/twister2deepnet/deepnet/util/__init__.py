@@ -1,0 +1,1 @@
+"""`twister2deepnet.deepnet.util`: DeepNet's modules."""

@@ -1,0 +1,1 @@
+"""Twister2Flow's names: a pipeline of scripts, over `trek.Flow`."""

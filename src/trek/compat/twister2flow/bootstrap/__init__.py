@@ -1,0 +1,1 @@
+"""`twister2flow.bootstrap`: Twister2Flow's modules."""

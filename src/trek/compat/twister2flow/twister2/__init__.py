@@ -1,0 +1,1 @@
+"""`twister2flow.twister2`: Twister2Flow's modules."""

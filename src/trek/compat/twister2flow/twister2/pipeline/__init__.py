@@ -1,0 +1,1 @@
+"""`twister2flow.twister2.pipeline`: Twister2Flow's modules."""

@@ -1,0 +1,1 @@
+"""`twister2flow.twister2.task`: Twister2Flow's modules."""

@@ -1,0 +1,115 @@
+"""Twister2's TSets on one worker; on several, see tests/e2e."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from trek.compat.twister2 import TSetContext
+from trek.compat.twister2.tset.fn.SourceFunc import SourceFunc
+from trek.compat.twister2.Twister2Environment import Twister2Environment
+from trek.compat.twister2deepnet.deepnet.util import utils
+from trek.errors import InputError
+
+
+class Numbers(SourceFunc):
+    def __init__(self, count: int) -> None:
+        self.count, self.i = count, 0
+
+    def has_next(self) -> bool:
+        return self.i < self.count
+
+    def next(self) -> Any:
+        self.i += 1
+        return self.i
+
+
+@pytest.fixture
+def env() -> Twister2Environment:
+    return Twister2Environment()
+
+
+def test_a_source_is_copied_to_each_partition_and_read_again_from_its_start(env: Twister2Environment) -> None:
+    source = env.create_source(Numbers(3), 2)
+    assert source.get_data() == [1, 2, 3, 1, 2, 3]
+    assert source.cache().get_data() == [1, 2, 3, 1, 2, 3]
+
+
+def test_operations_on_partitions(env: Twister2Environment) -> None:
+    tset = env.parallelize(range(6), 2)
+    assert tset.map(lambda x: x * 10).filter(lambda x: x > 20).get_data() == [30, 40, 50]
+    assert tset.flat_map(lambda x: [x] * (x % 2)).get_data() == [1, 3, 5]
+    assert tset.union(env.parallelize([9])).direct().get_data() == [0, 1, 2, 3, 4, 5, 9]
+    seen: list[Any] = []
+    tset.for_each(seen.append)
+    assert seen == list(range(6))
+
+
+def test_a_function_sees_whole_partitions_its_context_and_side_inputs(env: Twister2Environment, tmp_path: Path) -> None:
+    tset = env.parallelize(range(6), 2)
+
+    def collected(itr: Iterator[Any], collector: Any, ctx: TSetContext) -> None:
+        collector.collect((ctx.index, ctx.worker_id, ctx.parallelism, sum(itr)))
+
+    assert tset.compute(collected).cache().get_data() == [(0, 0, 2, 3), (1, 0, 2, 12)]
+
+    def shifted(itr: Iterator[Any], ctx: TSetContext) -> list[Any]:
+        return [x + ctx.get_input("shift")[0] for x in itr]
+
+    assert tset.compute(shifted).add_input("shift", env.parallelize([100])).get_data() == [100, 101, 102, 103, 104, 105]
+    sunk: list[Any] = []
+    tset.sink(lambda itr, ctx: sunk.append((ctx.index, list(itr))))
+    assert sorted(sunk) == [(0, [0, 1, 2]), (1, [3, 4, 5])]
+    assert tset.map(lambda x: -x).persist(str(tmp_path / "kept")).get_data() == [0, -1, -2, -3, -4, -5]
+
+
+def test_operations_over_all_partitions(env: Twister2Environment) -> None:
+    tset = env.parallelize(range(5), 2)
+    assert tset.reduce(lambda a, b: a + b).get_data() == [10]
+    assert tset.all_reduce(max).get_data() == [4]
+    assert tset.gather().get_data() == [0, 1, 2, 3, 4]
+    assert tset.all_gather().get_local_data() == [*range(5), *range(5)]
+    assert tset.partition(3).get_data() == [0, 1, 2, 3, 4]
+    assert env.parallelize([]).reduce(max).get_data() == []
+
+
+def test_pairs_are_grouped_reduced_and_joined_by_key(env: Twister2Environment) -> None:
+    pairs = env.parallelize([("a", 1), ("b", 2), ("a", 3)], 2)
+    assert pairs.keyed_gather().get_data() == [("a", [1, 3]), ("b", [2])]
+    assert pairs.keyed_reduce(lambda x, y: x + y).get_data() == [("a", 4), ("b", 2)]
+    assert pairs.keyed_partition().get_data() == [("a", 1), ("a", 3), ("b", 2)]
+    other = env.parallelize([("a", "x"), ("c", "y")])
+    assert pairs.join(other).get_data() == [("a", (1, "x")), ("a", (3, "x"))]
+    outer = pairs.join(other, how="outer").get_data()
+    assert ("b", (2, None)) in outer
+    assert ("c", (None, "y")) in outer
+
+
+def test_arrays_of_any_shape_are_elements(env: Twister2Environment) -> None:
+    source = env.parallelize([np.zeros((4, 784), np.uint8), np.arange(4)])
+    images, targets = utils.tset_to_numpy(source)
+    assert (images.shape, targets.shape) == ((4, 784), (4,))
+
+
+def test_a_script_that_is_started_alone_starts_its_workers() -> None:
+    def start_again(num_workers: int) -> NoReturn:
+        raise RuntimeError(f"started as {num_workers}")
+
+    with pytest.raises(RuntimeError, match="started as 6"):
+        Twister2Environment(resources=[{"instances": 4}, {"instances": 2}], start_again=start_again)
+
+
+def test_mistakes_are_named(env: Twister2Environment) -> None:
+    source: Any = object()
+    with pytest.raises(InputError, match="has_next\\(\\) and next\\(\\), got object"):
+        env.create_source(source)
+    with pytest.raises(InputError, match="parallelism must be a whole number of at least 1, got 0"):
+        env.parallelize([1], 0)
+    with pytest.raises(InputError, match="pairs \\(key, value\\)"):
+        env.parallelize([1]).join(env.parallelize([2]))
+    with pytest.raises(InputError, match="instances must be"):
+        Twister2Environment(resources=[{"instances": 0}])
