@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trek.train import arguments
     from trek.train.callbacks.callback import Callback
     from trek.train.callbacks.early_stopping import EarlyStopping
+    from trek.train.callbacks.evaluation_report import EvaluationReport
     from trek.train.finders import find_batch_size, find_learning_rate
     from trek.train.fit import fit
     from trek.train.length import batches, epochs, records
@@ -46,6 +47,7 @@ _HOMES = {
     "Client": "trek.client.client",
     "DataLoader": "trek.data.loaders",
     "EarlyStopping": "trek.train.callbacks.early_stopping",
+    "EvaluationReport": "trek.train.callbacks.evaluation_report",
     "Experiment": "trek.experiments.experiment",
     "Flow": "trek.flow",
     "LRScheduler": "trek.train.lr_scheduler",
@@ -85,6 +87,7 @@ __all__ = [
     "Client",
     "DataLoader",
     "EarlyStopping",
+    "EvaluationReport",
     "Experiment",
     "Flow",
     "InvalidHP",

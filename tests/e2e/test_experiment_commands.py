@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,17 @@ def test_an_experiment_runs_to_its_end_and_is_recorded(shared_shell: Shell) -> N
     assert f"Checkpoint: {best['uuid']}" in done.stdout
     assert f"Checkpoint: {best['uuid']}" in shared_shell.run("experiment", "describe", str(newest["id"])).stdout
     assert shared_shell.json("experiment", "logs", str(newest["id"])) == []
+
+
+def test_artifacts_of_a_trial_are_listed_and_downloaded(shared_shell: Shell, tmp_path: Path) -> None:
+    done = shared_shell.create("--json", hyperparameters__deeds={"batch_3": "artifact"}, resources__slots_per_trial=2)
+    assert done.returncode == 0, done.stderr
+    trial = str(shared_shell.json("experiment", "describe", str(json.loads(done.stdout)["id"]))["trials"][0]["id"])
+    listed = shared_shell.json("trial", "artifacts", trial, "--download", str(tmp_path / "got"))
+    assert [(one["name"], one["num_bytes"]) for one in listed] == [("tables/a.csv", 3)]
+    assert (tmp_path / "got" / "tables" / "a.csv").read_bytes() == b"x,y"
+    again = shared_shell.run("trial", "artifacts", trial, "--download", str(tmp_path / "got"))
+    assert (again.returncode, "already exists" in again.stderr) == (2, True)
 
 
 def test_two_slots_train_as_one_trial(shared_shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +13,13 @@ from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json
+from trek.errors import InputError
+from trek.world.artifact_names import artifact_name
+from trek.world.disk import storage_errors
 
 if TYPE_CHECKING:
-    from trek.client.models import MetricPoint, TrialRecord, WorkerChange
+    from trek.client.client import Client
+    from trek.client.models import ArtifactRecord, MetricPoint, TrialRecord, WorkerChange
 
 
 @click.group()
@@ -117,6 +122,34 @@ def metrics(obj: dict[str, Any], trial_id: int, *, group: str | None, max_points
         return {"batches": point.batches, "epoch": f"{point.epoch:.2f}", "group": point.group, **values}
 
     listing.show(points, row=row, empty="No metrics yet.")
+
+
+@trial.command()
+@click.argument("trial_id", type=int)
+@click.option("--download", type=click.Path(path_type=Path), help="Write them to this folder, which must not exist.")
+@listing_options
+@click.pass_obj
+def artifacts(obj: dict[str, Any], trial_id: int, *, download: Path | None, listing: Listing) -> None:
+    """List the files that a trial keeps of its user's own: plots, tables, reports."""
+    with connect(obj) as client:
+        found = client.artifacts(trial_id)
+        if download is not None:
+            _download(client, trial_id, found, download)
+    listing.show(found, row=_artifact_row, empty="No artifacts.")
+
+
+def _download(client: Client, trial_id: int, found: list[ArtifactRecord], folder: Path) -> None:
+    if folder.exists():
+        raise InputError(f"{str(folder)!r} already exists. Name another folder.")
+    for one in found:
+        path = folder / artifact_name(one.name)  # whatever the control plane says
+        with storage_errors(path, remedy="Name another folder."):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(client.artifact(trial_id, one.name))
+
+
+def _artifact_row(one: ArtifactRecord) -> dict[str, Any]:
+    return {"name": one.name, "size": render.size(one.num_bytes), "created": render.ago(one.time_s)}
 
 
 trial.add_command(logs_command("trial"))

@@ -191,6 +191,18 @@ class Client(FlowCalls):
         """Report metrics, checkpoints and progress; the reply says whether to stop."""
         return self._one(models.ReportReply, "POST", f"/trials/{trial_id}/reports", body=report)
 
+    def artifacts(self, trial_id: int) -> list[models.ArtifactRecord]:
+        """The files that a trial keeps of its user's own, by name."""
+        return self._many(models.ArtifactRecord, f"/trials/{trial_id}/artifacts")
+
+    def put_artifact(self, trial_id: int, name: str, content: bytes, *, run: int) -> None:
+        """Keep a file of the trial that this process belongs to."""
+        self._send("PUT", f"/trials/{trial_id}/artifacts", query={"name": name, "run": run}, content=content)
+
+    def artifact(self, trial_id: int, name: str) -> bytes:
+        """The content of one artifact."""
+        return self._send("GET", f"/trials/{trial_id}/artifacts/file", query={"name": name}).content
+
     # checkpoints
 
     def checkpoints(

@@ -200,6 +200,16 @@ class Assignment(Model):
     name: str
 
 
+class ArtifactRecord(Model):
+    """One file of a user's own that a trial keeps."""
+
+    name: str
+    num_bytes: int
+    time_s: float
+    content_type: str
+    """`image/…` for what browsers may show; other content is only downloaded."""
+
+
 class Report(Model):
     """What a trial reports. Rows are identified by trial, group and batches: sent twice, they count once."""
 

@@ -17,6 +17,7 @@ from trek.control.layout import Layout
 from trek.control.logs.log_service import LogService
 from trek.control.metrics.curve_service import CurveService
 from trek.control.store import Store
+from trek.control.trials.artifacts import ArtifactService
 from trek.control.trials.trial_runner import TrialRunner
 from trek.control.trials.trial_service import TrialService
 from trek.world.clock import Clock
@@ -28,6 +29,7 @@ class Services:
 
     accounts: Accounts
     archives: Archives
+    artifacts: ArtifactService
     checkpoints: CheckpointService
     cluster: ClusterService
     code: CodeBrowser
@@ -46,6 +48,7 @@ class Services:
         return cls(
             accounts=Accounts(store, clock=clock),
             archives=archives,
+            artifacts=ArtifactService(store, layout=layout),
             checkpoints=CheckpointService(store, layout=layout),
             cluster=ClusterService(store, runner=runner),
             code=CodeBrowser(store, archives=archives),

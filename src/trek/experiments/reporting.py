@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from trek.client.models import CheckpointReport, MetricPoint, Report, ReportReply
 from trek.errors import InputError, MasterUnreachable, RunEnded, TrekError
 from trek.experiments.spool import Spool, merged
-from trek.train.loggers.base import CheckpointRow, Logger, MetricRow
+from trek.train.loggers.base import ArtifactRow, CheckpointRow, Logger, MetricRow
 from trek.train.loop.stopping import StopRequest
 
 BATCH_REPORTS = 2000
@@ -38,6 +38,7 @@ class ControlPlaneLogger(Logger):
         self,
         send: Callable[[Report], ReportReply],
         *,
+        upload: Callable[[ArtifactRow], None] = lambda row: None,
         run: int,
         folder: Path,
         stop: StopRequest,
@@ -46,6 +47,9 @@ class ControlPlaneLogger(Logger):
         drain_s: float = DRAIN_S,
     ) -> None:
         self._send = send
+        self._upload = upload
+        self._artifacts: dict[str, ArtifactRow] = {}
+        """Artifacts that are not uploaded yet, by name."""
         self._run = run
         self._spool = Spool(folder)
         self._stop = stop
@@ -92,6 +96,12 @@ class ControlPlaneLogger(Logger):
         )
         self._put(Report(run=self._run, checkpoints=[checkpoint]))
 
+    def log_artifact(self, row: ArtifactRow) -> None:
+        """Queue an artifact; of one that is logged again before it is sent, the newest is."""
+        with self._changed:
+            self._artifacts[row.name] = row
+            self._changed.notify_all()
+
     def finish(self) -> None:
         """Deliver what is left, or leave it in the spool; returns within `drain_s`."""
         with self._changed:
@@ -128,6 +138,7 @@ class ControlPlaneLogger(Logger):
             if report is None:
                 return
             self._deliver(report)
+            self._upload_artifacts()
             with self._changed:
                 self._is_sending = False
                 self._changed.notify_all()
@@ -135,11 +146,11 @@ class ControlPlaneLogger(Logger):
     def _next(self) -> Report | None:
         """What has accumulated, or an empty report that only asks whether to stop; None at the end."""
         with self._changed:
-            if not self._is_closing and not self._queue:
+            if not self._is_closing and not self._queue and not self._artifacts:
                 self._changed.wait(self._poll_s)
             if not self._is_closing and self._queue and not self._is_awaited:
                 self._changed.wait(GATHER_S)
-            if self._is_closing and not self._queue and self._progress is None:
+            if self._is_closing and not (self._queue or self._artifacts) and self._progress is None:
                 return None
             taken, self._queue = self._queue[:BATCH_REPORTS], self._queue[BATCH_REPORTS:]
             progress, self._progress = self._progress, None
@@ -174,6 +185,26 @@ class ControlPlaneLogger(Logger):
                 self._delivered(reply)
                 return
 
+    def _upload_artifacts(self) -> None:
+        """Send what waits; the rest is sent later, and at the end told of."""
+        with self._changed:
+            waiting, self._artifacts = self._artifacts, {}
+        while waiting:
+            name, row = next(iter(waiting.items()))
+            try:
+                self._upload(row)
+            except MasterUnreachable:
+                if time.monotonic() < self._deadline:
+                    break
+                _tell_kept_here(row, "the control plane is unreachable")
+            except (TrekError, OSError) as error:
+                _tell_kept_here(row, str(error))
+            del waiting[name]
+        with self._changed:
+            self._artifacts = {**waiting, **self._artifacts}
+            if waiting:
+                self._changed.wait(0.1)
+
     def _delivered(self, reply: ReportReply) -> None:
         if reply.stop:
             self._stop.request(reply.stop)
@@ -181,6 +212,10 @@ class ControlPlaneLogger(Logger):
             self._is_unreachable = False
             if not self._queue and not self._has_lost:
                 self._spool.clear()
+
+
+def _tell_kept_here(row: ArtifactRow, why: str) -> None:
+    print(f"trek: warning: artifact {row.name!r} is only at {row.path}: {why}", flush=True)
 
 
 def _point(row: MetricRow) -> MetricPoint:

@@ -16,6 +16,7 @@ from trek.experiments.config import ExperimentConfig
 from trek.experiments.gpu_metrics import GpuMeter, find_nvml
 from trek.experiments.reporting import ControlPlaneLogger
 from trek.experiments.system_metrics import SystemReporter
+from trek.train.loggers.base import ArtifactRow
 from trek.train.loop.stopping import StopRequest
 from trek.world import World
 
@@ -75,8 +76,16 @@ class TrialProcess:
         def send(report: Report) -> Any:
             return client.report(self.trial_id, report)
 
+        def upload(row: ArtifactRow) -> None:
+            client.put_artifact(self.trial_id, row.name, Path(row.path).read_bytes(), run=self.run)
+
         return ControlPlaneLogger(
-            send, run=self.run, folder=self.folder.path, stop=stop, awaits_decisions=config.searcher.is_search
+            send,
+            upload=upload,
+            run=self.run,
+            folder=self.folder.path,
+            stop=stop,
+            awaits_decisions=config.searcher.is_search,
         )
 
     def open_system_reporter(

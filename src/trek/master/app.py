@@ -25,6 +25,7 @@ from trek.master.login_limits import LoginLimits
 from trek.master.routes import (
     accounts,
     archives,
+    artifacts,
     checkpoints,
     cluster,
     events,
@@ -124,6 +125,7 @@ def make_app(
         trials.make_router(services, auth),
         checkpoints.make_router(services, auth),
         archives.make_router(services, auth),
+        artifacts.make_router(services, auth),
         logs.make_router(services, auth),
         registry.make_router(services, auth),
         accounts.make_router(services, auth, limits=limits),

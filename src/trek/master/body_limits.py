@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from trek.experiments.package import MAX_BYTES
+from trek.world.artifact_names import MAX_BYTES as MAX_ARTIFACT_BYTES
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class BodyLimit:
 _LIMITS: tuple[tuple[str, re.Pattern[str], BodyLimit], ...] = (
     ("POST", re.compile(r"/api/v1/(login|session)"), BodyLimit(16 * 2**10, timeout_s=10.0)),
     ("PUT", re.compile(r"/api/v1/archives/[^/]*"), BodyLimit(MAX_BYTES, timeout_s=600.0)),
+    ("PUT", re.compile(r"/api/v1/trials/[^/]*/artifacts"), BodyLimit(MAX_ARTIFACT_BYTES, timeout_s=600.0)),
     ("POST", re.compile(r"/api/v1/trials/[^/]*/reports"), BodyLimit(64 * 2**20)),
     ("PUT", re.compile(r"/api/v1/flows/[^/]*/runs/.*"), BodyLimit(32 * 2**20)),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -20,6 +21,7 @@ from trek.errors import InputError
 from trek.strategies import Strategy
 from trek.strategies.regrouping import Regrouping
 from trek.strategies.strategy_registry import default_strategy, open_elastic_strategy, open_strategy
+from trek.train.artifacts import store_artifact
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.keeping import KeepPolicy
@@ -27,7 +29,7 @@ from trek.train.elastic_run import ElasticRun
 from trek.train.folders import check_places, job_key, leaders_folders
 from trek.train.jobs.hang_report import note_error
 from trek.train.leased_loop import LeasedLoop
-from trek.train.loggers.base import EndState, JobIdentity, Logger
+from trek.train.loggers.base import ArtifactRow, EndState, JobIdentity, Logger
 from trek.train.loggers.choice import LoggerChoice, open_loggers, split_loggers
 from trek.train.loop.agenda import Agenda
 from trek.train.loop.data_wait import DataWait
@@ -223,6 +225,11 @@ class RunParts:
         """This process among those that train now."""
         return self.strategy.world
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the batch at hand counts: a rank without a row of a short last batch works on a stand-in."""
+        return self._num_samples > 0
+
     def bound(self, data: Any) -> Loader:
         """The Loader of `data` for the present World; `data` may be one that was bound to an earlier World."""
         if not self.group.is_elastic:
@@ -285,6 +292,25 @@ class RunParts:
         """The workers have changed: the leader shows the progress and writes checkpoints."""
         self._instruments.show_progress_of(self.world)
         self.archive.follow_leader()
+
+    def log_artifact(self, value: Any, name: str | None = None) -> None:
+        """Keep a file with the run: a path, bytes, a matplotlib figure, a pandas or Arrow table, or an image.
+
+        The suffix of `name` says how it is written; the same name again replaces the file. Only the leader's is kept,
+        so that all ranks may call it.
+        """
+        if not self.world.is_leader:
+            return
+        stored, path = store_artifact(value, name, folder=self.folder / "artifacts")
+        self.journal.log_artifact(
+            ArtifactRow(
+                name=stored,
+                path=str(path),
+                num_bytes=path.stat().st_size,
+                batches=self.feed.position.batches,
+                time_s=time.time(),
+            )
+        )
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when this Traveler is closed."""

@@ -203,6 +203,10 @@ class TrialContext:
             self.traveler.on_close(self._writer.close)
         return self._writer
 
+    def log_artifact(self, value: Any, name: str | None = None) -> None:
+        """Keep a file with the run; see `Traveler.log_artifact`."""
+        self.traveler.log_artifact(value, name)
+
     def autocast(self) -> AbstractContextManager[Any]:
         """A context for forward passes outside of `train_batch` and `evaluate_batch`, which already run in it."""
         return self.traveler.autocast()

@@ -57,6 +57,8 @@ class LineTrial(trek.Trial):
     def _do(self, deed: str) -> None:
         if deed == "raise":
             raise ZeroDivisionError("the user's own mistake")
+        if deed == "artifact":
+            self.context.log_artifact(b"x,y", "tables/a.csv")
         done = Path(os.environ["TREK_RUN_DIR"]).parent / f"done-{deed}"
         if deed == "die_once" and not done.exists():
             done.touch()

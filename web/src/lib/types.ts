@@ -90,6 +90,13 @@ export interface MetricNames {
   names: string[];
 }
 
+export interface Artifact {
+  name: string;
+  num_bytes: number;
+  time_s: number;
+  content_type: string;
+}
+
 export interface Checkpoint {
   uuid: string;
   trial_id: number;

@@ -13,6 +13,7 @@ import { mayChange, mayCreate, useUser } from "../lib/user";
 import { act, Badge, Card, Dialog, Empty, Fact, Failure, Loading, Progress, Tabs } from "../ui/bits";
 import { Chart } from "../ui/chart";
 import { Curves } from "../ui/curves";
+import { Artifacts } from "../ui/artifacts";
 import { LogView } from "../ui/log-view";
 import { WorkerTimeline } from "../ui/worker-timeline";
 
@@ -26,6 +27,7 @@ export function TrialPage({ id }: { id: number }): VNode {
     { id: "overview", title: "Overview" },
     { id: "logs", title: "Logs" },
     { id: "checkpoints", title: "Checkpoints" },
+    { id: "artifacts", title: "Artifacts" },
     { id: "system", title: "System" },
     { id: "history", title: "History" },
   ];
@@ -36,6 +38,7 @@ export function TrialPage({ id }: { id: number }): VNode {
       {tab === "overview" && <Overview trial={trial} isLive={isLive} />}
       {tab === "logs" && <LogView owner={`/trials/${id}`} subjects={[`logs:${id}`]} isLive={isLive} ranks={trial.slots} />}
       {tab === "checkpoints" && <Checkpoints trial={trial} />}
+      {tab === "artifacts" && <Artifacts trial={trial} />}
       {tab === "system" && <System trial={trial} isLive={isLive} />}
       {tab === "history" && (
         <>

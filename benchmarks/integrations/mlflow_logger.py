@@ -1,6 +1,6 @@
 """What a row of metrics costs the training thread with MLflow: Trek's logger beside MLflow's own `log_metrics`.
 
-    python benchmarks/integrations/mlflow.py [--rows 2000]
+    python benchmarks/integrations/mlflow_logger.py [--rows 2000]
 
 Both record to the same `mlflow server` on loopback, over SQLite, and take turns.
 """

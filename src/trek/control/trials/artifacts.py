@@ -1,0 +1,85 @@
+"""ArtifactService: files of a user's own that trials upload; kept in the trial's folder, and deleted with it.
+
+A name becomes one file name, with `/` as `%2F`, so that no name can be a folder or lead out of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from trek.client import models
+from trek.control.layout import Layout
+from trek.control.lookup import find_trial
+from trek.control.store import Store
+from trek.errors import InputError, NotFound, RunEnded
+from trek.world.artifact_names import MAX_BYTES, artifact_name, content_type
+from trek.world.disk import storage_errors
+
+MAX_FILES = 1000
+MAX_TRIAL_BYTES = 2**30
+_SAFE = " +=@,()"
+_REMEDY = "Free some space on the disk of the control plane."
+
+
+class ArtifactService:
+    """Artifacts of the trials of one store."""
+
+    def __init__(self, store: Store, *, layout: Layout) -> None:
+        self._store = store
+        self._layout = layout
+
+    def all(self, trial_id: int) -> list[models.ArtifactRecord]:
+        """The artifacts of a trial, by name."""
+        folder = self._folder(trial_id)
+        paths = [path for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
+        return sorted((_record(unquote(path.name), path) for path in paths), key=lambda one: one.name)
+
+    def path(self, trial_id: int, name: str) -> Path:
+        """The file of one artifact."""
+        path = self._folder(trial_id) / _file_name(name)
+        if not path.is_file():
+            raise NotFound(f"trial {trial_id} has no artifact {name!r}. See `trek trial artifacts {trial_id}`.")
+        return path
+
+    def put(self, trial_id: int, name: str, content: bytes, *, run: int) -> models.ArtifactRecord:
+        """Keep an artifact of a running trial; the same name replaces it."""
+        with self._store.reading() as session:
+            trial = find_trial(session, trial_id)
+            if trial.run != run or trial.state != "running":
+                raise RunEnded(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
+        path = self._folder(trial_id) / _file_name(name)
+        _check_room(self.all(trial_id), name, len(content))
+        with storage_errors(path, remedy=_REMEDY):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written = path.with_name(f".{secrets.token_hex(8)}")
+            written.write_bytes(content)
+            written.replace(path)
+        return _record(name, path)
+
+    def _folder(self, trial_id: int) -> Path:
+        with self._store.reading() as session:
+            return self._layout.trial(find_trial(session, trial_id)) / "artifacts"
+
+
+def _file_name(name: str) -> str:
+    return quote(artifact_name(name), safe=_SAFE)
+
+
+def _record(name: str, path: Path) -> models.ArtifactRecord:
+    status = path.stat()
+    return models.ArtifactRecord(
+        name=name, num_bytes=status.st_size, time_s=status.st_mtime, content_type=content_type(name)
+    )
+
+
+def _check_room(kept: list[models.ArtifactRecord], name: str, num_bytes: int) -> None:
+    others = [one for one in kept if one.name != name]
+    total = sum(one.num_bytes for one in others) + num_bytes
+    if num_bytes > MAX_BYTES:
+        raise InputError(f"artifact {name!r} has {num_bytes} bytes; at most {MAX_BYTES} are kept.")
+    if len(others) >= MAX_FILES or total > MAX_TRIAL_BYTES:
+        raise InputError(
+            f"artifact {name!r} is not kept: a trial may have {MAX_FILES} artifacts of {MAX_TRIAL_BYTES} bytes in all."
+        )

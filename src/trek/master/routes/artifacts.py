@@ -1,0 +1,46 @@
+"""Routes of artifacts: files of a user's own that trials keep."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import FileResponse
+from starlette.concurrency import run_in_threadpool
+
+from trek.client import models
+from trek.control.services import Services
+from trek.master.auth import Auth
+from trek.world.artifact_names import OTHER_CONTENT, content_type
+
+Name = Annotated[str, Query(max_length=200)]
+
+
+def make_router(services: Services, auth: Auth) -> APIRouter:
+    """Viewers read, and a trial's own processes write, as with checkpoints."""
+    router = APIRouter(prefix="/trials/{trial_id}/artifacts", tags=["trials"])
+    viewer, itself = [Depends(auth.at_least("viewer"))], [Depends(auth.trial_itself)]
+
+    @router.get("", dependencies=viewer)
+    def list_artifacts(trial_id: int) -> list[models.ArtifactRecord]:
+        """Ordered by name."""
+        return services.artifacts.all(trial_id)
+
+    @router.get("/file", response_class=FileResponse, dependencies=viewer)
+    def get_artifact(trial_id: int, name: Name) -> FileResponse:
+        """Images are shown by browsers; everything else is a download, so that it never runs in this page's origin."""
+        kind = content_type(name)
+        shown = "attachment" if kind == OTHER_CONTENT else "inline"
+        headers = {
+            "content-disposition": f"{shown}; filename*=UTF-8''{quote(name.rpartition('/')[2])}",
+            "x-content-type-options": "nosniff",
+        }
+        return FileResponse(services.artifacts.path(trial_id, name), media_type=kind, headers=headers)
+
+    @router.put("", dependencies=itself)
+    async def put_artifact(trial_id: int, name: Name, run: int, request: Request) -> models.ArtifactRecord:
+        content = await request.body()
+        return await run_in_threadpool(services.artifacts.put, trial_id, name, content, run=run)
+
+    return router
