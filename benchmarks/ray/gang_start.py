@@ -42,7 +42,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.cold:
         os.environ["TREK_WARM_START"] = "0"
-    ray.init("local", num_cpus=args.workers + 1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=args.workers + 4, include_dashboard=False, log_to_driver=False)
     taken: dict[str, list[float]] = {"trek": [], "ray_train": []}
     for number in range(args.rounds + WARM_UP):
         for name, run in (("trek", train_on_trek), ("ray_train", train_on_ray)):

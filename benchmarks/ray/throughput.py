@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
-    ray.init("local", num_cpus=args.workers + 1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=args.workers + 4, include_dashboard=False, log_to_driver=False)
     rates: dict[str, list[float]] = {"trek": [], "ray_train": []}
     for _ in range(args.rounds):
         for name, run in (("trek", train_on_trek), ("ray_train", train_on_ray)):

@@ -74,3 +74,21 @@ def test_a_trial_of_a_killed_node_goes_on_elsewhere_from_its_checkpoint(cluster:
         cluster.kill_node(node)
     assert (trial["state"], trial["batches"], trial["restarts"]) == ("completed", 64, 1)
     assert _batches(shell, trial["id"]) == [*range(8, 65, 8)]
+
+
+def test_a_script_is_launched_on_nodes_with_the_folder_it_is_in(
+    cluster: RayCluster, shell: Shell, tmp_path: Path
+) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "beside.py").write_text("word = 'beside'")
+    (folder / "script.py").write_text(
+        "import os, sys, beside; print(beside.word, sys.argv[1], os.environ['RANK'], os.getcwd())"
+    )
+    options = ["--engine-option", f"address={cluster.address}", "--engine-option", "placement=STRICT_SPREAD"]
+    command = ["launch", "-n", "2", "--engine", "ray", *options, "--cwd", str(folder), "script.py", "given"]
+    done = shell.run(*command)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line.split() for line in done.stdout.splitlines())
+    assert [line[:-1] for line in lines] == [["[rank", f"{rank}]", "beside", "given", str(rank)] for rank in range(2)]
+    assert not any(line[-1] == str(folder) for line in lines), "it was unpacked there"

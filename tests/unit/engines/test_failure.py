@@ -95,10 +95,13 @@ def test_the_exception_of_a_group_is_its_own_and_not_its_last_line() -> None:
 
 def test_a_host_that_was_not_reached_is_an_outside_error() -> None:
     """The exit code of ssh, 255, counted as the script's."""
-    lost = Exit(0, "node7", 0, 255, ("ssh: connect to host node7: No route to host", ""), is_unreached=True)
+    said = ("ssh: connect to host node7: No route to host", "")
+    lost = Exit(0, "node7", 0, 255, said, is_unreached=True, hint="Check that `ssh node7` works.")
     error = find_unreached(lost)
     assert error is not None
     assert error.exit_code == 3
-    assert str(error).startswith("host 'node7' cannot be reached: ssh: connect to host node7: No route to host. Check")
+    assert str(error).startswith(
+        "host 'node7' cannot be reached: ssh: connect to host node7: No route to host. Check that"
+    )
     assert "was lost while rank 0" in str(find_unreached(replace(lost, pid=5)))
     assert find_unreached(replace(lost, is_unreached=False)) is None

@@ -50,6 +50,8 @@ class MemberActor:
         self._changed = threading.Condition()
         self._member: AgentMember | None = None
         self._has_log = False
+        self._is_over = False
+        """Nothing of the member is left, and its pipes are closed."""
         self._lines: deque[tuple[str, str]] = deque()
         self._num_taken = 0
         """How many lines the watcher has."""
@@ -131,8 +133,9 @@ class MemberActor:
                 if ready or self._lines or before != (member.pid, member.code):
                     self._changed.notify_all()
             self._rest_while_full()
-        member.close()
         with self._changed:
+            member.close()
+            self._is_over = True
             self._changed.notify_all()
 
     def _rest_while_full(self) -> None:
@@ -168,7 +171,7 @@ class MemberActor:
             "pid": member.pid,
             "devices": list(member.devices),
             "code": member.code if has_all else known["code"],
-            "is_gone": member.is_gone and known["code"] is not None,
+            "is_gone": self._is_over and known["code"] is not None,
         }
         if not written and state == known:
             return {}
@@ -184,13 +187,14 @@ class MemberActor:
         """SIGTERM now, SIGKILL after the grace; a call to start it may be under way."""
         with self._changed:
             self._changed.wait_for(lambda: self._member is not None, MAX_WAIT_S)
-        if self._member is not None:
-            self._member.ask_to_stop(grace_s=grace_s)
+            if self._member is not None and not self._is_over:
+                self._member.ask_to_stop(grace_s=grace_s)
 
     def ask(self) -> None:
         """Request an answer of the member."""
-        if self._member is not None:
-            self._member.ask()
+        with self._changed:
+            if self._member is not None and not self._is_over:
+                self._member.ask()
 
     def left_files(self) -> list[str]:
         """The files in the member's folder."""
