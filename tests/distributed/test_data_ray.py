@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed")
 
+import ray
+
 import trek
 from trek.data import Table
 from trek.data.execution import open_executor, running_on
@@ -25,7 +27,7 @@ from trek.data.execution.base import Executor
 from trek.data.execution.ray_executor import RayExecutor
 from trek.data.execution.ray_nodes import check_versions, versions
 from trek.engines.ray.connection import connect
-from trek.errors import InputError, OutsideError, TrainingError
+from trek.errors import DataUnavailable, InputError, OutsideError, TrainingError
 from trek.testing.execution_conformance import ExecutorConformance
 from trek.testing.ray_cluster import RayCluster, ray_cluster
 
@@ -128,6 +130,22 @@ def test_rows_pass_through_ray_data(on_ray: Executor) -> None:
         assert columns["x"].tolist() == list(range(0, 200, 2))
         np.testing.assert_array_equal(columns["image"], images)
     assert back.reduce({"x": "sum"}).to_arrow()["x"].to_pylist() == [9900]
+
+
+def test_shared_rows_stay_on_the_cluster_for_any_process_of_it(on_ray: Executor) -> None:
+    table = Table.of({"x": np.arange(1000), "t": np.ones((1000, 2))}, num_partitions=3).map(lambda batch: batch)
+    with table.share() as handle:
+        assert isinstance(handle, trek.data.Handle)
+        assert handle.num_rows == 1000
+        total = ray.get(ray.remote(_sum_of).remote(str(handle)))
+        assert total == table.to_numpy()["x"].sum()
+        assert trek.data.open(str(handle)).to_arrow().equals(table.to_arrow())
+    with pytest.raises(DataUnavailable, match="no longer exists"):
+        trek.data.open(str(handle))
+
+
+def _sum_of(handle: str) -> int:
+    return int(trek.data.open(handle).to_numpy()["x"].sum())
 
 
 def test_a_task_that_kills_its_worker_is_an_error(cluster: RayCluster) -> None:

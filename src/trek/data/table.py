@@ -378,10 +378,11 @@ class Table:
         evaluate(self.compute(_Sink(function))._node, current_executor())
 
     def share(self) -> Handle:
-        """The rows in shared memory, for any process of this machine to map; see `trek.data.storing.sharing.Handle`."""
-        from trek.data.storing.sharing import share
+        """The rows in shared memory, for any process of this machine to map; see `trek.data.storing.sharing.Handle`.
 
-        return share(self.to_arrow())
+        On a Ray cluster they stay in its object store, for any process of the cluster to read.
+        """
+        return current_executor().share_rows(self._node)
 
     def to_ray_data(self) -> Dataset:
         """The rows as a dataset of Ray Data, computed now on a Ray cluster; `from_ray_data` is the way back."""

@@ -14,11 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from trek.data.execution.parts import Part, Readable
+
+if TYPE_CHECKING:
+    from trek.data.plans.plan import PlanNode
+    from trek.data.storing.sharing import Handle
 
 Stream = Iterator[pa.RecordBatch]
 Task = Callable[..., Stream]
@@ -65,6 +69,13 @@ class Executor(ABC):
     @abstractmethod
     def exchange(self, split: Split, parts: Sequence[Readable], *, num_partitions: int) -> list[Part]:
         """Send every row to the partition that `split` names; rows of lower partitions come first."""
+
+    def share_rows(self, node: PlanNode) -> Handle:
+        """The rows of a plan, for other processes to open: here, in the shared memory of this machine."""
+        from trek.data.storing.sharing import share
+        from trek.data.table import Table
+
+        return share(Table(node).to_arrow())
 
     @abstractmethod
     def close(self) -> None:

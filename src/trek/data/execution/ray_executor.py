@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import pyarrow as pa
@@ -32,6 +32,10 @@ from trek.data.execution.ray_objects import SEGMENT_BYTES, Packer, RefSegment, R
 from trek.data.progress import progress_bar
 from trek.engines.ray.connection import connect
 from trek.errors import OutsideError
+
+if TYPE_CHECKING:
+    from trek.data.plans.plan import PlanNode
+    from trek.data.storing.sharing import Handle
 
 _log = logging.getLogger("trek.data")
 
@@ -94,6 +98,12 @@ class RayExecutor(Executor):
             Part(tuple(segment for source in pieces for segment in source[target].segments))
             for target in range(num_partitions)
         ]
+
+    def share_rows(self, node: PlanNode) -> Handle:
+        """The rows in the object store, for any process of the cluster."""
+        from trek.data.storing.ray_sharing import share_on_ray
+
+        return share_on_ray(node, self)
 
     def close(self) -> None:
         """Nothing to end: what is kept goes with the last reference to it, the connection with the process."""

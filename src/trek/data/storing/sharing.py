@@ -22,12 +22,22 @@ from trek.data.execution.parts import open_mapped
 from trek.data.execution.shm import new_folder
 from trek.data.plans.plan import Source, Stream
 from trek.errors import DataUnavailable, InputError
+from trek.registry import Registry
 from trek.world.disk import storage_errors
 
 if TYPE_CHECKING:
     from trek.data.table import Table
 
 _PREFIX = "trek-handle:"
+
+
+HANDLES: Registry[type[Handle]] = Registry(
+    "handles",
+    {"memory": "trek.data.storing.sharing:Handle", "ray": "trek.data.storing.ray_sharing:RayHandle"},
+    word="kind of shared table",
+    extras={"ray": "ray"},
+    base="trek.data.storing.sharing:Handle",
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class Handle:
         """Free the memory once nobody maps it any more. Safe to call twice."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
-    def _require_there(self) -> None:
+    def _require_there(self) -> Any:
         if not self.path.exists():
             raise DataUnavailable(
                 f"the shared table {self.path} no longer exists: the process that shared it has ended or closed it."
@@ -64,7 +74,16 @@ class Handle:
         self.close()
 
     def __str__(self) -> str:
-        return _PREFIX + json.dumps({"path": str(self.path), "num_rows": self.num_rows, "nbytes": self.nbytes})
+        return _PREFIX + json.dumps(self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """What `str` writes."""
+        return {"path": str(self.path), "num_rows": self.num_rows, "nbytes": self.nbytes}
+
+    def read(self) -> pa.Table:
+        """All rows over the mapped memory."""
+        self._require_there()
+        return open_mapped(self.path).read_all()
 
     @classmethod
     def parse(cls, text: str) -> Handle:
@@ -73,7 +92,8 @@ class Handle:
             raise InputError(f"{text[:60]!r} is not a handle: it does not begin with {_PREFIX!r}.")
         try:
             content = json.loads(text.removeprefix(_PREFIX))
-            return cls(Path(content["path"]), content["num_rows"], content["nbytes"])
+            kind = HANDLES.load(content.pop("kind", "memory"))
+            return kind(**{**content, "path": Path(content["path"])})
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{text[:60]!r} is not a complete handle: {error}. Pass all of str(handle).") from error
 
@@ -116,8 +136,7 @@ class MappedSource(Source):
     def whole(self) -> pa.Table:
         """All rows over the mapped memory."""
         if self._table is None:
-            self.handle._require_there()
-            self._table = open_mapped(self.handle.path).read_all()
+            self._table = self.handle.read()
         return self._table
 
     def read(self, index: int) -> Stream:
