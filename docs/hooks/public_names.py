@@ -30,12 +30,14 @@ BASES = [
     "trek.data.loaders.Loader",
     "trek.data.execution.base.Executor",
     "trek.flow.artefacts.ArtefactKind",
+    "trek.serve.codecs.base.Codec",
 ]
 """What plug-ins derive from, besides the classes above."""
 SUITES = [
     "trek.testing.artefact_conformance.ArtefactConformance",
     "trek.testing.engine_conformance.EngineConformance",
     "trek.testing.execution_conformance.ExecutorConformance",
+    "trek.testing.handler_conformance.HandlerConformance",
     "trek.testing.loader_conformance.LoaderConformance",
     "trek.testing.logger_conformance.LoggerConformance",
     "trek.testing.searchers.SearcherSuite",
