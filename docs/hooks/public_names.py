@@ -30,7 +30,6 @@ BASES = [
     "trek.data.loaders.Loader",
     "trek.data.execution.base.Executor",
     "trek.flow.artefacts.ArtefactKind",
-    "trek.serve.codecs.base.Codec",
 ]
 """What plug-ins derive from, besides the classes above."""
 SUITES = [
