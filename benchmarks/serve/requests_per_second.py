@@ -5,7 +5,7 @@
 A small convolutional network, an image of 28 by 28 as 6.2 KB of JSON, one worker with one thread of torch. All servers
 run side by side, and rounds alternate between them, so that a busy machine slows all alike; figures are medians of
 the rounds. Clients are threads of one process with connections that stay open. Memory is the private and shared part
-(PSS) of all processes of a server.
+(PSS) of all processes of a server; CPU is what they use for a request, which a busy machine changes least.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ class Peer:
     rates: dict[int, list[float]] = field(default_factory=lambda: {c: [] for c in CLIENTS})
     times: dict[int, list[float]] = field(default_factory=lambda: {c: [] for c in CLIENTS})
 
+    cpu_s: dict[int, float] = field(default_factory=lambda: dict.fromkeys(CLIENTS, 0.0))
+
+    def cpu_seconds(self) -> float:
+        """That its processes have used."""
+        own = psutil.Process(self.process.pid)
+        return sum(sum(one.cpu_times()[:2]) for one in [own, *own.children(recursive=True)])
+
     def memory_mb(self) -> float:
         """Of all its processes."""
         own = psutil.Process(self.process.pid)
@@ -73,7 +80,7 @@ def measure(peer: Peer, clients: int, seconds: float) -> None:
     times: list[float] = []
     failures: list[str] = []
     threads = [threading.Thread(target=ask, args=(peer, seconds, times, failures)) for _ in range(clients)]
-    began = time.perf_counter()
+    began, used_s = time.perf_counter(), peer.cpu_seconds()
     for one in threads:
         one.start()
     for one in threads:
@@ -81,6 +88,7 @@ def measure(peer: Peer, clients: int, seconds: float) -> None:
     assert not failures, f"{peer.name}: {failures[:3]}"
     peer.rates[clients].append(len(times) / (time.perf_counter() - began))
     peer.times[clients] += times
+    peer.cpu_s[clients] += peer.cpu_seconds() - used_s
 
 
 def free_port() -> int:
@@ -175,13 +183,18 @@ def running(folder: Path, chosen: list[str], batch: int) -> Iterator[list[Peer]]
 def show(peers: list[Peer]) -> None:
     """The table."""
     print(f"body {len(BODY):,} bytes")
-    print(f"{'':18}" + "".join(f"{f'c={c} req/s':>12}{'p50 ms':>9}{'p99 ms':>9}" for c in CLIENTS) + f"{'MB':>7}")
+    print(
+        f"{'':18}"
+        + "".join(f"{f'c={c} req/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}" for c in CLIENTS)
+        + f"{'MB':>7}"
+    )
     for peer in peers:
         line = f"{peer.name:18}"
         for clients in CLIENTS:
             ms = np.asarray(peer.times[clients]) * 1e3
             rate = statistics.median(peer.rates[clients])
             line += f"{rate:12.0f}{np.percentile(ms, 50):9.2f}{np.percentile(ms, 99):9.2f}"
+            line += f"{peer.cpu_s[clients] / len(ms) * 1e3:9.2f}"
         print(f"{line}{peer.memory_mb():7.0f}")
     first = peers[0]
     for peer in peers[1:]:
@@ -205,6 +218,7 @@ def main() -> None:
             measure(peer, 1, 1.0)  # warm
             peer.rates[1].clear()
             peer.times[1].clear()
+            peer.cpu_s[1] = 0.0
         for _ in range(args.rounds):
             for clients in CLIENTS:
                 for peer in peers:

@@ -36,6 +36,7 @@ SUITES = [
     "trek.testing.artefact_conformance.ArtefactConformance",
     "trek.testing.engine_conformance.EngineConformance",
     "trek.testing.execution_conformance.ExecutorConformance",
+    "trek.testing.handler_conformance.HandlerConformance",
     "trek.testing.loader_conformance.LoaderConformance",
     "trek.testing.logger_conformance.LoggerConformance",
     "trek.testing.searchers.SearcherSuite",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trek.errors import InputError
-from trek.serve.codecs import CODECS
+from trek.serve.codecs import open_codec
 from trek.serve.codecs.base import Answer, Codec, Request
 from trek.serve.codecs.numpy_files import ONLY
 from trek.serve.handlers.base import Arrays, Handler
@@ -86,7 +86,7 @@ class BatchRunner:
     def codec(self, name: str) -> Codec:
         """The codec called `name`."""
         if name not in self._codecs:
-            self._codecs[name] = CODECS.load(name)()
+            self._codecs[name] = open_codec(name)
         return self._codecs[name]
 
     def _decode(self, index: int, job: Job) -> _Decoded | Outcome:

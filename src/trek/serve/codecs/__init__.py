@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
-
-from trek.registry import Registry
 
 if TYPE_CHECKING:
     from trek.serve.codecs.base import Codec
 
-CODECS: Registry[type[Codec]] = Registry(
-    "codecs",
-    {
-        "arrow": "trek.serve.codecs.arrow_stream:ArrowStream",
-        "npy": "trek.serve.codecs.numpy_files:NpyFile",
-        "npz": "trek.serve.codecs.numpy_files:NpzFile",
-        "records": "trek.serve.codecs.records:Records",
-        "v2": "trek.serve.codecs.open_inference:OpenInference",
-    },
-    word="codec",
-    base="trek.serve.codecs.base:Codec",
-)
-
+_HOMES = {
+    "arrow": "trek.serve.codecs.arrow_stream:ArrowStream",
+    "npy": "trek.serve.codecs.numpy_files:NpyFile",
+    "npz": "trek.serve.codecs.numpy_files:NpzFile",
+    "records": "trek.serve.codecs.records:Records",
+    "v2": "trek.serve.codecs.open_inference:OpenInference",
+}
 CONTENT_TYPES = {
     "": "records",
     "application/json": "records",
@@ -31,4 +24,11 @@ CONTENT_TYPES = {
 }
 """The codec of a plain request, by its Content-Type."""
 
-__all__ = ["CODECS", "CONTENT_TYPES"]
+__all__ = ["CONTENT_TYPES", "open_codec"]
+
+
+def open_codec(name: str) -> Codec:
+    """The codec called `name`, imported when it is first asked for."""
+    module, _, attribute = _HOMES[name].partition(":")
+    codec: Codec = getattr(importlib.import_module(module), attribute)()
+    return codec

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from trek.errors import InputError
-from trek.serve.codecs import CODECS
+from trek.serve.codecs import open_codec
 from trek.serve.codecs.base import Answer, Request
 from trek.serve.codecs.open_inference import HEADER_LENGTH
 
@@ -21,11 +21,11 @@ OUTPUTS = {"y": np.asarray([[1.5, 2.5], [3.5, 4.5]], "float32"), "n": np.asarray
 
 
 def _decode(codec: str, body: bytes, **headers: str) -> Request:
-    return CODECS.load(codec)().decode(memoryview(bytearray(body)), headers=headers)
+    return open_codec(codec).decode(memoryview(bytearray(body)), headers=headers)
 
 
 def _encode(codec: str, request: Request, outputs: Any = OUTPUTS) -> Answer:
-    return CODECS.load(codec)().encode(outputs, request=request, model="m", version="3")
+    return open_codec(codec).encode(outputs, request=request, model="m", version="3")
 
 
 def test_an_object_is_one_row_and_is_answered_by_one() -> None:
