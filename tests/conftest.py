@@ -89,7 +89,7 @@ def warm_parents(folder: Path) -> list[int]:
     return [pid for pid, parent in found.items() if parent not in found]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data beside the checkout; skips where there is none."""
     if not SHARED_DATA.is_dir():

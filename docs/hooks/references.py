@@ -10,6 +10,7 @@ from typing import Any
 
 from commands import command_reference
 from config_keys import config_reference, ignored_keys, old_spellings, settings_table
+from other_names import names_reference
 from public_names import python_reference
 
 GENERATED = {
@@ -17,6 +18,7 @@ GENERATED = {
     "config": config_reference,
     "ignored": ignored_keys,
     "old spellings": old_spellings,
+    "other projects": names_reference,
     "python": python_reference,
     "settings": settings_table,
 }

@@ -16,18 +16,17 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "compat" / "twister
 ROWS = {"train": ("train", 2000), "test": ("t10k", 200)}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, shared_data: Path) -> Path:
     """The scripts, for two workers instead of four, and the data that they downloaded, cut to a slice."""
-    monkeypatch.setenv("TREK_DATA_MIRROR", str(shared_data))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    made = tmp_path_factory.mktemp("twister2")
     for path in EXAMPLE.glob("*.py"):
-        (tmp_path / path.name).write_text(path.read_text().replace("PARALLELISM = 4", "PARALLELISM = 2"))
-    run(tmp_path, "MnistDownload.py")
+        (made / path.name).write_text(path.read_text().replace("PARALLELISM = 4", "PARALLELISM = 2"))
+    run(made, "MnistDownload.py", TREK_DATA_MIRROR=str(shared_data))
     for split, (prefix, rows) in ROWS.items():
         for name, dimensions in (("images-idx3", 3), ("labels-idx1", 1)):
-            cut(tmp_path / "data" / "mnist" / split / f"{prefix}-{name}-ubyte.gz", dimensions, rows=rows)
-    return tmp_path
+            cut(made / "data" / "mnist" / split / f"{prefix}-{name}-ubyte.gz", dimensions, rows=rows)
+    return made
 
 
 def cut(path: Path, dimensions: int, *, rows: int) -> None:
@@ -39,9 +38,10 @@ def cut(path: Path, dimensions: int, *, rows: int) -> None:
     path.write_bytes(gzip.compress(header + raw[head : head + rows * row_bytes], 1))
 
 
-def run(folder: Path, *words: str) -> str:
+def run(folder: Path, *words: str, **variables: str) -> str:
+    own = {"TREK_HOME": str(folder / "home"), "TREK_WARM_START": "0", "OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=os.environ, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

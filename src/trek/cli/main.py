@@ -25,6 +25,7 @@ COMMANDS = {
     "job": ("trek.cli.job:job", "Show the queue of trials, and change who goes first."),
     "launch": ("trek.cli.launch:launch", "Run a script as N processes."),
     "master": ("trek.cli.master:master", "Show the master, and stop it."),
+    "migrate": ("trek.cli.migrate:migrate", "Change the import lines of scripts of other projects."),
     "model": ("trek.cli.model:model", "Register checkpoints as versions of models."),
     "preview-search": (
         "trek.cli.preview_search:preview_search",

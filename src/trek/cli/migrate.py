@@ -1,0 +1,121 @@
+"""`trek migrate check|apply`: scripts of other projects, and their import lines changed to Trek's."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trek.cli.render import json_option
+from trek.cli.terminal import echo, echo_json, echo_lines
+from trek.errors import InputError
+
+if TYPE_CHECKING:
+    from trek.compat.migration import Migration
+
+_LEFT_OUT = {".git", ".venv", "venv", "node_modules", "__pycache__", "site-packages"}
+
+
+@click.group()
+def migrate() -> None:
+    """Find what scripts use of Determined, ElasticDL, Twister2 and Twister2Flow, and change their import lines."""
+
+
+@migrate.command()
+@click.argument("place", type=click.Path(path_type=Path), metavar="FILE|FOLDER")
+@json_option
+def check(place: Path, *, as_json: bool) -> None:
+    """Show which names a script uses, which of them Trek has, and the changed import lines. Runs and writes nothing."""
+    found = list(_migrations(place))
+    if as_json:
+        echo_json([_described(path, one) for path, one in found])
+        return
+    for path, one in found:
+        _show(path, one)
+    missing = sum(not name.is_covered for _, one in found for name in one.names)
+    count = sum(len(one.names) for _, one in found)
+    echo(f"{len(found)} file(s) use {count} name(s) of other projects; {missing} of them do not exist here.")
+
+
+@migrate.command()
+@click.argument("place", type=click.Path(path_type=Path), metavar="FILE|FOLDER")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+def apply(place: Path, *, yes: bool, as_json: bool) -> None:
+    """Show the changed import lines as a diff, then write them. The file before is kept as FILE.orig."""
+    changed = [(path, one) for path, one in _migrations(place) if one.changes]
+    for path, one in changed:
+        echo_lines(_diff(path, one).rstrip(), err=as_json)
+    if changed and not yes:
+        click.confirm(f"Change {len(changed)} file(s)?", abort=True, err=as_json)
+    written = [{"file": str(path), "backup": str(_write(path, one))} for path, one in changed]
+    if as_json:
+        echo_json(written)
+    elif not written:
+        echo("Nothing to change.")
+    for entry in () if as_json else written:
+        echo(f"Changed {entry['file']}; the file before is {entry['backup']}.")
+
+
+def _migrations(place: Path) -> Iterator[tuple[Path, Migration]]:
+    """The files that use names of other projects."""
+    from trek.compat.migration import migrate as inspect
+
+    for path in _files(place):
+        text = _read(path)
+        found = inspect(text, file=str(path))
+        if found.names:
+            yield path, found
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        raise InputError(f"{str(place)!r} not found. Name a Python file or a folder.")
+    return sorted(path for path in place.rglob("*.py") if not _LEFT_OUT & set(path.relative_to(place).parts))
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8. Convert it first.") from None
+
+
+def _write(path: Path, one: Migration) -> Path:
+    backup = path.with_name(f"{path.name}.orig")
+    if backup.exists():
+        raise InputError(f"{backup} exists already. Move it away: it may be the only copy of the file before.")
+    shutil.copy2(path, backup)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(one.text)
+    return backup
+
+
+def _diff(path: Path, one: Migration) -> str:
+    before = _read(path).splitlines(keepends=True)
+    return "".join(
+        difflib.unified_diff(before, one.text.splitlines(keepends=True), str(path), f"{path} (changed)", n=0)
+    )
+
+
+def _show(path: Path, one: Migration) -> None:
+    echo(f"{path}")
+    for name in one.names:
+        mark, where = ("✓", name.here) if name.is_covered else ("✗", "not here")
+        echo(f"  {mark} line {name.line}: {name.name} → {where}{f' ({name.note})' if name.note else ''}")
+    for change in one.changes:
+        echo(f"    line {change.line}: {change.old} → {change.new}")
+
+
+def _described(path: Path, one: Migration) -> dict[str, Any]:
+    names = [
+        {"name": n.name, "line": n.line, "is_covered": n.is_covered, "here": n.here, "note": n.note} for n in one.names
+    ]
+    return {"file": str(path), "names": names, "changes": [vars(change) for change in one.changes]}

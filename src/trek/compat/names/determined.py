@@ -1,0 +1,146 @@
+"""Determined's public names, of its versions 0.12 to 0.38."""
+
+from __future__ import annotations
+
+from trek.compat.names.module_names import ModuleNames
+
+_HERE = "trek.compat.determined"
+_CLIENT = {
+    "Checkpoint": "trek.Checkpoint",
+    "Determined": "trek.Client",
+    "Experiment": "trek.Experiment",
+    "ExperimentState": "the states of trek.Experiment",
+    "Model": "trek.Client",
+    "ModelVersion": "trek.Client",
+    "Trial": "trek.Client",
+}
+_OTHER_FRAMEWORK = "Trek trains PyTorch models"
+
+DETERMINED = (
+    ModuleNames(
+        "determined",
+        _HERE,
+        {
+            "ClusterInfo": "trek.trial_info",
+            "InvalidHP": "trek.InvalidHP",
+            "LOG_FORMAT": "a format of logging",
+            "TrialContext": "trek.TrialContext",
+            "TrialInfo": "trek.trial_info",
+            "core": "trek.Reporter",
+            "experimental": "trek.Client",
+            "get_cluster_info": "trek.trial_info",
+            "pytorch": "trek.Trial",
+        },
+        {
+            "Trial": "subclass PyTorchTrial",
+            "ExperimentConfig": "get_experiment_config() is a dict",
+            "RendezvousInfo": "trek.World knows the ranks",
+            "ResourcesInfo": "trek.World knows the ranks",
+            "estimator": _OTHER_FRAMEWORK,
+            "keras": _OTHER_FRAMEWORK,
+            "import_from_path": "use importlib",
+            "launch": "use `trek launch`",
+            "transformers": "use trek.integrations.huggingface",
+            "util": "internal there",
+        },
+    ),
+    ModuleNames(
+        "determined.pytorch",
+        f"{_HERE}.pytorch",
+        {
+            "Batch": "trek.batches",
+            "DataLoader": "trek.DataLoader",
+            "Epoch": "trek.epochs",
+            "LRScheduler": "trek.LRScheduler",
+            "MetricReducer": "trek.Reducer",
+            "PyTorchCallback": "trek.Callback",
+            "PyTorchTrial": "trek.Trial",
+            "PyTorchTrialContext": "trek.TrialContext",
+            "Record": "trek.records",
+            "Reducer": "the reductions of trek.Trial.evaluation_reducer",
+            "TorchData": "a type",
+            "TrainUnit": "a type",
+            "Trainer": "trek.Trainer",
+            "init": "trek.Traveler",
+            "reset_parameters": "trek.reset_parameters",
+            "to_device": "trek.to_device",
+        },
+        {
+            "ClipGradsL2Norm": "set training.clip_norm",
+            "ClipGradsL2Value": "set training.clip_value",
+            "SimpleMetricReducer": "pass a function to wrap_reducer",
+            "PyTorchExperimentalContext": "set training.precision; several models are wrapped one by one",
+            "data_length": "len(loader)",
+            "deepspeed": "use the strategy fsdp",
+            "dsat": "use the strategy fsdp",
+            "load_trial_from_checkpoint_path": "trek.Checkpoint(path).load(TrialClass)",
+            "lightning": "write the model as a PyTorchTrial",
+            "samplers": "trek.DataLoader divides any sampler among the processes",
+        },
+    ),
+    ModuleNames(
+        "determined.core",
+        f"{_HERE}.core",
+        {
+            "CheckpointContext": "trek.Reporter",
+            "Context": "trek.Reporter",
+            "DistributedContext": "trek.World and torch.distributed",
+            "PreemptContext": "trek.Reporter",
+            "PreemptMode": "accepted, without effect",
+            "SearcherContext": "trek.Reporter",
+            "SearcherOperation": "trek.Reporter",
+            "TrainContext": "trek.Reporter",
+            "Unit": "the units of lengths",
+            "init": "trek.Reporter",
+        },
+        {
+            "DownloadMode": "every process downloads by itself",
+            "DummyDistributedContext": "leave `distributed` out",
+            "EarlyExitReason": "raise det.InvalidHP",
+            "ProfilerContext": "set training.profile; system metrics are always recorded",
+            "SearcherMode": "accepted as any value by operations()",
+            "TensorboardMode": "set loggers: [tensorboard]",
+        },
+    ),
+    ModuleNames(
+        "determined.experimental",
+        f"{_HERE}.experimental",
+        {
+            **_CLIENT,
+            "ExperimentReference": "trek.Experiment",
+            "TrialReference": "trek.Client",
+            "client": "trek.Client",
+        },
+        {
+            "create": "use trek.fit, or trek.Experiment",
+            "init_native": "use trek.Experiment",
+            "test_one_batch": "Trainer.fit(test_mode=True)",
+            "core_v2": "use determined.core",
+        },
+    ),
+    ModuleNames(
+        "determined.experimental.client",
+        f"{_HERE}.experimental.client",
+        {
+            **_CLIENT,
+            "create_experiment": "trek.Experiment",
+            "create_model": "trek.Client.create_model",
+            "get_checkpoint": "trek.Checkpoint",
+            "get_experiment": "trek.Experiment.get",
+            "get_model": "trek.Client.registered_model",
+            "get_models": "trek.Client.registered_models",
+            "get_trial": "trek.Client.trial",
+            "list_experiments": "trek.Client.experiments",
+            "list_models": "trek.Client.registered_models",
+            "login": "trek.Client.login",
+            "logout": "trek.Client.close",
+        },
+        {
+            "create_user": "trek.Client().create_user",
+            "get_project": "use labels",
+            "get_workspace": "use labels",
+            "iter_trials_metrics": "trek.Experiment.to_pandas",
+            "stream_trials_metrics": "trek.Experiment.to_pandas",
+        },
+    ),
+)
