@@ -28,6 +28,7 @@ NOT_RUN = {
     "experiments": 3,
     "flow": 1,
     "index": 1,
+    "integrations": 2,
     "parameter-servers": 5,
     "security": 1,
     "serving": 1,

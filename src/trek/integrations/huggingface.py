@@ -1,0 +1,236 @@
+"""Hugging Face: tokenise Tables, fine-tune `transformers` models as Trials, save them with `save_pretrained`.
+
+Needs the `hf` extra. Models and tokenizers are loaded by transformers, from a folder or by name; code that comes with a
+model is never run (`trust_remote_code` stays off), and weights are read from safetensors alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trek.data import Table
+from trek.data.loaders import DataLoader
+from trek.errors import ConfigError, InputError
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
+from trek.train.checkpointing.loading import load_model
+from trek.train.trial import Trial
+
+TASKS = {
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+}
+
+
+def as_table(data: Any) -> Table:
+    """A `datasets.Dataset` as a Table, without a copy of its columns; a Table stays as it is."""
+    if isinstance(data, Table):
+        return data
+    if not (hasattr(data, "with_format") and hasattr(data, "column_names")):
+        raise InputError(f"expected a trek.data.Table or a datasets.Dataset, got {type(data).__name__}.")
+    return Table.of(data.with_format("arrow")[:])
+
+
+def tokenize(
+    data: Any, tokenizer: Any, *, text: str | Sequence[str], max_length: int = 128, keep: Sequence[str] = ("label",)
+) -> Table:
+    """The Table of token ids of the column `text`, or of a pair of columns; the columns in `keep` stay.
+
+    Every row has `max_length` ids, so that batches are plain tensors; `trim` cuts a batch to its longest row.
+    """
+    columns = [text] if isinstance(text, str) else list(text)
+
+    def to_ids(batch: Mapping[str, Any]) -> dict[str, Any]:
+        texts = [[str(one) for one in batch[column]] for column in columns]
+        encoded = tokenizer(*texts, padding="max_length", truncation=True, max_length=max_length, return_tensors="np")
+        kept = {name: np.asarray(batch[name]) for name in keep}
+        return {**{name: np.asarray(ids, dtype=np.int32) for name, ids in encoded.items()}, **kept}
+
+    return as_table(data).map(to_ids)
+
+
+def trim(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The batch without the padding that all of its rows have at their end; ids as torch wants them."""
+    mask = batch.get("attention_mask")
+    if mask is None:
+        return {name: value.long() for name, value in batch.items()}
+    width, longest = mask.shape[1], int(mask.sum(1).max())
+    return {
+        name: (value[:, :longest] if value.ndim == 2 and value.shape[1] == width else value).long()
+        for name, value in batch.items()
+    }
+
+
+class HuggingFaceTrial(Trial):
+    """Fine-tunes a `transformers` model. Override `training_data` and `validation_data`, and `model` where it is made.
+
+    Hyperparameters: `model` (a folder or a name), `global_batch_size`; optional: `task` (a key of TASKS, by default
+    "sequence-classification"), `num_labels` (2), `learning_rate` (5e-5), `weight_decay` (0.01), `warmup` (the share of
+    the steps in which the rate grows, 0.1), `max_length` (128), `lora` (settings of `peft.LoraConfig`, such as
+    `{r: 8}`).
+    """
+
+    def hparam(self, name: str, default: Any) -> Any:
+        """A hyperparameter that need not be there."""
+        return self.context.get_hparams().get(name, default)
+
+    def training_data(self) -> Any:
+        """Tokenised rows with `label` or `labels`: see `tokenize`."""
+        raise NotImplementedError
+
+    def validation_data(self) -> Any:
+        """The same for validation."""
+        raise NotImplementedError
+
+    def tokenizer(self) -> Any:
+        """The model's own."""
+        return _transformers().AutoTokenizer.from_pretrained(self.context.get_hparam("model"))
+
+    def model(self) -> nn.Module:
+        """The model with the head of its task."""
+        task = self.hparam("task", "sequence-classification")
+        if task not in TASKS:
+            raise ConfigError(f"task {task!r} does not exist. Use one of: {', '.join(TASKS)}.")
+        made = getattr(_transformers(), TASKS[task])
+        labels = {"num_labels": self.hparam("num_labels", 2)} if task.endswith("classification") else {}
+        model: nn.Module = made.from_pretrained(self.context.get_hparam("model"), use_safetensors=True, **labels)
+        return model
+
+    def build_model(self) -> nn.Module:
+        """With adapters where `lora` is set; everything else is then left as it is."""
+        lora = self.hparam("lora", None)
+        return self.model() if lora is None else with_lora(self.model(), **lora)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """AdamW, without decay of biases and norms."""
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        decay = self.hparam("weight_decay", 0.01)
+        groups = [
+            {"params": [one for one in trained if one.ndim > 1], "weight_decay": decay},
+            {"params": [one for one in trained if one.ndim <= 1], "weight_decay": 0.0},
+        ]
+        is_cuda = self.context.device.type == "cuda"
+        return torch.optim.AdamW(groups, lr=self.hparam("learning_rate", 5e-5), fused=is_cuda or None)
+
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
+        """Linear growth, then linear decay to 0 at the end of the run."""
+        total, share = self._num_steps(), self.hparam("warmup", 0.1)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, linear_schedule(total, warmup=share)), "step"
+
+    def _num_steps(self) -> int:
+        length, size = self.context.traveler.settings.max_length, self.context.get_global_batch_size()
+        rows = len(self._training_rows)
+        if length is None:
+            return max(1, math.ceil(rows / size))
+        steps = length.to_batches(batch_records=size, epoch_batches=math.ceil(rows / size))
+        return max(1, steps // self.context.traveler.settings.accumulate)
+
+    @cached_property
+    def _training_rows(self) -> Table:
+        return as_table(self.training_data()).cache()
+
+    @cached_property
+    def _validation_rows(self) -> Table:
+        return as_table(self.validation_data()).cache()
+
+    def build_training_data_loader(self) -> Any:
+        """Shuffled."""
+        return DataLoader(self._training_rows, batch_size=self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self) -> Any:
+        """In order."""
+        return DataLoader(self._validation_rows, batch_size=self.context.get_per_slot_batch_size())
+
+    def train_batch(self, batch: Sequence[torch.Tensor], model: nn.Module) -> dict[str, Any]:
+        """The model's own loss."""
+        return {"loss": model(**model_inputs(batch, self._training_rows.columns)).loss}
+
+    def evaluate_batch(self, batch: Sequence[torch.Tensor], model: nn.Module) -> dict[str, Any]:
+        """The loss, and the accuracy where every row has one label."""
+        inputs = model_inputs(batch, self._validation_rows.columns)
+        out = model(**inputs)
+        metrics = {"validation_loss": out.loss}
+        if inputs["labels"].ndim == 1:
+            metrics["accuracy"] = (out.logits.argmax(-1) == inputs["labels"]).float().mean()
+        return metrics
+
+
+def model_inputs(batch: Sequence[torch.Tensor], columns: Sequence[str]) -> dict[str, torch.Tensor]:
+    """A batch of a tokenised Table with these `columns` as keywords of a transformers model.
+
+    Trimmed, and with `label` as `labels`.
+    """
+    inputs = trim(dict(zip(columns, batch, strict=True)))
+    if "label" in inputs:
+        inputs["labels"] = inputs.pop("label")
+    if "labels" not in inputs:
+        raise InputError(f"a batch needs a column 'label' or 'labels', got {sorted(inputs)}.")
+    return inputs
+
+
+def linear_schedule(num_steps: int, *, warmup: float) -> Callable[[int], float]:
+    """The factor of the learning rate at each step."""
+    if not 0 <= warmup < 1:
+        raise ConfigError(f"warmup must be a share of the steps from 0 to below 1, got {warmup!r}.")
+    rising = int(num_steps * warmup)
+
+    def factor(step: int) -> float:
+        if step < rising:
+            return (step + 1) / rising
+        return max(0.0, (num_steps - step) / max(1, num_steps - rising))
+
+    return factor
+
+
+def with_lora(model: nn.Module, **settings: Any) -> nn.Module:
+    """The model with LoRA adapters, which alone are trained. Needs `peft`."""
+    if find_spec("peft") is None:
+        raise InputError("lora needs the package peft, which is not installed. Run `pip install peft`.")
+    import peft
+
+    task = "CAUSAL_LM" if hasattr(model, "lm_head") else "SEQ_CLS" if hasattr(model, "classifier") else None
+    try:
+        config = peft.LoraConfig(**{"task_type": task, **settings})
+        made: nn.Module = peft.get_peft_model(model, config)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"invalid settings of lora {settings!r}: {error}.") from error
+    return made
+
+
+def save_pretrained(
+    checkpoint: CheckpointFolder,
+    folder: Path | str,
+    *,
+    trial_class: type[Trial] | None = None,
+    tokenizer: Any = None,
+) -> Path:
+    """Write the checkpoint's model, and the tokenizer, as `from_pretrained` reads them. Adapters are merged."""
+    model: Any = load_model(checkpoint, trial_class)
+    if hasattr(model, "merge_and_unload"):
+        model = model.merge_and_unload()
+    if not hasattr(model, "save_pretrained"):
+        raise InputError(f"the model of {checkpoint.path} is a {type(model).__name__}, not one of transformers.")
+    model.save_pretrained(str(folder))
+    if tokenizer is not None:
+        tokenizer.save_pretrained(str(folder))
+    return Path(folder)
+
+
+def _transformers() -> Any:
+    if find_spec("transformers") is None:
+        raise InputError(
+            "Hugging Face models need the package transformers, which is not installed. Run `pip install 'trek[hf]'`."
+        )
+    import transformers
+
+    return transformers
