@@ -51,20 +51,18 @@ def test_options_and_models_that_do_not_exist_are_named(shell: Shell) -> None:
     assert (done.returncode, "option --fly is not known" in done.stderr) == (2, True)
 
 
-def test_the_loop_of_the_design_trains_on_servers(shell: Shell, shared_data: Path) -> None:
+def test_a_loop_with_the_client_trains_on_servers(shell: Shell) -> None:
     pytest.importorskip("numba")
     server = shell.start("ps", "serve", "--port", "0")
     try:
         assert server.stdout is not None
         address = server.stdout.readline().rsplit(" ", 1)[1].strip()
-        command = [sys.executable, EXAMPLE / "ps_cnn.py", "--ps_addrs", address, "--steps", "51"]
-        done = subprocess.run(
-            [*command, "--data", str(shared_data / "mnist")], env=shell.env, capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, EXAMPLE / "ps_cnn.py", "--ps_addrs", address]
+        done = subprocess.run(command, env=shell.env, capture_output=True, text=True, check=False)
     finally:
         server.terminate()
         server.communicate(timeout=60)
     assert done.returncode == 0, done.stderr
-    accuracies = [float(text) for text in re.findall(r"test accuracy: ([\d.]+)", done.stdout)]
-    assert accuracies[0] < 0.3
-    assert accuracies[-1] > 0.7
+    before, after = (float(text) for text in re.findall(r"test accuracy: ([\d.]+)", done.stdout))
+    assert before < 0.3
+    assert after > 0.85
