@@ -22,6 +22,8 @@ import torch
 from peer import environment, train_on_ray, train_on_trek
 
 WARM_UP = 1
+NUM_STEPS = 20
+"""How many steps each run has; only the time to the first one counts."""
 
 
 def seconds_to_first_step(run: Any, *, workers: int) -> float:
@@ -29,7 +31,7 @@ def seconds_to_first_step(run: Any, *, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder) / "first"
         began = time.time()
-        run(workers=workers, num_steps=1, mark=str(mark))
+        run(workers=workers, num_steps=NUM_STEPS, mark=str(mark))
         return float(mark.read_text()) - began
 
 
