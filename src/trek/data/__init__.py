@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from trek.data.execution.processes import ProcessExecutor
     from trek.data.execution.threads import ThreadExecutor
     from trek.data.plans.expressions import Expression, col
-    from trek.data.resolve import open  # noqa: A004
-    from trek.data.storing.ray_data import from_ray_data
+    from trek.data.resolve import from_ray_data, open  # noqa: A004
     from trek.data.storing.sharing import Handle
     from trek.data.table import Table
 
@@ -34,7 +33,7 @@ _HOMES = {
     "col": "trek.data.plans.expressions",
     "dataset_names": "trek.data.datasets",
     "find_dataset": "trek.data.datasets",
-    "from_ray_data": "trek.data.storing.ray_data",
+    "from_ray_data": "trek.data.resolve",
     "open": "trek.data.resolve",
     "running_on": "trek.data.execution",
 }
