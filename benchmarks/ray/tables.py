@@ -27,7 +27,7 @@ from trek.data import running_on
 from trek.engines.ray.connection import connect
 from trek.testing.ray_cluster import ray_cluster
 
-PARTITIONS, FILES, CPUS, TARGET = 2, 4, 2, 3.0
+PARTITIONS, FILES, CPUS, TARGET = 2, 4, 4, 3.0
 
 
 def with_trek(folder: Path, address: str) -> float:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from trek.data.execution.threads import ThreadExecutor
     from trek.data.fetching.named_files import fetch_files
     from trek.data.plans.expressions import Expression, col
-    from trek.data.resolve import open  # noqa: A004
-    from trek.data.storing.ray_data import from_ray_data
+    from trek.data.resolve import from_ray_data, open  # noqa: A004
     from trek.data.storing.sharing import Handle
     from trek.data.table import Table
 
@@ -36,7 +35,7 @@ _HOMES = {
     "dataset_names": "trek.data.datasets",
     "fetch_files": "trek.data.fetching.named_files",
     "find_dataset": "trek.data.datasets",
-    "from_ray_data": "trek.data.storing.ray_data",
+    "from_ray_data": "trek.data.resolve",
     "open": "trek.data.resolve",
     "running_on": "trek.data.execution",
 }

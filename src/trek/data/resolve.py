@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.data.datasets import dataset_names, find_dataset, is_dataset
+from trek.data.execution import EXECUTORS
 from trek.data.storing.sharing import Handle
 from trek.data.table import Table
 from trek.errors import InputError
@@ -14,6 +15,7 @@ from trek.world.urls import is_remote, local_path, scheme_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from ray.data import Dataset
 
     from trek.data.sources.formats import TextOptions
 
@@ -51,6 +53,14 @@ def open(  # noqa: A001
         _refuse_options(options, "named data sets")
         return _open_named(text, split=split or "train")
     return _open_path(text, options)
+
+
+def from_ray_data(dataset: Dataset) -> Table:
+    """The rows of a dataset of Ray Data, which is computed now on its cluster; a partition for each block."""
+    EXECUTORS.load("ray")  # says what is missing where Ray is not installed
+    from trek.data.storing.ray_data import open_ray_data
+
+    return Table(open_ray_data(dataset))
 
 
 def _refuse_options(options: Mapping[str, Any], what: str) -> None:

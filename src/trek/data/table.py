@@ -16,7 +16,7 @@ import pyarrow as pa
 from trek.data import tensors
 from trek.data.arguments import positive, require_callable, require_table
 from trek.data.column_types import common_schema, empty_table
-from trek.data.execution import current_executor
+from trek.data.execution import EXECUTORS, current_executor
 from trek.data.plans import steps
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.compute import Compute
@@ -386,6 +386,7 @@ class Table:
 
     def to_ray_data(self) -> Dataset:
         """The rows as a dataset of Ray Data, computed now on a Ray cluster; `from_ray_data` is the way back."""
+        EXECUTORS.load("ray")  # says what is missing where Ray is not installed
         from trek.data.storing.ray_data import to_ray_data
 
         return to_ray_data(self._node, current_executor())

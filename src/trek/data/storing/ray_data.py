@@ -28,8 +28,6 @@ from trek.errors import InputError
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-    from trek.data.table import Table
-
 
 def to_ray_data(node: PlanNode, executor: Executor) -> Dataset:
     """The rows of `node` as a dataset of Ray Data, a block for each partition; computed now, on Ray."""
@@ -41,11 +39,9 @@ def to_ray_data(node: PlanNode, executor: Executor) -> Dataset:
     return ray.data.from_arrow_refs(blocks)
 
 
-def from_ray_data(dataset: Dataset) -> Table:
+def open_ray_data(dataset: Dataset) -> RayDataSource:
     """The rows of a dataset of Ray Data, which is computed now; a partition for each block."""
     from ray.data import Dataset
-
-    from trek.data.table import Table
 
     if not isinstance(dataset, Dataset):
         raise InputError(f"from_ray_data() needs a dataset of Ray Data, got {type(dataset).__name__}.")
@@ -58,7 +54,7 @@ def from_ray_data(dataset: Dataset) -> Table:
         schemas.append(schema)
     if not schemas:
         raise InputError("from_ray_data() got a dataset without blocks, whose columns are unknown.")
-    return Table(RayDataSource(parts, schemas[0]))
+    return RayDataSource(parts, schemas[0])
 
 
 class RayDataSource(Source):
