@@ -59,7 +59,6 @@ class InferenceApp:
         self._log = access_log
         self._is_allowed = is_allowed
         self._max_bytes = int(settings.max_body_mb * (1 << 20))
-        self.is_draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -68,13 +68,17 @@ def predict(
     parts = target.with_name(f".{target.name}.parts")
     needed = table.select(*dict.fromkeys([*kept, *chosen.values()]))
     predicted = needed.partition(num_chunks).map(predictor, arrow=True)
-    kind = "processes" if workers > 1 else "threads"
-    with running_on(kind, num_workers=workers), _progress(parts, num_rows, num_chunks, is_shown=show_progress):
-        done = predicted.persist(parts, storage="arrow", resume=True)
-        _merge(done, target)
+    with _progress(parts, num_rows, num_chunks, is_shown=show_progress):
+        _write(predicted, parts, target, workers=workers)
+    return target
+
+
+def _write(predicted: Table, parts: Path, target: Path, *, workers: int) -> None:
+    """Compute the chunks that are missing in `parts`, put all together in `target`, and remove them."""
+    with running_on("processes" if workers > 1 else "threads", num_workers=workers):
+        _merge(predicted.persist(parts, storage="arrow", resume=True), target)
     shutil.rmtree(parts)
     parts.with_name(f".{parts.name}.lock").unlink(missing_ok=True)
-    return target
 
 
 def _merge(table: Table, target: Path) -> None:
