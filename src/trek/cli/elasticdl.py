@@ -31,7 +31,9 @@ def _options(*, data: str) -> Callable[[F], F]:
             click.option("--model_zoo", required=True, metavar="DIR", help="The folder of the models."),
             click.option("--model_def", required=True, metavar="NAME", help="Such as mnist.cnn.custom_model."),
             click.option(f"--{data}", required=True, metavar="DATA", help="A path, URL, or data set (mnist:test)."),
-            click.option("--minibatch_size", type=click.IntRange(min=1), default=64, show_default=True),
+            click.option(
+                "--minibatch_size", type=click.IntRange(min=1), default=64, show_default=True, help="Samples."
+            ),
             click.argument("others", nargs=-1, type=click.UNPROCESSED),
         ):
             function = option(function)
@@ -51,10 +53,10 @@ def elasticdl() -> None:
 @elasticdl.command(context_settings=_LENIENT)
 @_options(data="training_data")
 @click.option("--validation_data", metavar="DATA", help="By default the training data.")
-@click.option("--num_epochs", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--num_workers", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--num_ps_pods", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--distribution_strategy", type=click.Choice(list(STRATEGIES)), default="Local", show_default=True)
+@click.option("--num_epochs", type=click.IntRange(min=1), default=1, show_default=True, help="How long to train.")
+@click.option("--num_workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--num_ps_pods", type=click.IntRange(min=0), default=0, show_default=True, help="Parameter servers.")
+@click.option("--distribution_strategy", type=click.Choice(list(STRATEGIES)), default="Local", help="How to train.")
 @click.option("--evaluation_steps", type=click.IntRange(min=0), default=0, help="Batches between evaluations.")
 @click.option("--checkpoint_steps", type=click.IntRange(min=0), default=0, help="Batches between checkpoints.")
 @click.option("--checkpoint_dir", metavar="DIR", help="By default a folder of the run.")
