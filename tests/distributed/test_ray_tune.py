@@ -31,11 +31,11 @@ concurrent: 1
 
 
 @pytest.fixture
-def _ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = dict(os.environ)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "240")  # a busy machine takes its time
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()

@@ -18,6 +18,7 @@ from trek.train.fit import fit
 from trek.train.length import Length
 from trek.train.loggers import Logger, MetricRow
 from trek.train.trial import Trial
+from trek.world import claim_home, trek_home
 
 _KINDS = ("uniform", "loguniform", "choice", "randint", "quniform", "grid_search")
 _NEEDED = {"hyperparameters", "metric", "max_length"}
@@ -62,6 +63,8 @@ def trainable(
 def tuner(config: Path | str | Mapping[str, Any], trial_class: type[Trial], **tune_config: Any) -> Any:
     """A `ray.tune.Tuner` from a YAML file or a mapping; `tune_config` are more fields of `tune.TuneConfig`.
 
+    Tune's own files go to `$TREK_HOME/tune`.
+
     hyperparameters:
       lr: {loguniform: [1e-4, 1e-1]}     # any of uniform, loguniform, quniform, randint, choice, grid_search
       global_batch_size: 64              # a value stays as it is
@@ -87,6 +90,7 @@ def tuner(config: Path | str | Mapping[str, Any], trial_class: type[Trial], **tu
             max_concurrent_trials=chosen.get("concurrent"),
             **tune_config,
         ),
+        run_config=tune.RunConfig(storage_path=str(claim_home(trek_home()) / "tune")),
     )
 
 
