@@ -150,13 +150,39 @@ def test_many_at_once_are_answered_in_batches_each_with_its_own(site: httpx.Clie
         assert all(pool.map(ask, range(64)))
 
 
-def test_records_are_inferred_in_order_with_their_labels(site: httpx.Client, expected: np.ndarray) -> None:
+def test_records_are_inferred_in_order_and_classes_named(site: httpx.Client, expected: np.ndarray) -> None:
     rows = _records() * 5
-    frame = batch_inference(rows, list(range(20)), str(site.base_url.join("/predict")), 3)
-    assert frame["label"].tolist() == list(range(20))
+    names = [f"class {index}" for index in range(expected.shape[1])]
+    frame = batch_inference(rows, names, str(site.base_url.join("/predict")), 3)
+    assert frame["label"].tolist() == [names[index] for index in expected.argmax(1)] * 5
     assert np.allclose(np.stack(frame["output"]), np.concatenate([expected] * 5), atol=1e-6)
     with pytest.raises(InputError, match="refused records 0 to 1"):
         batch_inference([{"input_0": [1]}] * 2, None, str(site.base_url.join("/predict")))
+
+
+@pytest.mark.parametrize(
+    ("row", "labels", "label"),
+    [
+        ({"prediction": 1, "logits": [9, 0]}, ["a", "b"], "b"),
+        ({"prediction": "b", "logits": [9, 0]}, ["a", "b"], "b"),
+        ({"output": [0.5, 2.5]}, {0: "a", 1: "b"}, "b"),
+        ({"output": 1}, ["a", "b"], "b"),
+    ],
+)
+def test_a_class_is_named_whatever_a_classifier_returns(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], labels: Any, label: str
+) -> None:
+    monkeypatch.setattr(httpx.Client, "post", lambda self, url, **_: httpx.Response(200, json=[row]))
+    assert batch_inference([{"x": 1}], labels)["label"].tolist() == [label]
+
+
+@pytest.mark.parametrize(("row", "reason"), [({"output": [0, 1, 5]}, "class 2"), ({"x": 1, "y": 2}, "classifier")])
+def test_classes_that_have_no_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setattr(httpx.Client, "post", lambda self, url, **_: httpx.Response(200, json=[row]))
+    with pytest.raises(InputError, match=reason):
+        batch_inference([{"x": 1}], ["a", "b"])
 
 
 def test_inference_waits_for_a_server_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from trek.cli.model_reference import model_finder
-from trek.cli.terminal import echo
+from trek.cli.render import json_option, show_done
 from trek.errors import InputError
 
 
@@ -22,6 +22,7 @@ from trek.errors import InputError
 @click.option("--code", type=click.Path(path_type=Path), help="The folder with the model's code.  [default: here]")
 @click.option("--trial", default="", metavar="MODULE:CLASS", help="The Trial of a checkpoint that names another one.")
 @click.option("--overwrite", is_flag=True, help="Replace the file.")
+@json_option
 @click.pass_obj
 def archive(
     obj: dict[str, Any],
@@ -32,13 +33,15 @@ def archive(
     labels: Path | None,
     code: Path | None,
     trial: str,
+    as_json: bool,
     **settings: Any,
 ) -> None:
     """Pack CHECKPOINT with its code into an archive that TorchServe and `trek serve` serve."""
     from trek.serve.archiving import archive as run
 
     source = model_finder(checkpoint, obj=obj, code=code, trial=trial)()
-    echo(f"Wrote {run(source, output, labels=_read_labels(labels), **settings)}.")
+    written = run(source, output, labels=_read_labels(labels), **settings)
+    show_done(f"Wrote {written}.", as_json=as_json, output=str(written))
 
 
 def _read_labels(path: Path | None) -> Any:

@@ -22,7 +22,7 @@ _LEFT_OUT = {".git", ".venv", "venv", "node_modules", "__pycache__", "site-packa
 
 @click.group()
 def migrate() -> None:
-    """Find what scripts use of Determined, ElasticDL, Twister2 and Twister2Flow, and change their import lines."""
+    """Find names of Determined, ElasticDL, Twister2 and pytorch-quik in scripts, and change their import lines."""
 
 
 @migrate.command()

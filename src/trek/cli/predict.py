@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trek.cli.model_reference import model_finder
-from trek.cli.terminal import echo
+from trek.cli.render import json_option, show_done
 
 
 @click.command(
@@ -38,6 +38,7 @@ from trek.cli.terminal import echo
 @click.option(
     "--watch", is_flag=True, help="DATA is a folder to watch: each file in it gets a file in the OUTPUT folder."
 )
+@json_option
 @click.pass_obj
 def predict(
     obj: dict[str, Any],
@@ -50,6 +51,7 @@ def predict(
     trial: str,
     keep: tuple[str, ...],
     watch: bool,
+    as_json: bool,
     **settings: Any,
 ) -> None:
     """Write what MODEL returns for every row of DATA to a Parquet file, in order."""
@@ -58,7 +60,11 @@ def predict(
 
     source = model_finder(model, obj=obj, code=code, trial=trial)()
     chosen = {**settings, "keep": keep or None}
+
+    def tell(path: Path) -> None:
+        show_done(f"Wrote {path}.", as_json=as_json, output=str(path))
+
     if watch:
-        follow(source, data, output, on_done=lambda path: echo(f"Wrote {path}."), **chosen)
+        follow(source, data, output, on_done=tell, **chosen)
     else:
-        echo(f"Wrote {run(source, data, output, **chosen)}.")
+        tell(run(source, data, output, **chosen))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,7 +20,7 @@ RETRIED = (429, 502, 503, 504, 507)
 
 def batch_inference(
     records: Sequence[Any],
-    labels: Sequence[Any] | None = None,
+    labels: Mapping[int, str] | Sequence[str] | None = None,
     url: str = "http://127.0.0.1:8000/predict",
     batch_size: int = 32,
     *,
@@ -30,15 +30,14 @@ def batch_inference(
     show_progress: bool = True,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pd.DataFrame:
-    """A row for each record, in order: its `label`, if there are `labels`, and the outputs of the model.
+    """A row for each record, in order, with the outputs of the model.
 
-    Each record is a dict of inputs by name, as JSON holds them. A batch that the server is too busy for is sent again,
+    Each record is a dict of inputs by name, as JSON holds them. With `labels`, the names of the classes of a
+    classifier, a column `label` names the class of each record. A batch that the server is too busy for is sent again,
     for up to `patience_s`; OutsideError if it stays so. InputError for a record that the server refuses.
     """
     import pandas as pd
 
-    if labels is not None and len(labels) != len(records):
-        raise InputError(f"there are {len(records)} records and {len(labels)} labels; expected one for each.")
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}.")
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -53,8 +52,23 @@ def batch_inference(
             bar.update(len(batch))
     frame = pd.DataFrame(rows)
     if labels is not None:
-        frame.insert(0, "label", list(labels))
+        frame.insert(0, "label", [_label(row, labels) for row in rows])
     return frame
+
+
+def _label(row: Mapping[str, Any], labels: Mapping[int, str] | Sequence[str]) -> str:
+    """The name of the class in a row: that of its `prediction`, or of the largest of its only output."""
+    found = row.get("prediction", next(iter(row.values())) if len(row) == 1 else None)
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list) and found:
+        found = max(range(len(found)), key=found.__getitem__)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise InputError(f"labels are for a classifier, and the model returned {', '.join(row) or 'nothing'}.")
+    try:
+        return labels[found]
+    except (KeyError, IndexError):
+        raise InputError(f"the model predicted class {found}, and there are {len(labels)} labels.") from None
 
 
 def _send(

@@ -42,8 +42,16 @@ def _commands(group: click.Group, path: str = "trek") -> Iterator[tuple[str, cli
             yield f"{path} {name}", command
 
 
-# Their output is JSON by itself, that of the user's script, and that of a service.
-WITHOUT = {"trek det", "trek experiment schema", "trek launch", "trek up", "trek ps serve"}
+# Their output is a document by itself, that of the user's script, and that of a service.
+WITHOUT = {
+    "trek cluster render",
+    "trek det",
+    "trek experiment schema",
+    "trek launch",
+    "trek ps serve",
+    "trek serve",
+    "trek up",
+}
 
 
 def test_every_command_has_json() -> None:

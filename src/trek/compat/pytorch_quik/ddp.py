@@ -68,6 +68,16 @@ def settings_of(args: Namespace) -> dict[str, Any]:
         "precision": half if args.mixed_precision else "fp32",
         "show_progress": False,  # these scripts draw bars of their own
         "strategy_options": options,
+        "loggers": [_mlflow(args)] if args.use_mlflow else [],
+    }
+
+
+def _mlflow(args: Namespace) -> dict[str, Any]:
+    return {
+        "name": "mlflow",
+        "tracking_uri": args.tracking_uri,
+        "experiment": args.experiment,
+        "tags": {"user": args.user},
     }
 
 

@@ -1,4 +1,4 @@
-"""ElasticDL's elastic controller and its indices, on one process; on several, see tests/distributed."""
+"""ElasticDL's elastic controller and its indices, on one process."""
 
 from __future__ import annotations
 
