@@ -21,7 +21,7 @@ from trek.data import Table
 from trek.data.loaders import DataLoader
 from trek.errors import ConfigError, InputError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
-from trek.train.checkpointing.loading import load_model
+from trek.train.checkpointing.loading import load_trial
 from trek.train.trial import Trial
 
 TASKS = {
@@ -214,13 +214,19 @@ def save_pretrained(
     trial_class: type[Trial] | None = None,
     tokenizer: Any = None,
 ) -> Path:
-    """Write the checkpoint's model, and the tokenizer, as `from_pretrained` reads them. Adapters are merged."""
-    model: Any = load_model(checkpoint, trial_class)
+    """Write the checkpoint's model, and its tokenizer, as `from_pretrained` reads them. Adapters are merged.
+
+    The tokenizer is that of the Trial, if its hyperparameter `model` names a model, unless another one is given.
+    """
+    loaded = load_trial(checkpoint, trial_class)
+    model: Any = loaded.model
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     if not hasattr(model, "save_pretrained"):
         raise InputError(f"the model of {checkpoint.path} is a {type(model).__name__}, not one of transformers.")
     model.save_pretrained(str(folder))
+    if tokenizer is None and isinstance(loaded.trial, HuggingFaceTrial) and loaded.trial.hparam("model", None):
+        tokenizer = loaded.trial.tokenizer()
     if tokenizer is not None:
         tokenizer.save_pretrained(str(folder))
     return Path(folder)
