@@ -6,7 +6,7 @@ Rows of 16 floats, batches of 8,192 distinct ids out of 1 million; the whole con
 server of ElasticDL 0.2.0rc3, as measured on a quiet machine with 2 cores. Its binary needs a Kubernetes API to stay
 alive, so it does not run beside this one: the figures are fixed, and comparable on a quiet machine of that kind alone.
 How fast memory is differs from hour to hour on a shared machine, so a server that does nothing but the least
-(`bare_server.py`) is measured in between: the last column is Trek's speed as a part of its.
+(`peers/bare_server.py`) is measured in between: the last column is Trek's speed as a part of its.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from bare_server import ADAM, GET_DENSE, PULL, PUT_DENSE, SGD, BareClient
+from peers.bare_server import ADAM, GET_DENSE, PULL, PUT_DENSE, SGD, BareClient
 
 from trek.ps import Client, Rule, TableSpec
 
@@ -58,7 +58,7 @@ def started(count: int, *, journal: bool) -> Iterator[list[str]]:
 def bare() -> Iterator[BareClient]:
     """The bare server in a process of its own, and its client."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(Path(__file__).with_name("bare_server.py")), f"{folder}/socket"]
+        command = [sys.executable, str(Path(__file__).parent / "peers" / "bare_server.py"), f"{folder}/socket"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None

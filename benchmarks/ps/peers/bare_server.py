@@ -3,7 +3,7 @@
 No versions, no journal, no second client, no types, no errors: what `servers.py` compares the real one with, to see
 what the contract costs on the machine at hand. A request has 24 bytes (what, how many ids, how much follows) and data.
 
-    python benchmarks/ps/bare_server.py SOCKET
+    python benchmarks/ps/peers/bare_server.py SOCKET
 """
 
 from __future__ import annotations
