@@ -314,11 +314,12 @@ def test_the_columns_of_a_parquet_file_are_those_of_its_rows_and_need_none_of_th
     kinds += [
         pa.list_(pa.int32()),
         pa.large_list(pa.string()),
-        pa.list_(pa.float32(), 2),
         pa.struct([("a", pa.int8())]),
     ]
     kinds += [pa.dictionary(pa.int8(), pa.string()), pa.map_(pa.string(), pa.int8()), pa.date32(), pa.binary(3)]
-    columns = {str(kind): pa.nulls(3, kind) for kind in kinds} | {"tensor": pa.nulls(3, pa.list_(pa.uint8(), 4))}
+    columns = {str(kind): pa.nulls(3, kind) for kind in kinds}
+    # Not null: Arrow 25 writes such a column, and does not read it.
+    columns["tensor"] = pa.array([[1, 2, 3, 4]] * 3, pa.list_(pa.uint8(), 4))
     path = tmp_path / "a.parquet"
     pa.parquet.write_table(pa.table(columns).replace_schema_metadata({"who": "me"}), path)
     opened = trek.data.open(path)
