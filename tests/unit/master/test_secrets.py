@@ -84,8 +84,8 @@ def _get_paths(app: FastAPI) -> Iterator[str]:
     values |= {"flow": "f", "run": "r"}
     for path, methods in app.openapi()["paths"].items():
         if "get" in methods:
-            step = "?step=s" if path.endswith("/log") else ""
-            yield path.format(**values) + step
+            query = {"log": "?step=s", "file": "?name=n"}.get(path.rpartition("/")[2], "")
+            yield path.format(**values) + query
 
 
 async def _answers(app: FastAPI, paths: list[str], token: str) -> dict[str, str]:

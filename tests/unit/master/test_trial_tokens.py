@@ -27,6 +27,7 @@ VALUES = {"experiment_id": "1", "trial_id": "1", "uuid": "u", "sha256": OWN, "na
 OPEN = {("/health", "get"), ("/api/v1/login", "post")}
 OF_THE_TRIAL = {
     ("/api/v1/trials/{trial_id}/assignment", "get"),
+    ("/api/v1/trials/{trial_id}/artifacts", "put"),
     ("/api/v1/trials/{trial_id}/reports", "post"),
     ("/api/v1/archives/{sha256}", "get"),
     ("/api/v1/archives/{sha256}/exists", "get"),
@@ -65,7 +66,7 @@ def report(run: int) -> dict[str, Any]:
     return {"run": run, "metrics": [point]}
 
 
-async def test_a_token_opens_its_own_four_routes_and_no_other(app: FastAPI, services: Services) -> None:
+async def test_a_token_opens_the_routes_of_its_trial_and_no_other(app: FastAPI, services: Services) -> None:
     """A trial's token also read the archives of other experiments."""
     token = services.accounts.trial_token(1, 2)
     opened = set()
@@ -83,6 +84,18 @@ async def test_a_token_reads_nothing_of_another_trial(app: FastAPI, services: Se
     reply = await ask(app, services.accounts.trial_token(1, 2), "GET", f"/api/v1{path}")
     assert reply.status_code == 403, reply.text
     assert (await ask(app, services.accounts.trial_token(2, 2), "GET", f"/api/v1{path}")).status_code == 200
+
+
+async def test_a_token_keeps_artifacts_of_its_own_trial_and_run_alone(app: FastAPI, services: Services) -> None:
+    def put(token: str, trial: int, run: int) -> Any:
+        params = {"name": "a.png", "run": run}
+        return ask(app, token, "PUT", f"/api/v1/trials/{trial}/artifacts", params=params, content=b"x")
+
+    before, own = services.accounts.trial_token(1, 1), services.accounts.trial_token(1, 2)
+    assert (await put(own, 1, 2)).status_code == 200
+    assert (await put(own, 2, 2)).status_code == 403
+    assert (await put(before, 1, 2)).status_code == 403
+    assert (await put(own, 1, 1)).status_code in (403, 409)
 
 
 async def test_a_token_reports_for_its_own_trial_and_run_alone(app: FastAPI, services: Services, store: Store) -> None:

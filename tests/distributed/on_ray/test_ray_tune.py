@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("ray.tune", reason="Ray Tune is not installed", exc_type=ImportError)
-
-import ray
 
 from trek.errors import ConfigError, InputError
 from trek.integrations.ray_tune import space, tuner
@@ -30,22 +26,9 @@ concurrent: 1
 """
 
 
-@pytest.fixture
-def _ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = dict(os.environ)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+@pytest.mark.usefixtures("cluster")
+def test_trials_of_two_processes_are_searched_by_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "240")  # a busy machine takes its time
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-    for name in set(os.environ) - set(before):  # Ray sets some for good
-        if name.startswith(("RAY", "TUNE", "PYTHONBREAKPOINT")):
-            del os.environ[name]
-
-
-@pytest.mark.usefixtures("_ray")
-def test_trials_of_two_processes_are_searched_by_tune(tmp_path: Path) -> None:
     (tmp_path / "search.yaml").write_text(CONFIG)
     results = tuner(tmp_path / "search.yaml", PointsTrial).fit()
     assert [one.error for one in results] == [None, None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,11 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
 
 import trek
-from trek.engines.ray.connection import connect
 from trek.errors import TrainingError
 from trek.flow import OUTPUT_DIR, Run, scratch
-from trek.testing.ray_cluster import RayCluster, ray_cluster
+from trek.testing.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with ray_cluster(num_nodes=3, cpus=2) as running:
-        connect(running.address)
-        yield running
 
 
 def _run(flow: trek.Flow, **settings: Any) -> Run:
@@ -105,11 +96,12 @@ def test_a_node_killed_during_a_flow_costs_only_what_ran_there(cluster: RayClust
         for pid in _pids_of(victim):
             psutil.Process(pid).kill()
         cluster.kill_node(victim)
+        cluster.add_node()
         killed.touch()
 
     flow = trek.Flow("killed")
     total = flow.step(
-        lambda *numbers: sum(numbers), *(flow.step(slow, n, name=f"slow{n}") for n in range(4)), name="sum"
+        lambda *numbers: sum(numbers), *(flow.step(slow, n, name=f"slow{n}", cpus=2) for n in range(4)), name="sum"
     )
     killer = threading.Thread(target=kill)
     killer.start()
