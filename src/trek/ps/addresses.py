@@ -34,7 +34,7 @@ def current_address(first: Address, *, environ: Mapping[str, str] = os.environ) 
     told = (MemberFolder.from_env(environ).read(ADDRESSES) or b"").decode()
     moved = next((line.partition("=")[2] for line in told.splitlines() if line.startswith("server=")), "")
     known = [parse_address(one) for one in environ.get(SERVER_ADDRESSES, "").split(",") if one]
-    now = moved.split(",")
+    now = [one for one in moved.split(",") if one]
     return parse_address(now[known.index(first)]) if first in known and len(now) >= len(known) else first
 
 

@@ -78,6 +78,7 @@ def test_a_step_that_fails_on_a_node_is_told_with_its_traceback(cluster: RayClus
     assert "in broken" in caught.value.traceback_text
 
 
+@pytest.mark.campaign
 def test_a_node_killed_during_a_flow_costs_only_what_ran_there(cluster: RayCluster, tmp_path: Path) -> None:
     log, killed = tmp_path / "log", tmp_path / "killed"
 

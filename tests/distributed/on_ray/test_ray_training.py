@@ -47,6 +47,7 @@ def test_training_over_nodes_gives_what_local_training_gives(cluster: RayCluster
     _assert_same(here, there)
 
 
+@pytest.mark.campaign
 def test_a_run_that_was_stopped_resumes_on_other_nodes(cluster: RayCluster) -> None:
     options = {"address": cluster.address, "placement": "STRICT_SPREAD"}
     whole = _fit("whole", checkpoint_period=trek.batches(3))
@@ -61,6 +62,7 @@ def test_a_run_that_was_stopped_resumes_on_other_nodes(cluster: RayCluster) -> N
     assert all(torch.equal(value, _weights(again)[key]) for key, value in expected.items())
 
 
+@pytest.mark.campaign
 def test_an_elastic_run_shrinks_with_a_killed_node_and_grows_onto_a_new_one(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -83,6 +85,7 @@ def test_an_elastic_run_shrinks_with_a_killed_node_and_grows_onto_a_new_one(
     assert [size for size, _ in itertools.groupby(sizes[batch] for batch in sorted(sizes))][-3:] == [2, 1, 2]
 
 
+@pytest.mark.campaign
 def test_a_parameter_server_of_a_killed_node_goes_on_elsewhere(cluster: RayCluster, tmp_path: Path) -> None:
     """Its journal is in a folder that the nodes share; its workers are told where it is now."""
     options = {"address": cluster.address}

@@ -36,6 +36,7 @@ def _batches(shell: Shell, trial_id: int) -> list[int]:
     return [point["batches"] for point in shell.json("trial", "metrics", str(trial_id), "--group", "validation")]
 
 
+@pytest.mark.campaign
 def test_a_search_over_nodes_outlives_a_killed_control_plane(cluster: RayCluster, shell: Shell) -> None:
     experiment = _create(
         shell, engine="ray", hyperparameters=SPACE, searcher=SEARCH, min_validation_period={"batches": 8},
@@ -55,6 +56,7 @@ def test_a_search_over_nodes_outlives_a_killed_control_plane(cluster: RayCluster
         assert _batches(shell, trial["id"]) == [*range(8, 65, 8)]
 
 
+@pytest.mark.campaign
 def test_a_trial_of_a_killed_node_goes_on_elsewhere_from_its_checkpoint(cluster: RayCluster, shell: Shell) -> None:
     nodes = {node.node_ip_address: node for node in (cluster.add_node(place=1), cluster.add_node(place=1))}
     shell.variables["TREK_ENGINE_OPTIONS"] = "'resources={place: 1}'"

@@ -26,6 +26,7 @@ concurrent: 1
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("cluster")
 def test_trials_of_two_processes_are_searched_by_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")

@@ -197,7 +197,7 @@ def test_loggers_are_objects_or_names(monkeypatch: pytest.MonkeyPatch, tmp_path:
             {"strategy": "magic"},
             "config: strategy 'magic' does not exist. Use one of: ddp, fsdp, ps, solo.",
         ),
-        ("engine", "mars", "config: engine 'mars' does not exist. Use one of: local."),
+        ("engine", "mars", "config: engine 'mars' does not exist. Use one of: local, ray."),
         ("training", 3, "config: 'training' is 3: must be a mapping of keys to values."),
         ("training", {"profile": "x"}, "config: 'training.profile' is 'x': must be a mapping of keys to values."),
     ],
