@@ -45,9 +45,10 @@ def script(name: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, shared_data: Path, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The scripts, and the data that they downloaded, cut to a slice."""
     monkeypatch.setenv("TREK_DATA_MIRROR", str(shared_data))
+    monkeypatch.setenv("MASTER_PORT", str(unused_port))  # with a hostfile, jobs meet at one port
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for name in SCRIPTS:
         (tmp_path / name).write_text(script(name))
