@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import socket
 import struct
 import subprocess
 import sys
@@ -47,6 +48,12 @@ def run(folder: Path, *words: str, **variables: str) -> str:
     return done.stdout
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def accuracy(output: str) -> float:
     """The mean over the workers, which the scripts print in brackets."""
     found = re.search(r"Accuracy: \d+/\d+ \((\d+)%\)", output)
@@ -61,7 +68,8 @@ def test_the_scripts_by_disk_train_on_different_rows(folder: Path) -> None:
     (folder / "hostfile").write_text("localhost slots=2\n")
     submitter = "trek.compat.twister2flow.bootstrap.PytorchJobSubmitter"
     words = ["--script", "PytorchMnistDist.py", "--executor", "python3", "--parallelism", "2", "--hostfile", "hostfile"]
-    output = run(folder, "-m", submitter, *words)
+    # With a hostfile, processes meet at a fixed port, which another job on this machine may have.
+    output = run(folder, "-m", submitter, *words, MASTER_PORT=str(free_port()))
     assert accuracy(output) > 30
     assert (folder / "stats.csv").read_text().startswith("2,")
 
