@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import signal
 from typing import Any
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.tim
 
 NUM_LINES = 1_000_000
 NUM_POINTS = 20_000
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 FLOW = """
 import os, time
 import trek
@@ -148,6 +150,22 @@ def test_the_code_that_ran_is_read_and_compared(site: WebSite, open_page: Visits
     page.fill("label:has-text('Compare with experiment') input", "")
     page.keyboard.press("Enter")
     page.wait_for_selector(".code-line:has-text('bias=False')")
+
+
+def test_artifacts_are_shown_if_they_are_images_and_downloaded_otherwise(site: WebSite, open_page: Visits) -> None:
+    folder = next(site.shell.home.glob("trials/1-*")) / "artifacts"
+    folder.mkdir()
+    (folder / "plots%2Fone.png").write_bytes(base64.b64decode(PIXEL))
+    (folder / "page.html").write_text(f"<script>document.title = 'run'</script>{NASTY}")
+    page = open_page("/trials/1?tab=artifacts")
+    image = page.locator("img.artifact[alt='plots/one.png']")
+    image.wait_for()
+    wait_until(lambda: image.evaluate("image => image.complete && image.naturalWidth") == 1)
+    assert page.locator("tbody tr:has-text('page.html')").count() == 1
+    with page.expect_download() as download:
+        page.click("tr:has-text('page.html') a:text-is('Download')")
+    assert download.value.suggested_filename == "page.html"
+    assert page.title() != "run"
 
 
 def test_notes_are_written_with_a_preview(site: WebSite, open_page: Visits) -> None:
