@@ -404,6 +404,16 @@ def test_threads_of_a_step_are_its_share_of_the_cores(monkeypatch: pytest.Monkey
     assert _run(flow)[seen] == "5"
 
 
+def test_a_result_in_a_command_is_its_number_or_text() -> None:
+    """The description of the artefact was handed over instead."""
+    flow = trek.Flow("words")
+    word, number = flow.step(lambda: "hello", name="word"), flow.step(lambda: 3, name="number")
+    told = flow.command(
+        "tell", ["sh", "-c", 'echo "$1 $2" > "$3/a.txt"', "sh", word, number, OUTPUT_DIR], outputs=["a.txt"]
+    )
+    assert Path(_run(flow)[told]).read_text() == "hello 3\n"
+
+
 def test_a_command_must_leave_the_outputs_it_promised(tmp_path: Path) -> None:
     flow = trek.Flow("promise")
     made = flow.command("make", ["sh", "-c", 'echo hello > "$1/a.txt"', "sh", OUTPUT_DIR], outputs=["a.txt"])

@@ -16,4 +16,5 @@ def test_the_flow_trains_serves_and_asks(shell: Shell) -> None:
         port = made.getsockname()[1]
     done = shell.run("flow", "run", str(FLOW), "--param", f"port={port}")
     assert done.returncode == 0, done.stderr
-    assert "accuracy 0.9" in done.stdout
+    [log] = shell.home.glob("flows/serve/runs/*/logs/ask.log")
+    assert "accuracy 0.9" in log.read_text()

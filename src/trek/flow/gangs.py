@@ -15,7 +15,7 @@ from typing import Any
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
 from trek.engines.failure import find_unreached, to_error
 from trek.errors import InputError, OutsideError, TrekError
-from trek.flow.artefacts import Stored, store_value
+from trek.flow.artefacts import Stored, spell, store_value
 from trek.flow.graph import CommandWork, FunctionWork
 from trek.flow.packing import pack_arguments, pack_function
 from trek.flow.performing import full_disk
@@ -144,8 +144,8 @@ def output_folder(attempt: Path) -> Path:
 
 
 def command_words(task: Task) -> list[str]:
-    """The command of a task, as text."""
-    return [os.fspath(word) if isinstance(word, Path) else str(word) for word in task.values["argv"]]
+    """The command of a task, as text; a result of another step by the number or text that it is."""
+    return [spell(word) if isinstance(word, Stored) else str(word) for word in task.values["argv"]]
 
 
 def _request(task: Task, work: FunctionWork) -> bytes:
