@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from trek.compat.migration import migrate
+from trek.compat.pytorch_quik.ddp import find_free_port
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "compat" / "twister2"
 SEEDS = Path(__file__).resolve().parents[3] / "shared" / "seeds"
@@ -31,7 +32,10 @@ OTHERS = {
 }
 """Import lines of other projects that a user changes too."""
 ROWS = {"train": ("train", 2000), "test": ("t10k", 200)}
-pytestmark = pytest.mark.skipif(not FLOW.is_file(), reason="needs Twister2's documents in ../shared")
+pytestmark = [
+    pytest.mark.skipif(not FLOW.is_file(), reason="needs Twister2's documents in ../shared"),
+    pytest.mark.campaign,  # the first worker makes folders that the other may need before
+]
 
 
 def script(name: str) -> str:
@@ -45,10 +49,10 @@ def script(name: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, shared_data: Path, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The scripts, and the data that they downloaded, cut to a slice."""
     monkeypatch.setenv("TREK_DATA_MIRROR", str(shared_data))
-    monkeypatch.setenv("MASTER_PORT", str(unused_port))  # with a hostfile, jobs meet at one port
+    monkeypatch.setenv("MASTER_PORT", str(find_free_port()))  # with a hostfile, jobs meet at one port
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for name in SCRIPTS:
         (tmp_path / name).write_text(script(name))
