@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from importlib import metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,9 @@ def test_checkpoints_become_versions_of_models_and_templates_fill_configs(shared
     assert details["trials"][0]["length"] == {"batches": 16}
     packages = details["provenance"]["packages"]
     assert packages["torch"]
-    assert len(packages) == len({one.metadata["Name"] for one in metadata.distributions()}), "every one, not a choice"
+    listed = "from importlib import metadata; print(len({one.metadata['Name'] for one in metadata.distributions()}))"
+    count = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True).stdout
+    assert len(packages) == int(count), "every one, not a choice"
     assert shared_shell.run("model", "create", "line").returncode == 0
     registered = shared_shell.json("model", "register", "line", details["trials"][0]["checkpoint"][:8])
     assert registered["versions"][0]["checkpoint"] == details["trials"][0]["checkpoint"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trek.cli.render import json_option
-from trek.cli.terminal import echo, echo_json, echo_lines
+from trek.cli.terminal import confirm, echo, echo_json, echo_lines
 from trek.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def apply(place: Path, *, yes: bool, as_json: bool) -> None:
     for path, one in changed:
         echo_lines(_diff(path, one).rstrip(), err=as_json)
     if changed and not yes:
-        click.confirm(f"Change {len(changed)} file(s)?", abort=True, err=as_json)
+        confirm(f"Change {len(changed)} file(s)?", err=as_json)
     written = [{"file": str(path), "backup": str(_write(path, one))} for path, one in changed]
     if as_json:
         echo_json(written)

@@ -58,9 +58,9 @@ def echo_json(value: Any, *, indent: int | None = None, default: Callable[[Any],
     click.echo(json.dumps(value, indent=indent, default=default))
 
 
-def confirm(question: str) -> None:
-    """Ask for a yes; anything else ends the command."""
-    click.confirm(visible(question), abort=True)
+def confirm(question: str, *, err: bool = False) -> None:
+    """Ask for a yes, on stderr if `err`; anything else ends the command."""
+    click.confirm(visible(question), abort=True, err=err)
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,14 @@ def provenance(folder: Path) -> dict[str, Any]:
 
 def _packages() -> dict[str, str]:
     """Every installed package and its version."""
-    found = {one.metadata["Name"]: one.version for one in metadata.distributions()}
+    found = {one.metadata["Name"]: one.version for one in metadata.distributions(path=_places())}
     return {name: found[name] for name in sorted(filter(None, found), key=str.lower)}
+
+
+def _places() -> list[str]:
+    """Where Python looks for packages, without what a package that is loaded brings along in a folder of its own."""
+    installed = {Path(place) for place in sys.path if Path(place).name in ("site-packages", "dist-packages")}
+    return [place for place in sys.path if not installed & set(Path(place).parents)]
 
 
 def _git(folder: Path) -> dict[str, Any] | None:
