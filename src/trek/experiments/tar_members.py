@@ -87,18 +87,18 @@ class _LimitedFile(io.RawIOBase):
 
 
 def _members(tar: tarfile.TarFile, *, max_bytes: int, max_members: int) -> Members:
-    total, files = 0, set[PurePosixPath]()
+    total, files, folders = 0, set[PurePosixPath](), set[PurePosixPath]()
     for count, member in enumerate(tar):
         if tar.pax_headers:
             raise InputError("the archive has headers that apply to all files. Upload what `trek` packs.")
         path = _checked_path(member)
-        if not files.isdisjoint((path, *path.parents)):
-            raise InputError(f"the archive holds {member.name[:200]!r} in place of a file, or twice.")
+        if not files.isdisjoint((path, *path.parents)) or (member.isfile() and path in folders):
+            raise InputError(f"the archive holds {member.name[:200]!r} in place of another one, or twice.")
         total += member.size
         if count >= max_members or total > max_bytes:
             raise InputError(f"the archive unpacks to more than {max_members} files and folders, or {max_bytes} bytes.")
-        if member.isfile():
-            files.add(path)
+        folders.update(path.parents)
+        (files if member.isfile() else folders).add(path)
         yield member, tar.extractfile(member)
 
 

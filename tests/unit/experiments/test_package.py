@@ -213,6 +213,17 @@ def test_long_and_foreign_names_pass(tmp_path: Path) -> None:
     assert unpack(pack(folder).data, tmp_path / "out") == 1
 
 
+@pytest.mark.parametrize("first", ["a/b", "a/"])
+def test_a_file_in_place_of_a_folder_is_refused(first: str, tmp_path: Path) -> None:
+    """It passed the inspection, and could not be unpacked."""
+    kind = tarfile.DIRTYPE if first.endswith("/") else tarfile.REGTYPE
+    members = [info(first.rstrip("/"), kind=kind), info("a")]
+    data = gzipped(*(member.tobuf(tarfile.PAX_FORMAT) for member in members), bytes(1024))
+    for read in (inspect, lambda packed: unpack(packed, tmp_path / "out")):
+        with pytest.raises(InputError, match="holds 'a' in place of another one"):
+            read(data)
+
+
 _NAMES = st.one_of(st.text(max_size=20), st.sampled_from(["a", "a/b", "../a", "/a", ".", "", "a/../b", "a\\b", "./a"]))
 _MEMBERS = st.lists(
     st.tuples(_NAMES, st.sampled_from(b"0123456789LKSxgVNA\0"), st.binary(max_size=40), st.integers(-5, 2**34)),
