@@ -9,8 +9,8 @@ import yaml
 
 import trek
 from trek.client.client import Client
-from trek.client.embedded import running_address
-from trek.testing.shell import Shell
+from trek.client.embedded import read_address, running_address
+from trek.testing.shell import Shell, wait_until
 
 TEMPLATE = {"max_restarts": 3, "workspace": "ignored"}
 OVERRIDES = {"searcher.max_length": {"batches": 4}, "description": "made thrice"}
@@ -26,7 +26,8 @@ def test_a_command_python_and_a_flow_create_the_same_experiment(
     told = shell.run("experiment", "create", config, str(shell.model), "--template", "base", "--no-follow", *settings)
     assert told.returncode == 0, told.stderr
 
-    address = running_address(shell.home)
+    wait_until(lambda: running_address(shell.home) is not None)  # one that is busy may take its time to answer
+    address = read_address(shell.home / "control.json")
     assert address is not None
     with Client(address) as client:
         trek.Experiment(config, shell.model, overrides=OVERRIDES, template="base", client=client)
