@@ -42,6 +42,16 @@ def test_a_model_of_the_zoo_is_trained_evaluated_and_used(shell: Shell, tmp_path
     assert json.loads(used.stdout)["rows"] == len(np.load(target))
 
 
+@pytest.mark.campaign  # it failed once in two runs, for a reason not known yet
+def test_a_model_of_the_zoo_is_trained_on_parameter_servers(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    words = ["--training_data", "digits:train", "--validation_data", "digits:test", "--num_epochs", "2"]
+    servers = ["--distribution_strategy", "ParameterServerStrategy", "--num_ps_pods", "1", "--num_workers", "2"]
+    done = shell.run("elasticdl", "train", *ZOO, *words, *servers, "--output", str(tmp_path / "trained"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"]["accuracy"] > 0.7
+
+
 def test_options_and_models_that_do_not_exist_are_named(shell: Shell) -> None:
     words = ["--training_data", "digits:train"]
     done = shell.run("elasticdl", "train", *ZOO[:2], "--model_def", "digits.mlp.custom_model", *words)

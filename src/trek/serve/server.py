@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -54,9 +55,11 @@ class Server:
         self.settings = settings or ServeSettings(**named)
         self._parse = partial(_finder, code=code, trial=trial)
         given = model if isinstance(model, Mapping) else {"1": model}
+        if not given:
+            raise InputError("there is no version to serve. Pass a model, or a dict of models by version.")
         unknown = next((version for version in weights or {} if version not in given), None)
-        if unknown is not None or not given:
-            raise InputError(f"weights name version {unknown!r}, but there are: {', '.join(given) or 'none'}.")
+        if unknown is not None:
+            raise InputError(f"weights name version {unknown!r}, which does not exist. Use one of: {', '.join(given)}.")
         shares = dict.fromkeys(given, 1.0) | dict(weights or {})
         self._plans = {str(name): VersionPlan(self._parse(place), shares[name]) for name, place in given.items()}
         if not is_loopback(self.settings.host) and self.settings.key is None and is_allowed is None:
@@ -242,7 +245,7 @@ def listen(host: str, port: int) -> socket.socket:
         made.bind((host, port))
     except OSError as error:
         made.close()
-        if error.errno == 98:
+        if error.errno == errno.EADDRINUSE:
             raise PortInUse(f"port {port} of {host} is in use. Choose another one, or 0 for a free one.") from None
         raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}.") from error
     return made

@@ -330,8 +330,8 @@ class Trial:
     predict_batch: Any
     """What a served model answers, as a tensor or a dict of tensors by name; declares any of `batch` and `model`.
 
-    Without it, that is the output of the model in `evaluate_batch`. `batch` has the form of a training batch, in which
-    everything is None that the answer does not depend on, such as labels.
+    Without it, that is the output of the model in `evaluate_batch`. `batch` has the form of a training batch. Parts
+    that the answer does not depend on, such as labels, are None.
     """
     preprocess: Any
     """From the inputs of a request, a dict of NumPy arrays, to a dict by the names in a training batch."""

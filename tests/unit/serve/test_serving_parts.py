@@ -108,7 +108,7 @@ def test_listening_beyond_loopback_requires_a_key() -> None:
 
 
 def test_weights_must_be_of_versions_that_exist() -> None:
-    with pytest.raises(InputError, match="'3', but there are: 1, 2"):
+    with pytest.raises(InputError, match=r"'3', which does not exist\. Use one of: 1, 2"):
         Server(
             {"1": "trek.testing.served_functions:double", "2": "trek.testing.served_functions:double"}, weights={"3": 1}
         )

@@ -41,7 +41,7 @@ NOT_HERE = {
     "notebook": "start Jupyter yourself; `trek.Experiment` works in it",
     "project": "use labels: `trek experiment label`",
     "rbac": "users have roles: `trek user create NAME --role ROLE`",
-    "shell": "log in to the machine; there are no containers",
+    "shell": "log in to the machine; Trek uses no containers",
     "slot": "slots are counted, not managed: `trek cluster info`",
     "tensorboard": "`trek web` shows the curves; loggers: [tensorboard] in the config writes event files",
     "workspace": "use labels: `trek experiment label`",

@@ -50,7 +50,7 @@ class RefSegment(Segment):
         return pa.py_buffer(ray.get(self.ref).to_pybytes())
 
     def __reduce__(self) -> Any:
-        """For processes that are no tasks of Ray: the rows themselves."""
+        """The rows themselves, for processes that are not Ray tasks."""
         return BufferSegment, (self._copied(), self.num_rows, self.nbytes)
 
 

@@ -37,7 +37,7 @@ MAX_WAIT_S = 30.0
 """A call that waits returns after this long with nothing new, so that no call is held for ever."""
 _POLL_S = 0.05
 _RAYS_OWN = ("RAY_", "PYTHONBREAKPOINT", agent.THREADS, agent.SHARE)
-"""Variables of a Ray worker that its members must not inherit: they are no workers of Ray's."""
+"""Variables of a Ray worker that its members must not inherit: they are not Ray workers."""
 
 
 class MemberActor:

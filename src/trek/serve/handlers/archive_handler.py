@@ -1,6 +1,6 @@
 """ArchiveHandler: the model of an archive that `trek archive` made. Returns predictions and logits of classifiers.
 
-Opening an archive runs the code in it, as TorchServe does; it is unpacked defensively, and its weights are no pickle.
+Opening an archive runs the code in it, as TorchServe does; it is unpacked defensively, and its weights are not pickled.
 """
 
 from __future__ import annotations

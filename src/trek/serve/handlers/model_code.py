@@ -52,7 +52,9 @@ def import_object(address: str, folder: Path) -> Any:
     except TrekError:
         raise
     except ModuleNotFoundError as error:
-        raise InputError(f"{address!r} cannot be imported from {str(folder)!r}: {error}.") from error
+        raise InputError(
+            f"{address!r} cannot be imported from {str(folder)!r}: {error}. Name the folder of its code (--code)."
+        ) from error
     except AttributeError as error:
         raise InputError(f"{address!r} does not exist: {error}.") from error
     except Exception as error:
