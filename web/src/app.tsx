@@ -1,7 +1,7 @@
 // The frame: who is logged in, navigation, the page of the present place, the command palette.
 import type { VNode } from "preact";
 import { lazy } from "./lib/lazy";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { ApiError, get, post, remove, useSession, whenLoggedOut } from "./lib/api";
 import { onConnection, startLive, stopLive } from "./lib/live";
 import { go, href, parsePlace, usePlace, type Place } from "./lib/router";
@@ -10,7 +10,7 @@ import { UserContext } from "./lib/user";
 import type { Session } from "./lib/types";
 import { act, Empty, Failure, Loading, Messages } from "./ui/bits";
 import { Palette, useShortcuts } from "./ui/palette";
-import { Experiments } from "./pages/experiments";
+import { Experiments, preloadExperiments } from "./pages/experiments";
 import { Login } from "./pages/login";
 
 const Experiment = lazy(() => import("./pages/experiment").then((page) => page.ExperimentPage));
@@ -25,10 +25,16 @@ const Users = lazy(() => import("./pages/users").then((page) => page.UsersPage))
 const BY_PATH: Record<string, { preload: () => void }> = { trials: TrialView, compare: Compare, flows: Flows, models: Models, cluster: Cluster, users: Users };
 
 /** Fetches the script of the page that will be opened while the session is still being asked for. */
-function preload(place: Place): void {
+function preloadScript(place: Place): void {
   const parts = place.parts[0] === "login" ? parsePlace(`#${place.query.get("to") ?? "/"}`).parts : place.parts;
   if (parts[0] === "experiments" && parts.length > 1) Experiment.preload();
   else if (parts[0]) BY_PATH[parts[0]]?.preload();
+}
+
+/** Asks for what the list will show before the frame around it is drawn. */
+function preloadData(): void {
+  const parts = parsePlace(location.hash).parts;
+  if (parts.length === 0 || (parts.length === 1 && parts[0] === "experiments")) preloadExperiments();
 }
 
 export const NAVIGATION = [
@@ -48,9 +54,10 @@ export function App(): VNode {
     if (next) startLive();
     else stopLive();
   };
-  useEffect(() => {
+  // Before the first paint: what is asked for now is there sooner.
+  useLayoutEffect(() => {
     whenLoggedOut(() => enter(null));
-    preload(parsePlace(location.hash));
+    preloadScript(parsePlace(location.hash));
     openSession().then(enter, setFailure);
   }, []);
   if (failure) return <main class="login"><Failure error={failure} retry={() => location.reload()} /></main>;
@@ -71,11 +78,14 @@ async function openSession(): Promise<Session | null> {
     const target = place.query.get("to") ?? "/";
     go(target.startsWith("/") ? target : "/", { replace: true }); // the code must not stay in the address
     try {
-      return await post<Session>("/session", { code });
+      const session = await post<Session>("/session", { code });
+      preloadData();
+      return session;
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 403) throw error;
     }
   }
+  preloadData();
   try {
     return await get<Session>("/session");
   } catch (error) {

@@ -3,6 +3,8 @@ import { LiveHub, type LiveMessage } from "./live-hub";
 
 type Callback = () => void;
 
+const IDLE_MS = 1000;
+
 const subscriptions = new Map<Callback, readonly string[]>();
 const stateListeners = new Set<(isOpen: boolean) => void>();
 let isOpen = true;
@@ -20,8 +22,9 @@ export function onConnection(callback: (isOpen: boolean) => void): Callback {
   return () => void stateListeners.delete(callback);
 }
 
+/** Listens as soon as the page has nothing more urgent to do. The first message says that anything may have changed. */
 export function startLive(): void {
-  stop ??= "SharedWorker" in window ? listenShared() : listenAlone();
+  stop ??= whenIdle(() => (stop = "SharedWorker" in window ? listenShared() : listenAlone()));
 }
 
 export function stopLive(): void {
@@ -45,6 +48,15 @@ export function concerns(wanted: readonly string[], changed: readonly string[] |
   return wanted.some((one) =>
     one.endsWith(":") ? changed.some((name) => name.startsWith(one)) : changed.includes(one),
   );
+}
+
+function whenIdle(work: Callback): Callback {
+  if (!("requestIdleCallback" in window)) {
+    const timer = setTimeout(work, IDLE_MS);
+    return () => clearTimeout(timer);
+  }
+  const request = requestIdleCallback(work, { timeout: IDLE_MS });
+  return () => cancelIdleCallback(request);
 }
 
 function listenShared(): Callback {

@@ -84,6 +84,18 @@ export function Experiments(): VNode {
   );
 }
 
+let early: ReturnType<typeof newest> | null = null;
+
+function newest(): Promise<{ items: Experiment[]; next: string | null }> {
+  return getPage<Experiment>("/experiments", { limit: 100 });
+}
+
+/** Asks for the newest experiments before the page is drawn. What fails here is asked again, and told, by the page. */
+export function preloadExperiments(): void {
+  early = newest();
+  early.catch(() => (early = null));
+}
+
 /** All experiments, the newest pages first; after a change only the first page and what has not ended is fetched again. */
 function useExperiments(): { rows: Experiment[] | null; error: Error | null; isComplete: boolean; reload: () => void } {
   const [state, setState] = useState<{ rows: Experiment[] | null; error: Error | null; isComplete: boolean }>({ rows: null, error: null, isComplete: false });
@@ -100,11 +112,13 @@ function useExperiments(): { rows: Experiment[] | null; error: Error | null; isC
         let cursor: string | null = null;
         let isFirst = true;
         do {
-          const page: { items: Experiment[]; next: string | null } = await getPage<Experiment>("/experiments", { limit: isFirst ? 100 : PAGE, cursor });
-          const [newest, oldest] = [page.items[0]?.id ?? 0, page.items.at(-1)?.id ?? 0];
+          const asked: ReturnType<typeof newest> = isFirst ? (early ?? newest()) : getPage<Experiment>("/experiments", { limit: PAGE, cursor });
+          early = null;
+          const page = await asked;
+          const [youngest, oldest] = [page.items[0]?.id ?? 0, page.items.at(-1)?.id ?? 0];
           for (const id of known.current.keys()) {
             // What is missing between the rows of a page was deleted.
-            if (id >= (page.next ? oldest : 0) && (isFirst || id <= newest)) known.current.delete(id);
+            if (id >= (page.next ? oldest : 0) && (isFirst || id <= youngest)) known.current.delete(id);
           }
           for (const one of page.items) known.current.set(one.id, one);
           cursor = page.next;
