@@ -17,8 +17,6 @@ from trek.errors import EntrypointError, InputError
 MODULE = """
 import torch
 
-import trek
-
 def custom_model(units=1, name="plain"):
     model = torch.nn.Linear(1, units)
     model.label = name
