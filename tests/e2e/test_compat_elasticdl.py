@@ -42,14 +42,19 @@ def test_a_model_of_the_zoo_is_trained_evaluated_and_used(shell: Shell, tmp_path
     assert json.loads(used.stdout)["rows"] == len(np.load(target))
 
 
-@pytest.mark.campaign  # it failed once in two runs, for a reason not known yet
 def test_a_model_of_the_zoo_is_trained_on_parameter_servers(shell: Shell, tmp_path: Path) -> None:
+    """The workers trained asynchronously, with an accuracy of 0.59 to 0.89: unlike ElasticDL, unless it is asked to."""
     pytest.importorskip("numba")
-    words = ["--training_data", "digits:train", "--validation_data", "digits:test", "--num_epochs", "2"]
+    words = ["--training_data", "digits:train", "--validation_data", "digits:test", "--num_epochs", "4"]
     servers = ["--distribution_strategy", "ParameterServerStrategy", "--num_ps_pods", "1", "--num_workers", "2"]
-    done = shell.run("elasticdl", "train", *ZOO, *words, *servers, "--output", str(tmp_path / "trained"), "--json")
+    size = ["--minibatch_size", "32"]
+    out = tmp_path / "trained"
+    done = shell.run("elasticdl", "train", *ZOO, *words, *servers, *size, "--output", str(out), "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["accuracy"] > 0.7
+    assert json.loads(done.stdout)["metrics"]["accuracy"] > 0.8
+    (log,) = shell.home.glob("runs/elasticdl*/metrics.jsonl")
+    ages = re.findall(r'"ps_staleness": ([\d.]+)', log.read_text())
+    assert set(ages) == {"0.0"}
 
 
 def test_options_and_models_that_do_not_exist_are_named(shell: Shell) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import io
 import shutil
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,7 @@ def apply(place: Path, *, yes: bool, as_json: bool) -> None:
     changed = [(path, one) for path, one in _migrations(place) if one.changes]
     for path, one in changed:
         echo_lines(_diff(path, one).rstrip(), err=as_json)
+    _check_backups(path for path, _ in changed)
     if changed and not yes:
         confirm(f"Change {len(changed)} file(s)?", err=as_json)
     written = [{"file": str(path), "backup": str(_write(path, one))} for path, one in changed]
@@ -81,21 +84,45 @@ def _files(place: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str:
+    """The text, in the encoding that the file declares; UTF-8 if it declares none."""
+    raw, encoding = _raw(path)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8. Convert it first.") from None
+        text = raw.decode(encoding)
+        if text.encode(encoding) == raw:
+            return text
+    except UnicodeError:
+        pass
+    raise InputError(f"{path} is not valid {encoding}. Convert it, or declare its encoding in its first line.")
+
+
+def _raw(path: Path) -> tuple[bytes, str]:
+    try:
+        raw = path.read_bytes()
+        return raw, tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    except SyntaxError as error:
+        raise InputError(
+            f"{path} has an encoding that is not known or not valid: {error}. Convert it to UTF-8."
+        ) from None
+
+
+def _check_backups(paths: Iterable[Path]) -> None:
+    """Before anything is written."""
+    for backup in map(_backup, paths):
+        if backup.exists():
+            raise InputError(f"{backup} exists already. Move it away: it may be the only copy of the file before.")
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(f"{path.name}.orig")
 
 
 def _write(path: Path, one: Migration) -> Path:
-    backup = path.with_name(f"{path.name}.orig")
-    if backup.exists():
-        raise InputError(f"{backup} exists already. Move it away: it may be the only copy of the file before.")
-    shutil.copy2(path, backup)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(one.text)
-    return backup
+    encoding = _raw(path)[1]
+    shutil.copy2(path, _backup(path))
+    path.write_bytes(one.text.encode(encoding))
+    return _backup(path)
 
 
 def _diff(path: Path, one: Migration) -> str:
@@ -118,4 +145,5 @@ def _described(path: Path, one: Migration) -> dict[str, Any]:
     names = [
         {"name": n.name, "line": n.line, "is_covered": n.is_covered, "here": n.here, "note": n.note} for n in one.names
     ]
-    return {"file": str(path), "names": names, "changes": [vars(change) for change in one.changes]}
+    changes = [{"line": edit.line, "old": edit.old, "new": edit.new} for edit in one.changes]
+    return {"file": str(path), "names": names, "changes": changes}

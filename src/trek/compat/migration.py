@@ -6,41 +6,17 @@ Runs and imports nothing of the script. Reading and writing files is left to `tr
 from __future__ import annotations
 
 import ast
-import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trek.compat.names import PROJECTS, ModuleNames
+from trek.compat.import_lines import Edit, SourceText
+from trek.compat.names import PROJECTS
+from trek.compat.names.lookup import Lookup, UsedName
+from trek.compat.names.stand_ins import STAND_INS, StandIn
 from trek.errors import InputError
 
-_MODULES: dict[str, ModuleNames] = {one.original: one for names in PROJECTS.values() for one in names}
-_ROOTS = {name.partition(".")[0] for name in _MODULES}
-
-
-@dataclass(frozen=True)
-class UsedName:
-    """A name of another project in a script."""
-
-    name: str
-    line: int
-    here: str | None
-    """Where it is here; None if it is not."""
-    note: str
-    """What it is over; or why it is not here, and what to use instead."""
-
-    @property
-    def is_covered(self) -> bool:
-        """Whether it exists here."""
-        return self.here is not None
-
-
-@dataclass(frozen=True)
-class Change:
-    """Text of one line to replace."""
-
-    line: int
-    old: str
-    new: str
+_PROJECTS = [one for names in PROJECTS.values() for one in names]
 
 
 @dataclass(frozen=True)
@@ -48,67 +24,80 @@ class Migration:
     """What a script uses, and its text with changed import lines."""
 
     names: list[UsedName] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Edit] = field(default_factory=list)
     text: str = ""
 
 
 def migrate(text: str, *, file: str = "script") -> Migration:
     """Inspect a script; InputError if it is not valid Python."""
+    tree, source = _parsed(text, file), SourceText(text)
+    lookup = Lookup(_PROJECTS, beside=[one.module for one in STAND_INS if _stands_in(one, tree)])
+    used = sorted({*_imported(tree, lookup), *_attributes(tree, lookup)}, key=lambda one: (one.line, one.name))
+    edits = sorted(_edits(tree, source, lookup), key=lambda edit: edit.start)
+    return Migration(used, edits, source.edited(edits))
+
+
+def _parsed(text: str, file: str) -> ast.Module:
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the script's own literals, which are not our business
+            return ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        raise InputError(f"{file} is not valid Python: {error}.") from None
-    used = sorted({*_imported(tree), *_attributes(tree)}, key=lambda one: (one.line, one.name))
-    lines = text.splitlines(keepends=True)
-    changes = [change for node in ast.walk(tree) for change in _changes(node, lines)]
-    changes.sort(key=lambda change: change.line)
-    return Migration(used, changes, _applied(lines, changes))
+        raise InputError(f"{file} is not valid Python: {error}. Nothing was changed.") from None
+    except (RecursionError, MemoryError):
+        raise InputError(f"{file} is nested too deeply to be read. Nothing was changed.") from None
 
 
-def _imported(tree: ast.Module) -> Iterator[UsedName]:
+def _stands_in(one: StandIn, tree: ast.Module) -> bool:
+    """Whether a script needs what stands in for a module."""
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    absolute = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    packages = {name.partition(".")[0] for name in plain | absolute}
+    has_text = one.text is None or any(isinstance(node, ast.Constant) and node.value == one.text for node in nodes)
+    return has_text and bool(packages & one.packages)
+
+
+def _imported(tree: ast.Module, lookup: Lookup) -> Iterator[UsedName]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if _is_known(alias.name):
-                    yield _module(alias.name, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module and _is_known(node.module):
+                if lookup.is_known(alias.name):
+                    yield _plainly_imported(alias, node.lineno, lookup)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module and lookup.is_known(node.module):
             for alias in node.names:
-                yield _name(node.module, alias.name, node.lineno)
+                yield lookup.name(node.module, alias.name, node.lineno)
 
 
-def _attributes(tree: ast.Module) -> Iterator[UsedName]:
+def _attributes(tree: ast.Module, lookup: Lookup) -> Iterator[UsedName]:
     """Names that are reached through an imported module: `det.pytorch.Trainer`."""
-    bound = _bound_modules(tree)
+    bound = _bound_modules(tree, lookup)
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and id(node) not in inner and (chain := _chain(node)) is not None:
             root, *rest = chain
             if root in bound:
-                found = _longest([*bound[root].split("."), *rest])
+                found = lookup.longest([*bound[root].split("."), *rest])
                 if found is not None:
-                    yield _name(*found, node.lineno)
+                    yield lookup.name(*found, node.lineno)
 
 
-def _bound_modules(tree: ast.Module) -> dict[str, str]:
+def _bound_modules(tree: ast.Module, lookup: Lookup) -> dict[str, str]:
     """Modules of other projects by the name that the script has for them."""
     bound = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if _is_known(alias.name):
+                if lookup.is_known(alias.name):
                     bound[alias.asname or alias.name.partition(".")[0]] = (
                         alias.name if alias.asname else alias.name.partition(".")[0]
                     )
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             for alias in node.names:
-                if f"{node.module}.{alias.name}" in _MODULES and alias.name not in _class_names(node.module):
-                    bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                whole = f"{node.module}.{alias.name}"
+                if lookup.has_module(whole) and alias.name not in lookup.class_names(node.module):
+                    bound[alias.asname or alias.name] = whole
     return bound
-
-
-def _class_names(module: str) -> set[str]:
-    """Names of a module that are classes and modules in one, of which the class is meant."""
-    return {name for name in _MODULES[module].covered if name[0].isupper()} if module in _MODULES else set()
 
 
 def _chain(node: ast.expr) -> list[str] | None:
@@ -119,58 +108,35 @@ def _chain(node: ast.expr) -> list[str] | None:
     return None
 
 
-def _longest(words: list[str]) -> tuple[str, str] | None:
-    """The module and the name in it that dotted words address; None if they are a module, or within none."""
-    for length in range(len(words) - 1, 0, -1):
-        module = ".".join(words[:length])
-        if module in _MODULES:
-            return None if ".".join(words) in _MODULES else (module, words[length])
-    return None
+def _plainly_imported(alias: ast.alias, line: int, lookup: Lookup) -> UsedName:
+    found = lookup.module(alias.name, line)
+    if found.here is None or alias.asname or _is_same_path(alias.name, found.here):
+        return found
+    short = alias.name.rpartition(".")[2]
+    note = f"it has another path here: write `import {alias.name} as {short}`, and use {short}"
+    return UsedName(alias.name, line, None, note)
 
 
-def _is_known(module: str) -> bool:
-    return module.partition(".")[0] in _ROOTS
-
-
-def _module(name: str, line: int) -> UsedName:
-    if name in _MODULES:
-        found = _MODULES[name]
-        return UsedName(name, line, found.here, "" if found.here else _reason(found, "*"))
-    if any(known.startswith(f"{name}.") for known in _MODULES):
-        return UsedName(name, line, f"trek.compat.{name}", "")
-    return UsedName(name, line, None, "this module is not known here")
-
-
-def _name(module: str, name: str, line: int) -> UsedName:
-    found, whole = _MODULES.get(module), f"{module}.{name}"
-    if found is not None and name in found.covered:
-        return UsedName(whole, line, f"{found.here}.{name}", f"over {found.covered[name]}")
-    if whole in _MODULES:
-        return _module(whole, line)
-    if found is not None and name == "*" and found.here:
-        return UsedName(whole, line, f"{found.here}.*", "")
-    return UsedName(whole, line, None, _reason(found, name) if found else "this module is not known here")
-
-
-def _reason(found: ModuleNames, name: str) -> str:
-    return found.missing.get(name) or found.missing.get("*") or "this name is not known here"
-
-
-def _changes(node: ast.AST, lines: list[str]) -> Iterator[Change]:
-    if isinstance(node, ast.ImportFrom) and not node.level and node.module and _is_known(node.module):
-        target = _target(node.module)
-        if target is not None:
-            yield from _replaced(lines, node, rf"(from\s+){re.escape(node.module)}(?=\s+import\b)", rf"\g<1>{target}")
-    elif isinstance(node, ast.Import):
-        for alias in node.names:
-            target = _target(alias.name) if _is_known(alias.name) else None
+def _edits(tree: ast.Module, source: SourceText, lookup: Lookup) -> Iterator[Edit]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            target = _target(node.module, lookup)
             if target is not None:
-                new = target if alias.asname else _bare(alias.name, target)
-                yield from _replaced(lines, node, rf"(?<![\w.]){re.escape(alias.name)}(?![\w.])", new)
+                yield from source.from_module(node, target)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                target = _target(alias.name, lookup)
+                if target is not None and (alias.asname or _is_same_path(alias.name, target)):
+                    yield from source.imported(alias, target if alias.asname else _bare(alias.name, target))
 
 
-def _target(module: str) -> str | None:
-    return _module(module, 0).here
+def _target(module: str, lookup: Lookup) -> str | None:
+    return lookup.module(module, 0).here if lookup.is_known(module) else None
+
+
+def _is_same_path(name: str, target: str) -> bool:
+    """Whether `a.b` reaches the module here as it did there, once `a` is a name for `trek.compat.a`."""
+    return target == f"trek.compat.{name}"
 
 
 def _bare(name: str, target: str) -> str:
@@ -179,20 +145,3 @@ def _bare(name: str, target: str) -> str:
     if "." not in name:
         return f"{target} as {root}"
     return f"{target}, trek.compat.{root} as {root}"
-
-
-def _replaced(lines: list[str], node: ast.stmt, pattern: str, new: str) -> Iterator[Change]:
-    """The first match in the lines of a statement."""
-    for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-        old = lines[number - 1]
-        found = re.search(pattern, old)
-        if found:
-            yield Change(number, found[0], found.expand(new) if "\\" in new else new)
-            return
-
-
-def _applied(lines: list[str], changes: list[Change]) -> str:
-    made = list(lines)
-    for change in changes:
-        made[change.line - 1] = made[change.line - 1].replace(change.old, change.new, 1)
-    return "".join(made)

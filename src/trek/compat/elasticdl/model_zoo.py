@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import sys
@@ -27,32 +28,48 @@ import trek
 from trek.compat.elasticdl.constants import Mode
 from trek.errors import EntrypointError, InputError
 
-_REQUIRED = ("loss", "optimizer", "eval_metrics_fn")
+_REQUIRED = ("feed", "loss", "optimizer", "eval_metrics_fn")
+_OLDER = {"feed": "dataset_fn"}
+_ZOO_PARAMETERS = ("model_zoo", "model_def", "functions", "model_params")
 
 
 class ModelZoo:
-    """The functions of one module."""
+    """The functions of one module.
 
-    def __init__(self, model_zoo: str, model_def: str) -> None:
+    `functions` are names that its functions have instead of the usual ones, by these: {"loss": "my_loss"}.
+    `model_params` are arguments of the model, as text: `units=32; name="wide"`.
+    """
+
+    def __init__(
+        self, model_zoo: str, model_def: str, *, functions: Mapping[str, str] | None = None, model_params: str = ""
+    ) -> None:
         self._module, self._make_model = _load(Path(model_zoo), model_def)
-        missing = [name for name in _REQUIRED if not callable(getattr(self._module, name, None))]
-        if not callable(self._feed):
-            missing.append("feed")
+        self._arguments = read_params(model_params)
+        renamed = functions or {}
+        found = {name: self._find(name, renamed.get(name)) for name in (*_REQUIRED, "callbacks")}
+        missing = [renamed.get(name, name) for name in _REQUIRED if found[name] is None]
         if missing:
             raise EntrypointError(f"{model_def} has no {', '.join(missing)}. See trek.compat.elasticdl.model_zoo.")
+        self._functions: dict[str, Any] = found
 
-    @property
-    def _feed(self) -> Any:
-        return getattr(self._module, "feed", None) or getattr(self._module, "dataset_fn", None)
+    def _find(self, name: str, renamed: str | None) -> Any:
+        for one in (renamed,) if renamed else (name, _OLDER.get(name, name)):
+            if callable(found := getattr(self._module, one, None)):
+                return found
+        return None
 
     def model(self) -> nn.Module:
         """A new model."""
-        made: nn.Module = self._make_model()
+        try:
+            inspect.signature(self._make_model).bind(**self._arguments)
+        except TypeError as error:
+            raise InputError(f"the model does not take its model_params {self._arguments}: {error}.") from error
+        made: nn.Module = self._make_model(**self._arguments)
         return made
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer of a model's parameters."""
-        function = self._module.optimizer
+        function = self._functions["optimizer"]
         takes = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
         made: Any = function(model.parameters()) if takes else function()
         is_maker = callable(made) and not isinstance(made, torch.optim.Optimizer)
@@ -62,34 +79,40 @@ class ModelZoo:
     def samples(self, place: str, mode: Mode) -> Any:
         """What the model reads of the data at a path, URL or name of a data set."""
         name, _, split = place.partition(":") if "/" not in place else (place, "", "")
-        return self._feed(trek.data.open(name, split=split or None), mode, None)
+        return self._functions["feed"](trek.data.open(name, split=split or None), mode, None)
 
     def loss(self, labels: Any, outputs: Any) -> torch.Tensor:
         """The mean loss of a batch."""
-        value: torch.Tensor = self._module.loss(labels, outputs)
+        value: torch.Tensor = self._functions["loss"](labels, outputs)
         return value
 
     def metrics(self, labels: Any, outputs: Any) -> dict[str, Any]:
         """The metrics of a batch."""
-        functions: Mapping[str, Callable[..., Any]] = self._module.eval_metrics_fn()
+        functions: Mapping[str, Callable[..., Any]] = self._functions["eval_metrics_fn"]()
         return {name: _mean(function(labels, outputs)) for name, function in functions.items()}
 
     def callbacks(self) -> Mapping[str, trek.Callback]:
         """The module's own."""
-        make = getattr(self._module, "callbacks", None)
+        make = self._functions["callbacks"]
         return dict(make()) if make is not None else {}
 
 
 class ZooTrial(trek.Trial):
-    """A module of a model zoo as a Trial; hyperparameters: model_zoo, model_def, global_batch_size."""
+    """A module of a model zoo as a Trial.
+
+    Hyperparameters: global_batch_size, those of ModelZoo, and `checkpoint`, whose weights a new model begins with.
+    """
 
     def __init__(self, context: trek.TrialContext) -> None:
         super().__init__(context)
-        self.zoo = ModelZoo(context.get_hparam("model_zoo"), context.get_hparam("model_def"))
+        given = context.get_hparams()
+        self._checkpoint: str | None = given.get("checkpoint")
+        self.zoo = ModelZoo(**{name: given[name] for name in _ZOO_PARAMETERS if name in given})
 
     def build_model(self) -> nn.Module:
         """`custom_model()`."""
-        return self.zoo.model()
+        model = self.zoo.model()
+        return model if self._checkpoint is None else _restored(model, self._checkpoint)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """`optimizer`, of the model's parameters."""
@@ -125,22 +148,34 @@ class ZooTrial(trek.Trial):
         return trek.DataLoader(samples, size, shuffle=mode is Mode.TRAINING)
 
 
-def train(*, model_zoo: str, model_def: str, training_data: str, minibatch_size: int = 64, **settings: Any) -> Any:
-    """Train a model of the zoo; `settings` are those of `trek.fit`, and `validation_data`."""
-    validation = settings.pop("validation_data", None)
+def train(
+    *,
+    training_data: str,
+    validation_data: str | None = None,
+    minibatch_size: int = 64,
+    checkpoint: Path | str | None = None,
+    **settings: Any,
+) -> Any:
+    """Train a model of the zoo, on batches of `minibatch_size` samples of all workers together.
+
+    `checkpoint` has weights to begin with. `settings` are those of ModelZoo and of `trek.fit`.
+    """
+    zoo = {name: settings.pop(name) for name in _ZOO_PARAMETERS if name in settings}
+    begin = {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     return trek.fit(
         ZooTrial,
-        hparams={"model_zoo": model_zoo, "model_def": model_def, "global_batch_size": minibatch_size},
-        data={"training_data": training_data, **({"validation_data": validation} if validation else {})},
+        hparams={**zoo, **begin, "global_batch_size": minibatch_size},
+        data={"training_data": training_data, **({"validation_data": validation_data} if validation_data else {})},
         **settings,
     )
 
 
 def evaluate(
-    *, model_zoo: str, model_def: str, validation_data: str, checkpoint: Path | str, minibatch_size: int = 64
+    *, validation_data: str, checkpoint: Path | str, minibatch_size: int = 64, **zoo_parameters: Any
 ) -> dict[str, float]:
-    """The metrics of a trained model, averaged by sample."""
-    zoo, model = _restored(model_zoo, model_def, checkpoint)
+    """The metrics of a trained model, averaged by sample; the other parameters are those of ModelZoo."""
+    zoo = ModelZoo(**zoo_parameters)
+    model = _restored(zoo.model(), checkpoint).eval()
     totals: dict[str, float] = {}
     count = 0
     with torch.no_grad():
@@ -154,10 +189,11 @@ def evaluate(
 
 
 def predict(
-    *, model_zoo: str, model_def: str, prediction_data: str, checkpoint: Path | str, minibatch_size: int = 64
+    *, prediction_data: str, checkpoint: Path | str, minibatch_size: int = 64, **zoo_parameters: Any
 ) -> torch.Tensor:
-    """The outputs of a trained model for every sample, in order."""
-    zoo, model = _restored(model_zoo, model_def, checkpoint)
+    """The outputs of a trained model for every sample, in order; the other parameters are those of ModelZoo."""
+    zoo = ModelZoo(**zoo_parameters)
+    model = _restored(zoo.model(), checkpoint).eval()
     outputs = []
     with torch.no_grad():
         for batch in _batches(zoo.samples(prediction_data, Mode.PREDICTION), minibatch_size):
@@ -165,11 +201,23 @@ def predict(
     return torch.cat(outputs)
 
 
-def _restored(model_zoo: str, model_def: str, checkpoint: Path | str) -> tuple[ModelZoo, nn.Module]:
-    zoo = ModelZoo(model_zoo, model_def)
-    model = zoo.model()
+def read_params(text: str) -> dict[str, Any]:
+    """Arguments as ElasticDL's command line writes them: `units=32; name="wide"`."""
+    read = {}
+    for one in filter(None, (part.strip() for part in text.split(";"))):
+        name, sign, value = one.partition("=")
+        if not sign or not name.strip().isidentifier():
+            raise InputError(f"model_params must be 'name=value; name=value', got {one!r}.")
+        try:
+            read[name.strip()] = ast.literal_eval(value.strip())
+        except (SyntaxError, ValueError):
+            read[name.strip()] = value.strip()
+    return read
+
+
+def _restored(model: nn.Module, checkpoint: Path | str) -> nn.Module:
     model.load_state_dict(trek.Checkpoint(checkpoint).state_dict())
-    return zoo, model.eval()
+    return model
 
 
 def _batches(samples: Any, size: int) -> Any:

@@ -5,6 +5,16 @@ from __future__ import annotations
 from trek.compat.names.module_names import ModuleNames
 
 _HERE, _DEEPNET = "trek.compat.twister2", "trek.compat.twister2deepnet.deepnet"
+DISTRIBUTED = {
+    "ReduceOp": "torch.distributed",
+    "all_reduce": "torch.distributed",
+    "barrier": "trek.Traveler",
+    "destroy_process_group": "trek.Traveler",
+    "get_rank": "trek.World",
+    "get_world_size": "trek.World",
+    "init_process_group": "trek.Traveler",
+}
+"""Names of `deepnet.torch.distributed`, and what each is over."""
 
 TWISTER2 = (
     ModuleNames(
@@ -46,14 +56,6 @@ TWISTER2 = (
     ModuleNames(
         "twister2deepnet.deepnet.torch.distributed",
         f"{_DEEPNET}.torch.distributed",
-        {
-            "ReduceOp": "torch.distributed",
-            "all_reduce": "torch.distributed",
-            "barrier": "trek.Traveler",
-            "destroy_process_group": "trek.Traveler",
-            "get_rank": "trek.World",
-            "get_world_size": "trek.World",
-            "init_process_group": "trek.Traveler",
-        },
+        DISTRIBUTED,
     ),
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -85,6 +86,21 @@ class Twister2Environment:
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
             raise InputError(f"parallelism must be a whole number of at least 1, got {parallelism!r}.")
         return list(range(self.worker_id, parallelism, self.world_size))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Begin the block when all workers are there, and leave it when all are done.
+
+        So what a worker did before, such as making a folder, is done for all of them, as scripts of one program for
+        all workers expect.
+        """
+        self.meet()
+        yield
+        self.meet()
+
+    def meet(self) -> None:
+        """Wait for all workers."""
+        self.exchange([])
 
     def exchange(self, elements: list[Any]) -> list[list[Any]]:
         """What every worker passes, by worker; all of them call it together."""

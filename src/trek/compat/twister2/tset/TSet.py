@@ -2,6 +2,7 @@
 
 Each worker has the partitions whose number leaves its id as the remainder. Operations on partitions are the Table's;
 those over all partitions also exchange elements between the workers, who must all call them in the same order.
+So must they what computes a TSet (`cache`, `persist`, `for_each`, `sink`): they begin it together, and end it together.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ class TSet:
 
     def cache(self) -> TSet:
         """Compute it now and keep it."""
-        return self._with(self.table.cache(), self._name)
+        with self._env.together():
+            return self._with(self.table.cache(), self._name)
 
     def lazy_cache(self) -> TSet:
         """Keep it when it is first computed."""
@@ -131,16 +133,19 @@ class TSet:
     def persist(self, path: str) -> TSet:
         """Keep it in a folder for each worker, where a later run finds it."""
         place = f"{path}/worker-{self._env.worker_id}"
-        return self._with(self.table.persist(place, overwrite=True), self._name)
+        with self._env.together():
+            return self._with(self.table.persist(place, overwrite=True), self._name)
 
     def for_each(self, function: Callable[[Any], Any]) -> None:
         """Call a function for each element of this worker."""
-        for element in self.get_local_data():
-            function(element)
+        with self._env.together():
+            for element in self.get_local_data():
+                function(element)
 
     def sink(self, function: Callable[[Iterator[Any], TSetContext], Any]) -> None:
         """Call `f(itr, ctx)` for each partition of this worker."""
-        self.compute(lambda itr, ctx: (function(itr, ctx), ())[1]).get_local_data()
+        with self._env.together():
+            self.compute(lambda itr, ctx: (function(itr, ctx), ())[1]).get_local_data()
 
     def get_local_data(self) -> list[Any]:
         """This worker's elements."""

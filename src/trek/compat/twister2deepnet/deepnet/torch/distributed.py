@@ -1,7 +1,7 @@
 """`twister2deepnet.deepnet.torch.distributed`: torch's collectives among the workers, without MPI in torch.
 
 Also stands in for `torch.distributed` in scripts that ask for its backend `mpi`, which torch is rarely built with: the
-workers meet as Trek's do.
+workers meet as Trek's do. What is not here is torch's, among the same workers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from trek.compat.twister2.workers import Workers
 from trek.errors import InputError
 
 ReduceOp = dist.ReduceOp
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # what belongs to the module itself
+        raise AttributeError(name)
+    return getattr(dist, name)
 
 
 def init_process_group(backend: str = "gloo", rank: int | None = None, world_size: int | None = None, **_: Any) -> None:
