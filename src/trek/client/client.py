@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -22,10 +22,15 @@ from trek.client import models
 from trek.client.files import unpack_files
 from trek.client.flow_calls import FlowCalls
 from trek.client.session_models import SessionLink
+from trek.client.tar_stream import tar_stream
 from trek.client.wire_values import segment
 from trek.errors import MasterUnreachable, TrekError
 
 T = TypeVar("T", bound=BaseModel)
+Content: TypeAlias = bytes | Callable[[], Iterable[bytes]] | None
+"""The body of a request: bytes, or what gives its parts, anew for each attempt."""
+STORING_S = 600.0
+"""How long the control plane may take to answer after a checkpoint was sent: it checks every file."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,28 @@ class Client(FlowCalls):
         """Report metrics, checkpoints and progress; the reply says whether to stop."""
         return self._one(models.ReportReply, "POST", f"/trials/{trial_id}/reports", body=report)
 
+    def own_checkpoints(self, trial_id: int, *, run: int) -> list[str]:
+        """The names of the complete checkpoints of the trial that this process belongs to."""
+        reply = self._send("GET", f"/trials/{trial_id}/checkpoints", query={"run": run})
+        return TypeAdapter(list[str]).validate_json(reply.content)
+
+    def store_checkpoint(self, trial_id: int, name: str, folder: Path, *, run: int) -> str:
+        """Send the files of a checkpoint of this process's trial while they are read; returns where it is stored."""
+        path = f"/trials/{trial_id}/checkpoints/{segment(name)}"
+        reply = self._send("PUT", path, query={"run": run}, content=lambda: tar_stream(folder), timeout_s=STORING_S)
+        return models.StoredCheckpoint.model_validate_json(reply.content).path
+
+    def fetch_own_checkpoint(
+        self, trial_id: int, name: str | None, target: Path, *, run: int, only: str | None = None
+    ) -> None:
+        """Download a checkpoint of this process's trial, or its file `only`, into `target`, which must not exist yet.
+
+        The name None is the checkpoint that the trial starts from.
+        """
+        which = "start-checkpoint" if name is None else f"checkpoints/{segment(name)}"
+        query = urlencode({"run": run, **({} if only is None else {"only": only})})
+        self._download(f"/trials/{trial_id}/{which}/files?{query}", target)
+
     def artifacts(self, trial_id: int) -> list[models.ArtifactRecord]:
         """The files that a trial keeps of its user's own, by name."""
         return self._many(models.ArtifactRecord, f"/trials/{trial_id}/artifacts")
@@ -226,10 +253,7 @@ class Client(FlowCalls):
 
     def download_checkpoint(self, uuid: str, target: Path) -> None:
         """Download a checkpoint's files into the folder `target`, which must not exist yet."""
-        with tempfile.TemporaryFile() as file:
-            self._stream(f"/checkpoints/{segment(uuid)}/files", file)
-            file.seek(0)
-            unpack_files(file, target)
+        self._download(f"/checkpoints/{segment(uuid)}/files", target)
 
     # models, templates, jobs
 
@@ -356,16 +380,24 @@ class Client(FlowCalls):
     def _many(self, model: type[T], path: str, *, query: Any = None) -> list[T]:
         return TypeAdapter(list[model]).validate_json(self._send("GET", path, query=query).content)  # type: ignore[valid-type]
 
-    def _send(self, method: str, path: str, *, query: Any = None, content: bytes | None = None) -> httpx.Response:
+    def _send(
+        self, method: str, path: str, *, query: Any = None, content: Content = None, timeout_s: float | None = None
+    ) -> httpx.Response:
         params = {key: value for key, value in (query or {}).items() if value is not None}
         try:
-            return self._attempt(method, path, params=params, content=content)
+            return self._attempt(method, path, params=params, content=content, timeout_s=timeout_s)
         except MasterUnreachable:
             moved = self._relocate() if self._relocate is not None else None
             if moved is None:
                 raise
             self._address = moved
-            return self._attempt(method, path, params=params, content=content)
+            return self._attempt(method, path, params=params, content=content, timeout_s=timeout_s)
+
+    def _download(self, path: str, target: Path) -> None:
+        with tempfile.TemporaryFile() as file:
+            self._stream(path, file)
+            file.seek(0)
+            unpack_files(file, target)
 
     def _stream(self, path: str, file: IO[bytes]) -> None:
         headers = {"authorization": f"Bearer {self._address.token}"} if self._address.token else {}
@@ -379,16 +411,23 @@ class Client(FlowCalls):
         except httpx.HTTPError as error:
             raise MasterUnreachable(f"the download from {self._address.url} was interrupted: {error}.") from error
 
-    def _attempt(self, method: str, path: str, *, params: Any, content: bytes | None) -> httpx.Response:
+    def _attempt(
+        self, method: str, path: str, *, params: Any, content: Content, timeout_s: float | None
+    ) -> httpx.Response:
         address = self._address
         headers = {"authorization": f"Bearer {address.token}"} if address.token else {}
         if content is not None:
             headers["content-type"] = (
-                "application/octet-stream" if path.startswith("/archives/") else "application/json"
+                "application/octet-stream" if path.startswith("/archives/") or callable(content) else "application/json"
             )
         try:
             response = self._http.request(
-                method, f"{address.url}/api/v1{path}", params=params, content=content, headers=headers
+                method,
+                f"{address.url}/api/v1{path}",
+                params=params,
+                content=content() if callable(content) else content,
+                headers=headers,
+                timeout=httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s,
             )
         except UnicodeEncodeError:
             raise errors.InputError("the request has text that is not valid Unicode. Check names and tokens.") from None

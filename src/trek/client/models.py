@@ -200,6 +200,12 @@ class Assignment(Model):
     name: str
 
 
+class StoredCheckpoint(Model):
+    """Where the control plane has stored a checkpoint that a trial sent."""
+
+    path: str
+
+
 class ArtifactRecord(Model):
     """One file of a user's own that a trial keeps."""
 

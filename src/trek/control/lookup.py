@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trek.control.tables import CheckpointTable, ExperimentRow, ModelRow, TemplateRow, TrialRow
-from trek.errors import NotFound
+from trek.errors import NotFound, RunEnded
 
 
 def find_experiment(session: Session, experiment_id: int) -> ExperimentRow:
@@ -23,6 +23,14 @@ def find_trial(session: Session, trial_id: int) -> TrialRow:
     if row is None:
         raise NotFound(f"trial {trial_id} does not exist. See `trek experiment describe`.")
     return row
+
+
+def find_running(session: Session, trial_id: int, *, run: int) -> TrialRow:
+    """The trial with this id; RunEnded unless `run` is its current run, and is running."""
+    trial = find_trial(session, trial_id)
+    if trial.run != run or trial.state != "running":
+        raise RunEnded(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
+    return trial
 
 
 def find_checkpoint(session: Session, uuid: str) -> CheckpointTable:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trek.control.accounts import Accounts
 from trek.control.checkpoints.checkpoint_service import CheckpointService
 from trek.control.checkpoints.model_registry import ModelRegistry
+from trek.control.checkpoints.trial_checkpoints import TrialCheckpoints
 from trek.control.cluster_service import ClusterService
 from trek.control.experiments.archives import Archives
 from trek.control.experiments.code_browser import CodeBrowser
@@ -39,6 +40,7 @@ class Services:
     logs: LogService
     models: ModelRegistry
     templates: Templates
+    trial_checkpoints: TrialCheckpoints
     trials: TrialService
 
     @classmethod
@@ -58,5 +60,6 @@ class Services:
             logs=LogService(store),
             models=ModelRegistry(store, clock=clock),
             templates=Templates(store, clock=clock),
+            trial_checkpoints=TrialCheckpoints(store, layout=layout),
             trials=TrialService(store, layout=layout, runner=runner, clock=clock),
         )

@@ -319,6 +319,10 @@ class Engine(ABC):
     def num_gpus(self) -> int:
         """How many GPUs this engine has; where there are any, they are its slots."""
 
+    def own_address(self) -> str:
+        """Where members reach this machine."""
+        return "127.0.0.1"
+
     def nodes(self) -> list[Node]:
         """The machines that members run on now."""
         name = socket.gethostname()

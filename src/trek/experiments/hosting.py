@@ -16,7 +16,9 @@ from trek.elastic.joining import is_elastic
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.exit_report import report_uncaught_errors
 from trek.experiments.trial_process import TrialProcess
-from trek.experiments.trial_settings import fixed_settings, job_identity, resume_point
+from trek.experiments.trial_settings import fixed_settings, job_identity
+from trek.experiments.trial_storage_choice import open_trial_storage, resume_point, tell_storage
+from trek.train.checkpointing.stores import Storage
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.length import Length
 from trek.train.loggers.base import Logger
@@ -50,10 +52,14 @@ def join(world: World, *, stop: StopRequest) -> TrialHost | None:
     atexit.register(_write_outcome, place, world.rank, stop)
     report_uncaught_errors()
     _stop_on_sigterm(stop)
-    return _host(config, assignment, folder=place.folder.path, loggers=loggers)
+    storage = open_trial_storage(assignment, place=place, client=client)
+    tell_storage(storage, world=world)
+    return _host(config, assignment, storage=storage, folder=place.folder.path, loggers=loggers)
 
 
-def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, loggers: list[Logger]) -> TrialHost:
+def _host(
+    config: ExperimentConfig, assignment: Assignment, *, storage: Storage, folder: Path, loggers: list[Logger]
+) -> TrialHost:
     """The settings fixed by the experiment and those set in its config; all others are left to the program.
 
     An explicit loop validates by itself, so by default it saves a checkpoint every epoch; with the checkpoint policy
@@ -68,9 +74,9 @@ def _host(config: ExperimentConfig, assignment: Assignment, *, folder: Path, log
     return TrialHost(
         settings=settings,
         folder=folder,
-        checkpoint_dir=assignment.checkpoint_dir,
+        checkpoint_dir=storage,
         owner=assignment.owner,
-        resume=resume_point(assignment),
+        resume=resume_point(assignment, storage),
         loggers=loggers,
         job=job_identity(assignment),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trek.client.client import Client
 from trek.client.models import Assignment
 from trek.experiments.trial_process import TrialProcess
 
@@ -37,6 +38,7 @@ def trial_info(environ: Mapping[str, str] = os.environ) -> TrialInfo | None:
     place = TrialProcess.from_env(environ)
     with place.open_client() as client:
         assignment = place.assignment(client)
+        checkpoint = _checkpoint(assignment, place=place, client=client)
     return TrialInfo(
         trial_id=assignment.trial_id,
         experiment_id=assignment.experiment_id,
@@ -45,19 +47,19 @@ def trial_info(environ: Mapping[str, str] = os.environ) -> TrialInfo | None:
         seed=assignment.seed,
         length=assignment.length,
         run=assignment.run,
-        checkpoint=_checkpoint(assignment),
+        checkpoint=checkpoint,
         master_url=place.address.url,
     )
 
 
-def _checkpoint(assignment: Assignment) -> str | None:
+def _checkpoint(assignment: Assignment, *, place: TrialProcess, client: Client) -> str | None:
     # Imported here because reading a checkpoint loads torch.
-    from trek.experiments.trial_settings import resume_point
+    from trek.experiments.trial_storage_choice import open_trial_storage, resume_point
     from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, find_latest
-    from trek.train.checkpointing.stores import open_storage
 
-    start = resume_point(assignment)
+    storage = open_trial_storage(assignment, place=place, client=client)
+    start = resume_point(assignment, storage)
     if start != "latest":
         return CheckpointFolder(start).uuid
-    found = find_latest(open_storage(assignment.checkpoint_dir), owner=assignment.owner or None)
+    found = find_latest(storage, owner=assignment.owner or None)
     return found.uuid if found else None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from trek.client.client import Address, Client
 from trek.client.models import Assignment, Report
-from trek.engines.member_folder import MemberFolder
+from trek.engines.member_folder import NO_SHARED_DISK, MemberFolder
 from trek.errors import InputError, MasterUnreachable
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.gpu_metrics import GpuMeter, find_nvml
@@ -40,6 +40,8 @@ class TrialProcess:
     """Where the control plane writes its URL, and nothing else, whenever it has started."""
     visible_gpus: str | None = None
     """As in CUDA_VISIBLE_DEVICES; None for all of the machine."""
+    shares_disk: bool = True
+    """Whether the folders of the control plane are this machine's too."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> TrialProcess:
@@ -53,6 +55,7 @@ class TrialProcess:
                 address=Address(environ["TREK_MASTER"], environ.get("TREK_TOKEN", "")),
                 url_file=Path(environ["TREK_MASTER_FILE"]) if environ.get("TREK_MASTER_FILE") else None,
                 visible_gpus=environ.get("CUDA_VISIBLE_DEVICES"),
+                shares_disk=environ.get(NO_SHARED_DISK) != "1",
             )
         except KeyError as error:
             raise InputError(f"{error.args[0]} is not set. The process of a trial must be started by Trek.") from None
@@ -109,9 +112,9 @@ class TrialProcess:
         return Address(url, self.address.token) if url else None
 
 
-def retry_until_reachable(ask: Callable[[], T]) -> T:
+def retry_until_reachable(ask: Callable[[], T], *, patience_s: float = RESTART_TIMEOUT_S) -> T:
     """The result of `ask`, retried while the control plane is unreachable."""
-    deadline = time.monotonic() + RESTART_TIMEOUT_S
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             return ask()

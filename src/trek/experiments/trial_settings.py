@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trek.client.models import Assignment
-from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.config import ExperimentConfig
-from trek.train.checkpointing.stores import open_storage
 from trek.train.loggers.base import JobIdentity
 from trek.train.settings import TrainSettings
 
@@ -42,11 +39,3 @@ def job_identity(assignment: Assignment) -> JobIdentity:
         experiment_key=assignment.experiment_key,
         experiment_name=assignment.config.get("name", ""),
     )
-
-
-def resume_point(assignment: Assignment) -> Path | Literal["latest"]:
-    """The trial's newest checkpoint, reported or not; if there is none, the checkpoint in its assignment."""
-    storage = open_storage(assignment.checkpoint_dir)
-    if assignment.resume is None or storage.names():
-        return "latest"
-    return fetch_checkpoint(assignment.resume)

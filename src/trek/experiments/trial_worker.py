@@ -81,11 +81,12 @@ def _train(
 ) -> Outcome:
     # Imported here because they load torch, which a command may not need.
     from trek.experiments.entrypoint import load_entrypoint
-    from trek.experiments.trial_settings import job_identity, resume_point, trial_settings
-    from trek.train.folders import check_reached
+    from trek.experiments.trial_settings import job_identity, trial_settings
+    from trek.experiments.trial_storage_choice import open_trial_storage, resume_point, tell_storage
     from trek.train.session import train_trial
 
-    check_reached(assignment.checkpoint_dir)
+    storage = open_trial_storage(assignment, place=place, client=client)
+    tell_storage(storage, world=world)
     with ExitStack() as stack:
         trial_class = load_entrypoint(config.trial_class, place.code)
         # Any worker of an elastic trial may become the leader.
@@ -98,7 +99,7 @@ def _train(
             hparams=assignment.hparams,
             settings=trial_settings(config, assignment),
             world=world,
-            checkpoint_dir=assignment.checkpoint_dir,
+            checkpoint_dir=storage,
             folder=place.folder.path,
             data=config.data,
             experiment_config=assignment.config,
@@ -106,7 +107,7 @@ def _train(
             trial_id=assignment.trial_id,
             loggers=[stack.enter_context(logger)] if logger else [],
             stop=stop,
-            resume=resume_point(assignment),
+            resume=resume_point(assignment, storage),
             name=assignment.name,
             owner=assignment.owner,
             job=job_identity(assignment),

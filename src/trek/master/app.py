@@ -35,6 +35,7 @@ from trek.master.routes import (
     prometheus,
     registry,
     sessions,
+    trial_checkpoints,
     trials,
     views,
 )
@@ -124,6 +125,7 @@ def make_app(
         experiments.make_router(services, auth),
         trials.make_router(services, auth),
         checkpoints.make_router(services, auth),
+        trial_checkpoints.make_router(services, auth),
         archives.make_router(services, auth),
         artifacts.make_router(services, auth),
         logs.make_router(services, auth),

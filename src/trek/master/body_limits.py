@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
+from trek.control.checkpoints.trial_checkpoints import MAX_BYTES as MAX_CHECKPOINT_BYTES
 from trek.experiments.package import MAX_BYTES
 from trek.world.artifact_names import MAX_BYTES as MAX_ARTIFACT_BYTES
 
@@ -25,6 +26,7 @@ _LIMITS: tuple[tuple[str, re.Pattern[str], BodyLimit], ...] = (
     ("POST", re.compile(r"/api/v1/(login|session)"), BodyLimit(16 * 2**10, timeout_s=10.0)),
     ("PUT", re.compile(r"/api/v1/archives/[^/]*"), BodyLimit(MAX_BYTES, timeout_s=600.0)),
     ("PUT", re.compile(r"/api/v1/trials/[^/]*/artifacts"), BodyLimit(MAX_ARTIFACT_BYTES, timeout_s=600.0)),
+    ("PUT", re.compile(r"/api/v1/trials/[^/]*/checkpoints/[^/]*"), BodyLimit(MAX_CHECKPOINT_BYTES, timeout_s=7200.0)),
     ("POST", re.compile(r"/api/v1/trials/[^/]*/reports"), BodyLimit(64 * 2**20)),
     ("PUT", re.compile(r"/api/v1/flows/[^/]*/runs/.*"), BodyLimit(32 * 2**20)),
 )

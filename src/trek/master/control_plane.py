@@ -47,6 +47,7 @@ from trek.world.home import OTHERS, claim_home
 _LOG = logging.getLogger(__name__)
 STOP_GRACE_S = 30.0
 KILL_GRACE_S = 2.0
+ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,15 @@ class ControlPlane:
 
     def _run(self, store: Store, listener: socket.socket, *, lock_file: OwnFile) -> None:
         engine = open_engine(self._settings.engine, self._settings.engine_options)
+        trials_url = self._url
+        if self._settings.host in ANY_ADDRESS:
+            trials_url = f"http://{_shown_host(engine.own_address())}:{listener.getsockname()[1]}"
         supervisor = Supervisor(
             store,
             layout=self._layout,
             engine=engine,
             slots=self._settings.slots,
-            environment=lambda trial_id, run: self._environment(services, trial_id, run),
+            environment=lambda trial_id, run: self._environment(services, trial_id, run, url=trials_url),
             clock=self._clock,
             run_as=self._settings.run_as,
             private_variables=private_variables(os.environ),
@@ -230,9 +234,9 @@ class ControlPlane:
                 "`trek user create NAME --role admin`, or listen on 127.0.0.1."
             )
 
-    def _environment(self, services: Services, trial_id: int, run: int) -> dict[str, str]:
+    def _environment(self, services: Services, trial_id: int, run: int, *, url: str) -> dict[str, str]:
         return {
-            "TREK_MASTER": self._url,
+            "TREK_MASTER": url,
             "TREK_TOKEN": services.accounts.trial_token(trial_id, run),
             "TREK_UMASK": f"{self._user_umask:03o}",
         }
@@ -282,7 +286,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _shown_host(host: str) -> str:
     """An address that a client on this machine can use."""
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is compared, not bound
+    if host in ANY_ADDRESS:
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 STORE_BYTES = 80 << 20
 """Near the least that Ray takes."""
@@ -32,6 +39,7 @@ class RayCluster:
         head = {**self._settings(), "include_dashboard": False, "_system_config": _QUICK}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes: list[Any] = []
+        self.far_nodes: list[FarNode] = []
         for _ in range(num_nodes - 1):
             self.add_node()
 
@@ -46,6 +54,15 @@ class RayCluster:
         self.nodes.append(node)
         return node
 
+    def add_far_node(self, hidden: Path, **resources: float) -> FarNode:
+        """Another node, which does not see this machine's folder `hidden`: it has a disk of its own there."""
+        node = FarNode(self.address, hidden=hidden, settings=self._settings(), resources=resources)
+        self.far_nodes.append(node)
+        while not node.is_alive:
+            node.check_running()
+            time.sleep(0.1)
+        return node
+
     def kill_node(self, node: Any) -> None:
         """SIGKILL to the raylet; its workers notice by themselves."""
         self.nodes.remove(node)
@@ -55,6 +72,8 @@ class RayCluster:
         """End everything."""
         import ray
 
+        for node in self.far_nodes:
+            node.kill()
         ray.shutdown()
         self._cluster.shutdown()  # type: ignore[no-untyped-call]
 
@@ -67,6 +86,57 @@ class RayCluster:
             "object_store_memory": STORE_BYTES,
             "node_ip_address": f"127.0.0.{self._num_nodes + 1}",
         }
+
+
+class FarNode:
+    """A node with mounts of its own, so that an empty disk is where others see a folder of this machine."""
+
+    def __init__(
+        self, address: str, *, hidden: Path, settings: Mapping[str, Any], resources: Mapping[str, float]
+    ) -> None:
+        self.node_ip_address = str(settings["node_ip_address"])
+        start = [
+            f"--address={address}",
+            f"--num-cpus={settings['num_cpus']}",
+            f"--object-store-memory={settings['object_store_memory']}",
+            f"--node-ip-address={self.node_ip_address}",
+            f"--resources={json.dumps(dict(resources))}",
+        ]
+        ray_start = [sys.executable, "-m", "ray.scripts.scripts", "start", *start, "--block"]
+        hide = ["sh", "-c", 'mount -t tmpfs trek-test "$0" && exec "$@"', str(hidden)]
+        self._process = psutil.Popen(
+            ["unshare", "--mount", "--propagation", "private", *hide, *ray_start],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the cluster has it."""
+        import ray
+
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        return any(node["Alive"] and node["NodeManagerAddress"] == self.node_ip_address for node in nodes)
+
+    def check_running(self) -> None:
+        """Fail if its processes have ended."""
+        assert self._process.poll() is None, f"the node {self.node_ip_address} could not be started"
+
+    def kill(self) -> None:
+        """SIGKILL to everything of it, the raylet first."""
+        if self._process.is_running():
+            started = self._process.children(recursive=True)
+            doomed = sorted(started, key=lambda one: one.name() != "raylet")
+            for process in [*doomed, self._process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.wait()
+
+
+def can_hide_folders() -> bool:
+    """Whether a FarNode can be started here: by root, outside of strict sandboxes."""
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
 
 
 @contextmanager

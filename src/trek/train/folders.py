@@ -17,6 +17,7 @@ from trek.engines.member_folder import NO_SHARED_DISK
 from trek.errors import ConfigError, InputError, NotFound
 from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
+from trek.train.checkpointing.stores import Storage
 from trek.world import World, claim_home, trek_home
 from trek.world.urls import is_remote
 
@@ -66,6 +67,16 @@ def leaders_folders(strategy: Strategy, *folders: Path | str | None) -> list[str
     return paths
 
 
+def leaders_places(
+    strategy: Strategy, folder: Path | str, checkpoint_dir: Path | str | Storage | None
+) -> tuple[str | None, str | Storage | None]:
+    """The leader's folder and place of checkpoints; a Storage is each process's own way to the place all have."""
+    if isinstance(checkpoint_dir, Storage):
+        return leaders_folders(strategy, folder)[0], checkpoint_dir
+    own, place = leaders_folders(strategy, folder, checkpoint_dir)
+    return own, place
+
+
 def new_run_folder(name: str, *, is_resumed: bool = False) -> Path:
     """A new folder `name`, `name-2`, `name-3`, …; the last existing one if the run is resumed."""
     check_run_name(name)
@@ -104,7 +115,7 @@ def job_key(folder: Path | None) -> str:
 
 def check_places(*, checkpoint_dir: Any, resume: Any) -> None:
     """Raise `ConfigError` unless these arguments of `fit`, `run` and the Traveler can name a place."""
-    if checkpoint_dir is not None and not isinstance(checkpoint_dir, str | Path):
+    if checkpoint_dir is not None and not isinstance(checkpoint_dir, str | Path | Storage):
         raise ConfigError(f"checkpoint_dir must be a folder or a URL, got {checkpoint_dir!r}.")
     if resume is not None and not isinstance(resume, str | Path | CheckpointFolder):
         raise ConfigError(f"resume must be a checkpoint, its path, or 'latest', got {resume!r}.")

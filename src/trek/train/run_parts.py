@@ -25,8 +25,9 @@ from trek.train.artifacts import store_artifact
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.keeping import KeepPolicy
+from trek.train.checkpointing.stores import Storage
 from trek.train.elastic_run import ElasticRun
-from trek.train.folders import check_places, job_key, leaders_folders
+from trek.train.folders import check_places, job_key, leaders_places
 from trek.train.jobs.hang_report import note_error
 from trek.train.leased_loop import LeasedLoop
 from trek.train.loggers.base import ArtifactRow, EndState, JobIdentity, Logger
@@ -78,7 +79,7 @@ class RunParts:
         *,
         world: World | None = None,
         host: TrialHost | None = None,
-        checkpoint_dir: Path | str | None = None,
+        checkpoint_dir: Path | str | Storage | None = None,
         resume: CheckpointFolder | Path | str | None = None,
         folder: Path | str | None = None,
         loggers: Sequence[Logger | LoggerChoice] = (),
@@ -117,7 +118,7 @@ class RunParts:
         self.strategy.setup()
         has_folder = folder is not None
         if host is None:
-            folder, checkpoint_dir = leaders_folders(self.strategy, folder or Path.cwd(), checkpoint_dir)
+            folder, checkpoint_dir = leaders_places(self.strategy, folder or Path.cwd(), checkpoint_dir)
         self.folder = Path(folder or Path.cwd())
         chosen = chosen.with_default_paths(self.folder)
         self.settings = chosen

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trek.train.checkpointing.loading import describe_trial
+from trek.train.checkpointing.stores import Storage
 from trek.train.folders import leaders_folders
 from trek.train.loggers.base import JobIdentity, Logger
 from trek.train.loop.data_wait import DataWait
@@ -40,7 +41,7 @@ def train_trial(
     hparams: Mapping[str, Any],
     settings: TrainSettings,
     world: World,
-    checkpoint_dir: Path | str | None,
+    checkpoint_dir: Path | str | Storage | None,
     folder: Path | None = None,
     data: Mapping[str, Any] | None = None,
     experiment_config: Mapping[str, Any] | None = None,

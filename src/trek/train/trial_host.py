@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from trek.train.checkpointing.stores import Storage
 from trek.train.loggers.base import JobIdentity, Logger
 from trek.train.loop.stopping import StopRequest
 from trek.train.settings import TrainSettings
@@ -30,7 +31,7 @@ class TrialHost:
     """Fields of TrainSettings: how far to train, the seed, what to keep."""
     folder: Path
     """Where the run writes its files, except for checkpoints."""
-    checkpoint_dir: Path | str
+    checkpoint_dir: Storage
     owner: str
     """The trial's id in its checkpoints. Which of them are kept is decided by whoever runs the trial."""
     resume: Path | Literal["latest"]

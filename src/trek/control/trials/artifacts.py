@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 
 from trek.client import models
 from trek.control.layout import Layout
-from trek.control.lookup import find_trial
+from trek.control.lookup import find_running, find_trial
 from trek.control.store import Store
-from trek.errors import InputError, NotFound, RunEnded
+from trek.errors import InputError, NotFound
 from trek.world.artifact_names import MAX_BYTES, artifact_name, content_type
 from trek.world.disk import storage_errors
 
@@ -46,9 +46,7 @@ class ArtifactService:
     def put(self, trial_id: int, name: str, content: bytes, *, run: int) -> models.ArtifactRecord:
         """Keep an artifact of a running trial; the same name replaces it."""
         with self._store.reading() as session:
-            trial = find_trial(session, trial_id)
-            if trial.run != run or trial.state != "running":
-                raise RunEnded(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
+            find_running(session, trial_id, run=run)
         path = self._folder(trial_id) / _file_name(name)
         _check_room(self.all(trial_id), name, len(content))
         with storage_errors(path, remedy=_REMEDY):

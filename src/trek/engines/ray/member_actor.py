@@ -91,7 +91,7 @@ class MemberActor:
     def _working_folder(self, request: dict[str, Any], *, cwd: str) -> str:
         """The folder that came along, or that of the starter where it exists here, or an empty one.
 
-        Variables that name the starter's folder then name this one.
+        Variables that name the starter's folder then name this one, and the member is told that it shares no disk.
         """
         work = self._folder / "work"
         archive = request.pop("archive")

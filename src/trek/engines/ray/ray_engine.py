@@ -120,6 +120,11 @@ class RayEngine(Engine):
         """The GPUs of all nodes."""
         return sum(node.num_gpus for node in self.nodes())
 
+    def own_address(self) -> str:
+        """The address that this machine has as a node of the cluster."""
+        connect(self._options.address)
+        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
     def nodes(self) -> list[Node]:
         """The nodes that are alive now."""
         connect(self._options.address)

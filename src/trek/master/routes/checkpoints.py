@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
 from trek.client import models
+from trek.client.tar_stream import tar_stream
 from trek.control.services import Services
 from trek.master.auth import Auth
 from trek.master.routes.paging import Cursor, Limit, read_pair, tell_next
-from trek.master.tar_stream import tar_stream
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
@@ -45,7 +46,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         folder = stack.enter_context(
             services.checkpoints.folder(uuid)
         )  # before the answer begins: a missing one is a 404
-        return StreamingResponse(_closing(stack, tar_stream(folder)), media_type="application/x-tar")
+        return tar_answer(folder, stack)
 
     @router.delete("/{uuid}", dependencies=[Depends(auth.owner_of_checkpoint)])
     def delete_checkpoint(uuid: str) -> models.CheckpointRecord:
@@ -54,7 +55,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     return router
 
 
+def tar_answer(folder: Path, stack: ExitStack, *, only: str | None = None) -> StreamingResponse:
+    """The files of `folder` as a tar; `stack` is closed when they are sent, or when the client disconnects."""
+    return StreamingResponse(_closing(stack, tar_stream(folder, only=only)), media_type="application/x-tar")
+
+
 def _closing(stack: ExitStack, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """`parts`; `stack` is closed when they are sent, or when the client disconnects."""
     with stack:
         yield from parts

@@ -15,7 +15,7 @@ from trek.strategies import Strategy
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, find_latest, open_checkpoint
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.checkpointing.stores import MANIFEST, open_storage
+from trek.train.checkpointing.stores import MANIFEST, Storage, open_storage
 from trek.train.metrics.journal import Journal
 
 
@@ -24,7 +24,7 @@ class Archive:
 
     def __init__(
         self,
-        place: Path | str | None,
+        place: Path | str | Storage | None,
         *,
         strategy: Strategy,
         journal: Journal,

@@ -17,8 +17,13 @@ STORES: Registry[type[Storage]] = Registry(
 """A plug-in's name is the scheme of the URLs that it opens."""
 
 
-def open_storage(place: Path | str) -> Storage:
-    """The Storage for a folder or a URL: the one registered for its scheme, fsspec for every other scheme."""
+def open_storage(place: Path | str | Storage) -> Storage:
+    """The Storage for a folder or a URL: the one registered for its scheme, fsspec for every other scheme.
+
+    A Storage is its own place: the caller has opened it.
+    """
+    if isinstance(place, Storage):
+        return place
     scheme = scheme_of(str(place))
     if scheme in STORES:
         return STORES.load(scheme).open(str(place))

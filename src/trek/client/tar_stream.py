@@ -13,8 +13,8 @@ _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 """Opens no link, and does not wait for the other end of a pipe."""
 
 
-def tar_stream(folder: Path) -> Iterator[bytes]:
-    """The regular files of `folder` as the bytes of a tar.
+def tar_stream(folder: Path, *, only: str | None = None) -> Iterator[bytes]:
+    """The regular files of `folder`, or those called `only`, as the bytes of a tar.
 
     Files are opened below the folder's descriptor and without following links, so that a link which takes the place of
     a file or folder meanwhile leads nowhere.
@@ -23,7 +23,7 @@ def tar_stream(folder: Path) -> Iterator[bytes]:
     try:
         for root, folders, names, descriptor in os.fwalk(".", dir_fd=top):
             folders.sort()
-            for name in sorted(names):
+            for name in sorted(names if only is None else {only}.intersection(names)):
                 yield from _member(Path(root, name).as_posix(), name, folder=descriptor)
     finally:
         os.close(top)
