@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ _unpacked: dict[str, Path] = {}
 class PackedModel:
     """What any machine needs to load a model."""
 
+    travels_once: ClassVar[bool] = True
+    """Executors send it to each worker once, not with every partition."""
     source: ModelSource
     content: np.ndarray
     """The bytes of a zip file; an array, which Ray's store holds once for all processes of a node."""

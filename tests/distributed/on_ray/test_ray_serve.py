@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -22,7 +23,9 @@ pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install
 
 from ray import serve
 
-from trek.errors import InputError
+from trek.data.table import Table
+from trek.errors import InputError, TrainingError
+from trek.serve.prediction import predict
 from trek.serve.server import Server
 from trek.testing.ray_cluster import RayCluster
 from trek.testing.serving import CODE, train_points
@@ -182,6 +185,48 @@ def test_an_application_whose_command_was_killed_is_removed(cluster: RayCluster,
         finally:
             process.kill()
     _wait(lambda: not any("orphan" in name for name in _applications()))
+
+
+def test_rows_are_predicted_by_tasks_and_the_file_is_that_of_a_local_run(cluster: RayCluster, tmp_path: Path) -> None:
+    """Of a checkpoint that the nodes get from here; killed in between, it goes on with the chunks that are missing."""
+    checkpoint = train_points(tmp_path / "run")
+    rows = np.random.default_rng(5).normal(size=(500, 6)).astype("float32")
+    table = Table.of({"id": np.arange(500), "input_0": rows})
+    settings: dict[str, Any] = {"code": CODE, "chunk_rows": 60, "show_progress": False}
+    here = predict(checkpoint, table, tmp_path / "here.parquet", **settings)
+    on_ray = {"engine": "ray", "engine_options": {"address": cluster.address}, "workers": 2}
+    there = predict(checkpoint, table, tmp_path / "there.parquet", **settings, **on_ray)
+    assert there.read_bytes() == here.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here.parquet", "run", "there.parquet", "trek-home"]
+
+
+def test_chunks_on_ray_that_were_written_are_not_computed_again(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "counted.py").write_text(_COUNTED.format(folder=str(tmp_path)))
+    table = Table.of({"x": np.arange(40)})
+    settings: dict[str, Any] = {"code": tmp_path, "chunk_rows": 10, "show_progress": False, "engine": "ray"}
+    settings |= {"engine_options": {"address": cluster.address}, "workers": 1}
+    (tmp_path / "fails").touch()
+    with pytest.raises(TrainingError, match="not yet"):
+        predict("counted:double", table, tmp_path / "out.parquet", **settings)
+    (tmp_path / "fails").unlink()
+    done = predict("counted:double", table, tmp_path / "out.parquet", **settings)
+    assert pq.read_table(done).column("y").to_pylist() == [2 * x for x in range(40)]
+    calls = [int(line) for line in (tmp_path / "calls.txt").read_text().split()]
+    assert sorted(calls) in ([0, 10, 20, 20, 30], [0, 10, 10, 20, 20, 30])  # the second may have waited to be written
+    with pytest.raises(InputError, match="engine option 'placement' does not exist here"):
+        predict("counted:double", table, tmp_path / "x", **{**settings, "engine_options": {"placement": "PACK"}})
+
+
+_COUNTED = """
+from pathlib import Path
+
+def double(x):
+    with Path("{folder}/calls.txt").open("a") as file:
+        file.write(f"{{x[0]}}\\n")
+    if x[0] == 20 and Path("{folder}/fails").exists():
+        raise RuntimeError("not yet")
+    return {{"y": x * 2}}
+"""
 
 
 def _applications() -> list[str]:
