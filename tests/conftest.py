@@ -129,8 +129,9 @@ def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 30.0) 
 
 
 def _ours(thread: threading.Thread) -> bool:
-    # torch's autograd and tqdm keep threads for the life of the process by design.
-    return thread.is_alive() and not thread.name.startswith(("Dummy", "tqdm", "pydevd", "AnyIO"))
+    # torch's autograd, tqdm and the asynchronous gRPC that Ray uses keep threads for the life of the process by design.
+    is_kept = thread.name.startswith(("Dummy", "tqdm", "pydevd", "AnyIO")) or thread.name.endswith("(_poll_wrapper)")
+    return thread.is_alive() and not is_kept
 
 
 def _leaked_children(before: set[int]) -> list[str]:

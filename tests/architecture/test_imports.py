@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "control": _EXPERIMENTS | {"flow", "control"},
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
-    "serve": _GROUND | {"world", "data", "train"},
+    "serve": _GROUND | {"world", "engines", "data", "train"},
     "integrations": _TRAIN | {"search"},
     "compat": _GROUND | {"data"},
     "clusters": _GROUND,

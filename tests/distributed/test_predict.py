@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 
 from trek.data.table import Table
 from trek.errors import InputError
-from trek.serve.prediction import predict
+from trek.serve.prediction import predict, predictions
 from trek.serve.watched_folder import watch
 from trek.testing.serving import CODE, train_points
 from trek.testing.trials import PointsTrial
@@ -113,8 +114,24 @@ def test_files_that_appear_in_a_folder_are_predicted_once(tmp_path: Path) -> Non
     assert len(done) == 2
 
 
+def test_predictions_of_a_stream_come_as_its_rows_do() -> None:
+    given = list[int]()
+
+    def arriving() -> Iterator[dict[str, np.ndarray]]:
+        for number in range(3):
+            given.append(number)
+            yield {"id": np.array([number]), "x": np.array([10 * number])}
+
+    found = []
+    for batch in predictions(DOUBLE, Table.stream(arriving()), columns=["x"], code=CODE):
+        found.append(batch.to_pylist())
+        assert len(given) <= len(found) + 1  # the next rows may be awaited, not all
+    assert found == [[{"id": number, "y": 20 * number}] for number in range(3)]
+
+
 _SLOW = """
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 def slowly(x):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from trek.cli.engine_options import engine_option
 from trek.cli.model_reference import model_finder
 from trek.cli.render import json_option, show_done
 
@@ -21,7 +22,11 @@ from trek.cli.render import json_option, show_done
 @click.option("--split", help="The split of a named data set.  [default: train]")
 @click.option("--column", "columns", multiple=True, metavar="[INPUT=]COLUMN", help="The column of an input; repeated.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column to keep.  [default: all that are not inputs]")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes, or tasks on Ray.  [default: 1; on Ray, one per CPU]"
+)
+@click.option("--engine", default="local", show_default=True, help="Where chunks are computed: local or ray.")
+@engine_option
 @click.option("--batch", "batch_size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows at once.")
 @click.option(
     "--chunk",
@@ -50,16 +55,18 @@ def predict(
     code: Path | None,
     trial: str,
     keep: tuple[str, ...],
+    engine_options: tuple[str, ...],
     watch: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
     """Write what MODEL returns for every row of DATA to a Parquet file, in order."""
+    from trek.engines.option_words import read_engine_options
     from trek.serve.prediction import predict as run
     from trek.serve.watched_folder import watch as follow
 
     source = model_finder(model, obj=obj, code=code, trial=trial)()
-    chosen = {**settings, "keep": keep or None}
+    chosen = {**settings, "keep": keep or None, "engine_options": read_engine_options(engine_options)}
 
     def tell(path: Path) -> None:
         show_done(f"Wrote {path}.", as_json=as_json, output=str(path))

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from trek.cli.engine_options import engine_option
 from trek.cli.model_reference import model_finder
 from trek.cli.terminal import echo
 from trek.errors import InputError
@@ -34,6 +35,10 @@ from trek.errors import InputError
 @click.option("--max-body-mb", type=float, default=64.0, show_default=True, help="MiB of one request.")
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds for one answer.")
 @click.option("--access-log", metavar="FILE", help="Write a line of JSON per request there; - for stdout.")
+@click.option(
+    "--engine", default="local", show_default=True, help="Where the workers run: local, or ray for Ray Serve."
+)
+@engine_option
 @click.option("--master-tokens", is_flag=True, help="Accept the tokens of the master's users.")
 @click.pass_obj
 def serve(
@@ -45,10 +50,12 @@ def serve(
     code: Path | None,
     trial: str,
     master_tokens: bool,
+    engine_options: tuple[str, ...],
     **settings: Any,
 ) -> None:
     """Serve MODEL over HTTP: the Open Inference Protocol at /v2, plain JSON at /predict, a description at /docs."""
     from trek.cli.master_tokens import MasterTokens
+    from trek.engines.option_words import read_engine_options
     from trek.serve.server import Server
     from trek.serve.settings import ServeSettings
 
@@ -56,10 +63,11 @@ def serve(
         version: model_finder(place, obj=obj, code=code, trial=trial)
         for version, place in _named(models, default="1").items()
     }
+    key = os.environ.get("TREK_SERVE_KEY") or None
     server = Server(
         found,
         weights={version: _share(share) for version, share in _named(weights).items()},
-        settings=ServeSettings(key=os.environ.get("TREK_SERVE_KEY") or None, **settings),
+        settings=ServeSettings(key=key, engine_options=read_engine_options(engine_options), **settings),
         is_allowed=MasterTokens.of(obj) if master_tokens else None,
     )
     server.run(on_ready=lambda url: echo(f"Serving {server.settings.name} at {url} (Ctrl-C stops it)"))

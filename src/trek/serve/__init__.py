@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trek.serve.batch_client import batch_inference
     from trek.serve.handlers.base import Handler
     from trek.serve.model_source import ModelSource
-    from trek.serve.prediction import predict
+    from trek.serve.prediction import predict, predictions
     from trek.serve.server import Server
 
 _HOMES = {
@@ -24,9 +24,10 @@ _HOMES = {
     "archive": "trek.serve.archiving",
     "batch_inference": "trek.serve.batch_client",
     "predict": "trek.serve.prediction",
+    "predictions": "trek.serve.prediction",
 }
 
-__all__ = ["Handler", "ModelSource", "Server", "archive", "batch_inference", "predict"]
+__all__ = ["Handler", "ModelSource", "Server", "archive", "batch_inference", "predict", "predictions"]
 
 
 __getattr__ = lazy_names("trek.serve", _HOMES)

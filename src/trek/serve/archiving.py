@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ import yaml
 from trek._version import __version__
 from trek.errors import InputError
 from trek.serve.handlers.archive_handler import FACTS, LABELS
-from trek.serve.handlers.model_code import import_trial
+from trek.serve.handlers.model_code import code_files, import_trial
 from trek.serve.handlers.trial_handler import TrialHandler
 from trek.serve.model_source import ModelSource
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, model_file, open_checkpoint
@@ -100,19 +99,6 @@ def make_sample(handler: Any) -> dict[str, Any]:
     for spec in handler.inputs or ():
         sample[spec.name] = "" if spec.dtype == "text" else np.zeros(spec.shape, dtype=spec.dtype).tolist()
     return sample
-
-
-def code_files(module: str, folder: Path) -> dict[str, Path]:
-    """The Python files of a model by their names in the archive: its package, or its file and those beside it."""
-    package = module.split(".")[0]
-    root = folder if (folder / package).is_dir() or (folder / f"{package}.py").is_file() else _root_of(module)
-    found = sorted((root / package).rglob("*.py")) if (root / package).is_dir() else sorted(root.glob("*.py"))
-    return {str(path.relative_to(root)): path for path in found}
-
-
-def _root_of(module: str) -> Path:
-    path = Path(str(sys.modules[module].__file__)).resolve()
-    return path.parents[len(module.split(".")) - (path.name != "__init__.py")]
 
 
 def _mar_manifest(name: str, version: str) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from trek._version import __version__
 from trek.errors import InputError
+from trek.serve.model_pool import ModelPool
 from trek.serve.model_versions import ModelVersions
 from trek.serve.serving_metrics import ServingMetrics
 from trek.serve.settings import ServeSettings
 from trek.serve.tickets import Refused
-from trek.serve.worker_pool import WorkerPool
 
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 
@@ -62,7 +62,7 @@ def _add_health(app: FastAPI, versions: ModelVersions, readiness: Readiness) -> 
 
 
 def _add_metadata(app: FastAPI, versions: ModelVersions, settings: ServeSettings) -> None:
-    def find(model: str, version: str | None) -> WorkerPool:
+    def find(model: str, version: str | None) -> ModelPool:
         if model != settings.name:
             raise InputError(f"model {model!r} does not exist. There is: {settings.name}.")
         return versions.find(version or next(iter(versions.pools)))

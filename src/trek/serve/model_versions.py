@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trek.errors import InputError
+from trek.serve.model_pool import POOLS, ModelPool
 from trek.serve.model_source import ModelSource
 from trek.serve.serving_metrics import ServingMetrics
 from trek.serve.settings import ServeSettings
 from trek.serve.tickets import Refused, error_reply
 from trek.serve.weighted_choice import WeightedChoice
-from trek.serve.worker_pool import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class ModelVersions:
         self._plans = dict(plans)
         self._settings = settings
         self._metrics = metrics
-        self._pools: dict[str, WorkerPool] = {}
+        self._pools: dict[str, ModelPool] = {}
         self._choice = WeightedChoice({version: plan.weight for version, plan in plans.items()})
         self._changing = asyncio.Lock()
 
     @property
-    def pools(self) -> Mapping[str, WorkerPool]:
+    def pools(self) -> Mapping[str, ModelPool]:
         """The workers of each version."""
         return self._pools
 
@@ -51,7 +51,7 @@ class ModelVersions:
             version in self._pools and self._pools[version].num_ready for version in self._choice.weights
         )
 
-    def find(self, version: str | None) -> WorkerPool:
+    def find(self, version: str | None) -> ModelPool:
         """The workers of a version, or of the one whose turn it is; Refused if there is none."""
         chosen = version if version is not None else self._choice.next()
         pool = self._pools.get(chosen)
@@ -84,7 +84,7 @@ class ModelVersions:
             raise InputError(f"version {version!r} does not exist. There are: {', '.join(self._plans)}.")
         async with self._changing:
             source = await asyncio.to_thread(self._plans[version].find)
-            pool = WorkerPool(
+            pool = POOLS.load(self._settings.engine)(
                 source,
                 version=version,
                 settings=self._settings,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ from trek.data.storing.persist import count_finished
 from trek.data.table import Table
 from trek.errors import InputError
 from trek.serve.model_source import ModelSource
+from trek.serve.packed_model import PackedModel
 from trek.serve.row_predictor import RowPredictor, choose_columns, load_once
 from trek.world.disk import storage_errors
 
 CHUNK_ROWS = 8192
 _LOOK_S = 0.5
+_RAY_OPTIONS = {"address": "address", "cpus": "cpus_per_task", "gpus": "gpus_per_task"}
+"""Engine options, and what an executor calls them."""
 
 
 def predict(
@@ -39,7 +42,9 @@ def predict(
     split: str | None = None,
     columns: Sequence[str] = (),
     keep: Sequence[str] | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    engine: str = "local",
+    engine_options: Mapping[str, Any] | None = None,
     batch_size: int = 256,
     chunk_rows: int = CHUNK_ROWS,
     device: str = "cpu",
@@ -53,30 +58,71 @@ def predict(
     `data` is a Table or what `trek.data.open` takes. `columns` are the columns of the model's inputs, in order, or
     `input=column`; without them, columns of the inputs' names. `keep` are the columns to keep beside the outputs, by
     default all that are not inputs. A run that is repeated after it was killed does the chunks that are missing.
+    `workers` are processes of this machine, by default one; with the engine `ray` tasks of a cluster, by default as
+    many as it has CPUs, and `engine_options` are its address and the `cpus` and `gpus` of each task.
     """
     target = Path(output)
     if target.exists() and not overwrite:
         raise InputError(f"{str(target)!r} exists already. Choose another file, or pass overwrite (--overwrite).")
+    running = _executor(engine, workers, engine_options or {})
     table = data if isinstance(data, Table) else trek.data.open(data, split=split)
     source = ModelSource.parse(model, code=code, trial=trial)
-    known = table.columns
-    chosen = choose_columns(load_once(source, device), columns, known)
-    kept = [name for name in known if name not in chosen.values()] if keep is None else list(keep)
-    predictor = RowPredictor(source, device=device, columns=chosen, keep=kept, batch_size=batch_size)
     num_rows = table.num_rows
     num_chunks = max(1, -(-num_rows // chunk_rows))
     parts = target.with_name(f".{target.name}.parts")
+    chosen = choose_columns(load_once(source, device), columns, table.columns)
+    kept = _kept(table, chosen, keep)
+    packed = PackedModel.of(source) if engine != "local" else None
+    predictor = RowPredictor(source, device=device, columns=chosen, keep=kept, batch_size=batch_size, packed=packed)
     needed = table.select(*dict.fromkeys([*kept, *chosen.values()]))
     predicted = needed.partition(num_chunks).map(predictor, arrow=True)
-    with _progress(parts, num_rows, num_chunks, is_shown=show_progress):
-        _write(predicted, parts, target, workers=workers)
+    with running, _progress(parts, num_rows, num_chunks, is_shown=show_progress):
+        _write(predicted, parts, target)
     return target
 
 
-def _write(predicted: Table, parts: Path, target: Path, *, workers: int) -> None:
+def predictions(
+    model: Any,
+    data: Table,
+    *,
+    columns: Sequence[str] = (),
+    keep: Sequence[str] | None = None,
+    batch_size: int = 256,
+    device: str = "cpu",
+    code: Path | str | None = None,
+    trial: str = "",
+) -> Table:
+    """A Table with the model's outputs for every row of `data`, computed while it is read.
+
+    `data` may be a stream (`Table.stream`), whose predictions come as its batches do. Arguments are those of `predict`.
+    """
+    source = ModelSource.parse(model, code=code, trial=trial)
+    chosen = choose_columns(load_once(source, device), columns, data.columns)
+    kept = _kept(data, chosen, keep)
+    return data.map(RowPredictor(source, device=device, columns=chosen, keep=kept, batch_size=batch_size), arrow=True)
+
+
+def _kept(table: Table, chosen: Mapping[str, str], keep: Sequence[str] | None) -> list[str]:
+    return [name for name in table.columns if name not in chosen.values()] if keep is None else list(keep)
+
+
+def _executor(engine: str, workers: int | None, options: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Where the chunks are computed, for a `with` block."""
+    if engine == "local":
+        if options:
+            raise InputError(f"engine 'local' has no options, got {dict(options)}. Use engine 'ray'.")
+        return running_on("processes" if (workers or 1) > 1 else "threads", num_workers=workers or 1)
+    if engine != "ray":
+        raise InputError(f"engine {engine!r} does not exist. Use one of: local, ray.")
+    unknown = next((name for name in options if name not in _RAY_OPTIONS), None)
+    if unknown is not None:
+        raise InputError(f"engine option {unknown!r} does not exist here. Use one of: {', '.join(_RAY_OPTIONS)}.")
+    return running_on("ray", num_workers=workers, **{_RAY_OPTIONS[name]: value for name, value in options.items()})
+
+
+def _write(predicted: Table, parts: Path, target: Path) -> None:
     """Compute the chunks that are missing in `parts`, put all together in `target`, and remove them."""
-    with running_on("processes" if workers > 1 else "threads", num_workers=workers):
-        _merge(predicted.persist(parts, storage="arrow", resume=True), target)
+    _merge(predicted.persist(parts, storage="arrow", resume=True), target)
     shutil.rmtree(parts)
     parts.with_name(f".{parts.name}.lock").unlink(missing_ok=True)
 

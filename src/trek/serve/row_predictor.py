@@ -17,6 +17,7 @@ from trek.serve.codecs.arrow_stream import to_rows
 from trek.serve.handlers import open_handler
 from trek.serve.handlers.base import Handler
 from trek.serve.model_source import ModelSource
+from trek.serve.packed_model import PackedModel
 from trek.train.checkpointing.manifest import read_manifest
 from trek.world.urls import is_remote
 
@@ -25,10 +26,18 @@ class RowPredictor:
     """The columns `keep` of a record batch and, after them, what the model returns for its rows."""
 
     def __init__(
-        self, source: ModelSource, *, device: str, columns: Mapping[str, str], keep: Sequence[str], batch_size: int
+        self,
+        source: ModelSource,
+        *,
+        device: str,
+        columns: Mapping[str, str],
+        keep: Sequence[str],
+        batch_size: int,
+        packed: PackedModel | None = None,
     ) -> None:
-        """`columns` says for each input of the model which column it is."""
+        """`columns` says for each input of the model which column it is; `packed` is for machines without this disk."""
         self._source = source
+        self._packed = packed
         self._device = device
         self._columns = dict(columns)
         self._keep = list(keep)
@@ -36,7 +45,8 @@ class RowPredictor:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The predictions for a batch."""
-        handler = load_once(self._source, self._device)
+        source = self._source if self._packed is None else self._packed.unpack()
+        handler = load_once(source, self._device)
         inputs = handler.fit({name: to_rows(batch.column(column)) for name, column in self._columns.items()})
         found = [
             handler.predict({name: array[at : at + self._batch_size] for name, array in inputs.items()})

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trek.serve.worker_pool import WorkerPool
+    from trek.serve.model_pool import ModelPool
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -55,7 +55,7 @@ class ServingMetrics:
         """A worker that ended by itself."""
         self._deaths += 1
 
-    def to_text(self, pools: Mapping[str, WorkerPool]) -> str:
+    def to_text(self, pools: Mapping[str, ModelPool]) -> str:
         """What a scraper reads."""
         counts = {f'{{version="{version}",status="{status}"}}': n for (version, status), n in self._requests.items()}
         waiting = {f'{{version="{version}"}}': pool.num_waiting for version, pool in pools.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from trek.errors import InputError
 
@@ -17,6 +19,10 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     """0 chooses a free one."""
+    engine: str = "local"
+    """Where the processes are that hold the model: `local`, or `ray` for replicas of Ray Serve."""
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the engine: for `ray` those of gangs, such as `address`, and `cpus` and `gpus` of each process."""
     workers: int = 1
     """Processes that hold the model, for each version."""
     batch: int = 8
@@ -38,6 +44,8 @@ class ServeSettings:
         for name in ("workers", "batch", "max_queue", "max_body_mb", "timeout_s"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if self.engine == "local" and self.engine_options:
+            raise InputError(f"engine 'local' has no options, got {dict(self.engine_options)}. Use engine 'ray'.")
         if not self.name or "/" in self.name:
             raise InputError(f"name must be a word without a slash, got {self.name!r}.")
 

@@ -1,22 +1,16 @@
-"""WorkerPool: the workers of one version of a model, and the requests that wait for them.
-
-Batches are what already waits when a worker becomes idle: a lone request is never delayed. Requests of a worker that
-dies are done again, each alone, so that the one which killed it takes no other with it.
-"""
+"""WorkerPool: the worker processes of this machine that hold one version of a model, and their replacement."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trek.errors import InputError
-from trek.serve.model_source import ModelSource
-from trek.serve.settings import ServeSettings
-from trek.serve.tickets import Refused, Reply, Ticket, error_reply
+from trek.serve.model_pool import ModelPool
+from trek.serve.tickets import Ticket, error_reply
 from trek.serve.worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
@@ -26,29 +20,13 @@ _PAUSES_S = (0.0, 0.5, 1.0, 2.0, 5.0)
 """Before a worker is started again that ended before it had answered anything."""
 
 
-class WorkerPool:
-    """Workers that hold the same model. All methods are for the event loop that `start` ran in."""
+class WorkerPool(ModelPool):
+    """Workers that are processes of this machine."""
 
-    def __init__(
-        self,
-        source: ModelSource,
-        *,
-        version: str,
-        settings: ServeSettings,
-        on_batch: Callable[[int], None] = lambda size: None,
-        on_death: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.source = source
-        self.version = version
-        self.metadata: dict[str, Any] = {}
-        self._settings = settings
-        self._on_batch = on_batch
-        self._on_death = on_death
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
         self._links: list[WorkerLink] = []
-        self._waiting: deque[Ticket] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._reaping: set[asyncio.Task[None]] = set()
-        self._is_closed = False
         self._numbers = itertools.count()
 
     async def start(self) -> None:
@@ -67,58 +45,36 @@ class WorkerPool:
         return sum(link.is_ready for link in self._links)
 
     @property
-    def num_waiting(self) -> int:
-        """Requests that no worker has yet."""
-        return len(self._waiting)
-
-    @property
     def pids(self) -> list[int]:
         """Process ids of the workers that hold the model."""
         return [link.pid for link in self._links if link.is_ready]
 
-    def submit(self, ticket: Ticket) -> None:
-        """Take a request; Refused if too many wait."""
-        if len(self._waiting) >= self._settings.max_queue:
-            message = f"{len(self._waiting)} requests are waiting already. Try again later."
-            raise Refused(error_reply(429, message, retry_after_s=1))
-        self._waiting.append(ticket)
-        self._dispatch()
-
     def cancel(self, ticket: Ticket) -> None:
         """Nobody waits for the answer any more."""
-        if ticket in self._waiting:
-            self._waiting.remove(ticket)
+        super().cancel(ticket)
         for link in self._links:
             if ticket.pieces is not None and ticket in link.batch:
                 link.stop_stream()
 
-    async def drain(self) -> None:
-        """Answer what has been taken, then end the workers. Nothing more may be submitted."""
-        while self._waiting or any(link.batch for link in self._links):
-            await asyncio.sleep(0.01)
-        await self.close()
-
     async def close(self) -> None:
         """End the workers now; what still waits is refused."""
         self._is_closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
         await asyncio.gather(*(link.close() for link in list(self._links)))
         while self._links:  # until asyncio has told of each
             await asyncio.sleep(0.001)
         await asyncio.gather(*self._reaping)
-        while self._waiting:
-            self._waiting.popleft().answer(_unavailable("the server is shutting down"))
+        self._refuse_all()
 
     # -- requests
 
     def _dispatch(self) -> None:
         for link in self._links:
             if self._waiting and link.is_idle:
-                batch = take_batch(self._waiting, self._settings.batch)
-                self._on_batch(len(batch))
-                link.submit(batch)
+                link.submit(self._next_batch())
+
+    def _is_busy(self) -> bool:
+        return any(link.batch for link in self._links)
 
     # -- workers
 
@@ -145,11 +101,7 @@ class WorkerPool:
         """A worker has ended: its requests go back to the front of the queue, and another one is started."""
         self._links.remove(link)
         tickets, link.batch = link.batch, []
-        for ticket in reversed(tickets):
-            if ticket.may_retry() and not self._is_closed:
-                self._waiting.appendleft(ticket)
-            else:
-                ticket.answer(_unavailable("the worker ended while it worked on this request"))
+        self._take_tickets_back(tickets)
         if not self._is_closed:
             link.kill()
         self._start_task(link.close(), self._reaping)
@@ -178,20 +130,3 @@ class WorkerPool:
                         ticket.answer(error_reply(504, f"no answer after {self._settings.timeout_s:g} s."))
                     link.is_ready = False
                     link.kill()
-
-    def _start_task(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-
-def take_batch(waiting: deque[Ticket], most: int) -> list[Ticket]:
-    """The requests that are worked on together next: the first, and those behind it that may share a batch with it."""
-    batch = [waiting.popleft()]
-    while waiting and len(batch) < most and not batch[0].is_alone and not waiting[0].is_alone:
-        batch.append(waiting.popleft())
-    return batch
-
-
-def _unavailable(reason: str) -> Reply:
-    return error_reply(503, f"{reason}. Try again.", retry_after_s=1)

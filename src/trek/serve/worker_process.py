@@ -38,6 +38,7 @@ def main(descriptor: int) -> None:
 class _Worker:
     def __init__(self, connection: socket.socket, settings: dict[str, Any]) -> None:
         from trek.serve.batch_runner import BatchRunner
+        from trek.serve.handler_metadata import describe_handler
         from trek.serve.handlers import open_handler
         from trek.serve.model_source import ModelSource
 
@@ -50,7 +51,7 @@ class _Worker:
         # What is loaded stays: the garbage collector need not look through all of it while requests wait.
         gc.collect()
         gc.freeze()
-        self._send({"op": "ready", **_metadata(handler)})
+        self._send({"op": "ready", **describe_handler(handler)})
 
     def answer_all(self) -> None:
         """Until the front process closes the socket."""
@@ -91,17 +92,6 @@ class _Worker:
 
     def _send(self, head: dict[str, Any], *pieces: bytes) -> None:
         self._connection.sendall(pack(head, pieces))
-
-
-def _metadata(handler: Any) -> dict[str, Any]:
-    from trek.serve.datatypes import datatype_named
-
-    def describe(specs: Any) -> list[dict[str, Any]] | None:
-        if specs is None:
-            return None
-        return [{"name": one.name, "datatype": datatype_named(one.dtype), "shape": [-1, *one.shape]} for one in specs]
-
-    return {"inputs": describe(handler.inputs), "outputs": describe(handler.outputs), "is_stream": handler.is_stream}
 
 
 def _reason(error: Exception) -> dict[str, Any]:

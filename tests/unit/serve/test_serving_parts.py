@@ -14,11 +14,11 @@ from trek.errors import InputError
 from trek.serve.batch_runner import BatchRunner, Job
 from trek.serve.framing import FrameReader, pack
 from trek.serve.handlers import open_handler
+from trek.serve.model_pool import take_batch
 from trek.serve.server import Server
 from trek.serve.settings import ServeSettings
 from trek.serve.tickets import MAX_ATTEMPTS, Ticket
 from trek.serve.weighted_choice import WeightedChoice
-from trek.serve.worker_pool import take_batch
 from trek.testing.serving import source_of
 
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,9 @@ from filelock import FileLock
 
 from trek.data import tensors
 from trek.data.execution.base import Executor
-from trek.data.execution.parts import Readable, open_mapped
+from trek.data.execution.parts import Part, open_mapped
 from trek.data.execution.threads import ThreadExecutor
-from trek.data.plans.lowering import evaluate
+from trek.data.plans.lowering import lowered_pieces, pass_on
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import BATCH_ROWS
@@ -277,9 +278,11 @@ def _file_states(found: Fingerprint) -> dict[str, list[str]]:
 def _write_shards(
     node: PlanNode, folder: Path, executor: Executor, storage: Storage
 ) -> tuple[tuple[Shard, ...], pa.Schema]:
-    task = partial(_write_shard, folder, storage)
-    writer, pieces = _writer_here(node, executor)
-    reports = [writer.get(part).to_pylist()[0] for part in writer.map(task, pieces)]
+    if executor.runs_here:
+        parts = executor.map(partial(_write_shard, folder, storage), node.pieces(executor))
+    else:
+        parts = _write_fetched(node, folder, executor, storage)
+    reports = [executor.get(part).to_pylist()[0] for part in parts]
     for done in folder.glob("*.done"):
         done.unlink()
     schemas = [pa.ipc.read_schema(pa.py_buffer(r["schema"])) for r in reports if r["schema"] is not None]
@@ -295,11 +298,36 @@ def _write_shards(
     return tuple(shards), schema
 
 
-def _writer_here(node: PlanNode, executor: Executor) -> tuple[Executor, Sequence[Readable]]:
-    """What writes the shards on this machine, and from what: an executor elsewhere computes them, and they are read."""
-    if executor.runs_here:
-        return executor, node.pieces(executor)
-    return ThreadExecutor(memory_limit_bytes=executor.memory_limit_bytes), evaluate(node, executor)
+def _write_fetched(node: PlanNode, folder: Path, executor: Executor, storage: Storage) -> list[Part]:
+    """Shards whose rows are computed elsewhere: a few are fetched and written while the next ones are computed.
+
+    So that little is lost when it is killed, and no more rows are held elsewhere than are about to be written.
+    """
+    here = ThreadExecutor(memory_limit_bytes=executor.memory_limit_bytes)
+    pieces = lowered_pieces(node, executor) or node.pieces(executor)
+    numbers = list(range(len(pieces)))
+    missing = [number for number in numbers if not _done_file(folder, number, storage).exists()]
+    groups = [missing[at : at + executor.num_workers] for at in range(0, len(missing), executor.num_workers)]
+    with ThreadPoolExecutor(1, thread_name_prefix="trek-persist") as ahead:
+        computing = [ahead.submit(executor.map, pass_on, [pieces[number] for number in group]) for group in groups[:1]]
+        for at, group in enumerate(groups):
+            parts = computing.pop().result()
+            if at + 1 < len(groups):
+                computing.append(ahead.submit(executor.map, pass_on, [pieces[number] for number in groups[at + 1]]))
+            here.map(_WriteNumbered(tuple(group), folder, storage), parts)
+    return here.map(partial(_write_shard, folder, storage), [Part(()) for _ in numbers])
+
+
+@dataclass(frozen=True)
+class _WriteNumbered:
+    """Writes shards that are not all of a table."""
+
+    numbers: tuple[int, ...]
+    folder: Path
+    storage: Storage
+
+    def __call__(self, index: int, batches: Stream) -> Stream:
+        return _write_shard(self.folder, self.storage, self.numbers[index], batches)
 
 
 def _same_schema(schemas: list[pa.Schema]) -> pa.Schema:
@@ -316,8 +344,8 @@ _REPORT = pa.schema({"file": pa.string(), "rows": pa.int64(), "sha256": pa.strin
 
 def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) -> Stream:
     """Write a shard and report on it; one that an earlier attempt finished is reported without being computed."""
-    name = f"shard-{index:05d}.{storage}"
-    done = folder / f"{name}.done"
+    done = _done_file(folder, index, storage)
+    name = done.stem
     if done.exists():
         yield from pa.ipc.open_stream(done.read_bytes())
         return
@@ -331,6 +359,11 @@ def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) ->
     batch = pa.RecordBatch.from_pylist([report], schema=_REPORT)
     _write_report(done, batch)
     yield batch
+
+
+def _done_file(folder: Path, index: int, storage: Storage) -> Path:
+    """What says that a shard is complete, and what is in it."""
+    return folder / f"shard-{index:05d}.{storage}.done"
 
 
 def _write_report(done: Path, batch: pa.RecordBatch) -> None:

@@ -39,6 +39,23 @@ def import_trial(checkpoint: CheckpointFolder, source: ModelSource) -> type[Tria
     return found
 
 
+def code_files(module: str, folder: Path) -> dict[str, Path]:
+    """The Python files of a model by their names in its folder: its package, or its file and those beside it."""
+    package = module.split(".")[0]
+    root = folder if (folder / package).is_dir() or (folder / f"{package}.py").is_file() else _root_of(module)
+    found = sorted((root / package).rglob("*.py")) if (root / package).is_dir() else sorted(root.glob("*.py"))
+    return {str(path.relative_to(root)): path for path in found}
+
+
+def _root_of(module: str) -> Path:
+    """The folder that an imported module is from; InputError if it is not imported."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        raise InputError(f"the module {module!r} was not found. Name the folder of the model's code (--code).")
+    path = Path(file).resolve()
+    return path.parents[len(module.split(".")) - (path.name != "__init__.py")]
+
+
 def import_object(address: str, folder: Path) -> Any:
     """`module:name`, with `folder` first on the import path; InputError if there is none, or it fails to import."""
     module, _, name = address.partition(":")
