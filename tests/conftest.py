@@ -129,8 +129,8 @@ def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 30.0) 
 
 
 def _ours(thread: threading.Thread) -> bool:
-    # torch's autograd and tqdm keep threads for the life of the process by design.
-    return thread.is_alive() and not thread.name.startswith(("Dummy", "tqdm", "pydevd", "AnyIO"))
+    # torch's autograd, tqdm and MLflow's downloads keep threads for the life of the process by design.
+    return thread.is_alive() and not thread.name.startswith(("Dummy", "tqdm", "pydevd", "AnyIO", "Mlflow"))
 
 
 def _leaked_children(before: set[int]) -> list[str]:
