@@ -129,9 +129,10 @@ def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 30.0) 
 
 
 def _ours(thread: threading.Thread) -> bool:
-    # torch's autograd, tqdm and the asynchronous gRPC that Ray uses keep threads for the life of the process by design.
-    is_kept = thread.name.startswith(("Dummy", "tqdm", "pydevd", "AnyIO")) or thread.name.endswith("(_poll_wrapper)")
-    return thread.is_alive() and not is_kept
+    # torch's autograd, tqdm, MLflow's downloads and the asynchronous gRPC that Ray uses keep threads for the life of the
+    # process by design.
+    kept = ("Dummy", "tqdm", "pydevd", "AnyIO", "Mlflow")
+    return thread.is_alive() and not thread.name.startswith(kept) and not thread.name.endswith("(_poll_wrapper)")
 
 
 def _leaked_children(before: set[int]) -> list[str]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trek.train.loggers.base import Logger
     from trek.train.loop.feed import to_device
     from trek.train.lr_scheduler import LRScheduler
+    from trek.train.metrics.classification_report import ClassificationReport
     from trek.train.metrics.reducers import Reducer
     from trek.train.reporter import Reporter
     from trek.train.run import run
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Callback": "trek.train.callbacks.callback",
     "Checkpoint": "trek.experiments.checkpoint",
+    "ClassificationReport": "trek.train.metrics.classification_report",
     "Client": "trek.client.client",
     "DataLoader": "trek.data.loaders",
     "EarlyStopping": "trek.train.callbacks.early_stopping",
@@ -84,6 +86,7 @@ _HOMES = {
 __all__ = [
     "Callback",
     "Checkpoint",
+    "ClassificationReport",
     "Client",
     "DataLoader",
     "EarlyStopping",

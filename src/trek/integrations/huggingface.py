@@ -32,6 +32,18 @@ TASKS = {
 }
 
 
+def load_tokenizer(model: str | Path, **settings: Any) -> Any:
+    """The tokenizer of a model: a folder or a name. `settings` are those of `from_pretrained`."""
+    return _transformers().AutoTokenizer.from_pretrained(str(model), **settings)
+
+
+def load_model(model: str | Path, *, task: str = "sequence-classification", **settings: Any) -> Any:
+    """A pretrained model with the head of a task, a key of TASKS; weights come from safetensors alone."""
+    if task not in TASKS:
+        raise ConfigError(f"task {task!r} does not exist. Use one of: {', '.join(TASKS)}.")
+    return getattr(_transformers(), TASKS[task]).from_pretrained(str(model), use_safetensors=True, **settings)
+
+
 def as_table(data: Any) -> Table:
     """A `datasets.Dataset` as a Table, without a copy of its columns; a Table stays as it is."""
     if isinstance(data, Table):
@@ -94,16 +106,13 @@ class HuggingFaceTrial(Trial):
 
     def tokenizer(self) -> Any:
         """The model's own."""
-        return _transformers().AutoTokenizer.from_pretrained(self.context.get_hparam("model"))
+        return load_tokenizer(self.context.get_hparam("model"))
 
     def model(self) -> nn.Module:
         """The model with the head of its task."""
         task = self.hparam("task", "sequence-classification")
-        if task not in TASKS:
-            raise ConfigError(f"task {task!r} does not exist. Use one of: {', '.join(TASKS)}.")
-        made = getattr(_transformers(), TASKS[task])
         labels = {"num_labels": self.hparam("num_labels", 2)} if task.endswith("classification") else {}
-        model: nn.Module = made.from_pretrained(self.context.get_hparam("model"), use_safetensors=True, **labels)
+        model: nn.Module = load_model(self.context.get_hparam("model"), task=task, **labels)
         return model
 
     def build_model(self) -> nn.Module:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trek.errors import ConfigError, InputError
 from trek.train.loggers import BackgroundLogger
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 class MLflowLogger(BackgroundLogger):
@@ -42,18 +45,12 @@ class MLflowLogger(BackgroundLogger):
         models: bool = False,
         **limits: Any,
     ) -> None:
-        if find_spec("mlflow") is None:
-            raise InputError(
-                "logger 'mlflow' needs the package mlflow, which is not installed. Run `pip install 'trek[mlflow]'`."
-            )
-        for name, value in (tags or {}).items():
-            if not (isinstance(name, str) and isinstance(value, str)):
-                raise ConfigError(f"tags of MLflow must be text by name, got {name!r}: {value!r}.")
+        check_installed("logger 'mlflow'")
         super().__init__(
             tracking_uri=tracking_uri,
             experiment=experiment,
             run_id=run_id,
-            tags=dict(tags or {}),
+            tags=checked_tags(tags or {}),
             models=models,
             **limits,
         )
@@ -71,3 +68,25 @@ class MLflowLogger(BackgroundLogger):
     ) -> MLflowLogger:
         """The settings; nothing is written to `folder`."""
         return cls(tracking_uri=tracking_uri, experiment=experiment, run_id=run_id, tags=tags, models=models)
+
+
+def open_client(tracking_uri: str | None = None) -> MlflowClient:
+    """MLflow's own client, to read what was recorded."""
+    check_installed("reading from MLflow")
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri)
+
+
+def check_installed(what: str) -> None:
+    """InputError if MLflow, which `what` needs, is not installed."""
+    if find_spec("mlflow") is None:
+        raise InputError(f"{what} needs the package mlflow, which is not installed. Run `pip install 'trek[mlflow]'`.")
+
+
+def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """`tags`, if all of them are text; ConfigError otherwise."""
+    for name, value in tags.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise ConfigError(f"tags of MLflow must be text by name, got {name!r}: {value!r}.")
+    return dict(tags)

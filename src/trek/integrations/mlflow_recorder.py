@@ -73,7 +73,7 @@ class MLflowRecorder(Recorder):
     def log_metrics(self, row: MetricRow) -> None:
         """One point per metric, with the number of batches as its step."""
         for name, value in row.metrics.items():
-            key = self._names.spelled(f"{row.group}/{name}")
+            key = self._names.spelled(f"{row.group}/{name}" if row.group else name)
             self._metrics.append(Metric(key, value, int(row.time_s * 1000), row.batches))
 
     def log_checkpoint(self, row: CheckpointRow) -> None:

@@ -3,7 +3,7 @@
     tuner = trek.integrations.ray_tune.tuner("search.yaml", MyTrial)
     results = tuner.fit()
 
-The search is Tune's; training, and `ddp` inside a trial, are Trek's own. Needs the `ray` extra with Tune.
+The search is Tune's; training, and `ddp` inside a trial, are Trek's own. Needs the `tune` extra.
 """
 
 from __future__ import annotations
@@ -90,23 +90,69 @@ def tuner(config: Path | str | Mapping[str, Any], trial_class: type[Trial], **tu
             max_concurrent_trials=chosen.get("concurrent"),
             **tune_config,
         ),
-        run_config=tune.RunConfig(storage_path=str(claim_home(trek_home()) / "tune")),
+        run_config=tune.RunConfig(storage_path=_storage()),
     )
 
 
+def run_function(
+    train: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], Any],
+    hyperparameters: Mapping[str, Any],
+    *,
+    metric: str,
+    mode: str = "min",
+    num_samples: int = 1,
+    scheduler: Any = None,
+    resources: Mapping[str, float] | None = None,
+) -> Any:
+    """Search with `train(config, report)`, a loop of its own; the `ray.tune.ExperimentAnalysis`.
+
+    `report` takes metrics and passes them to Tune. A scheduler that has a metric of its own keeps it.
+    """
+    tune = _tune()
+
+    def trial(config: dict[str, Any]) -> None:
+        train(config, tune.report)
+
+    if scheduler is not None:
+        scheduler.set_search_properties(metric, mode)  # without effect where it has a metric
+    found = tune.run(
+        trial,
+        config=dict(hyperparameters),
+        num_samples=num_samples,
+        scheduler=scheduler,
+        resources_per_trial=dict(resources or {"cpu": 1}),
+        storage_path=_storage(),
+        verbose=0,
+    )
+    found.default_metric, found.default_mode = metric, mode
+    return found
+
+
+def _storage() -> str:
+    return str(claim_home(trek_home()) / "tune")
+
+
 def space(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Tune's search space: `{kind: arguments}` becomes that kind, other values stay as they are."""
+    """Tune's search space: `{kind: arguments}` becomes that kind, other values stay as they are.
+
+    Arguments are a list, or a mapping by their names in Tune, such as `{choice: {categories: [8, 16]}}`.
+    """
     tune = _tune()
     made: dict[str, Any] = {}
     for name, value in hyperparameters.items():
         kind = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
         if kind in _KINDS:
             arguments = value[kind]
-            takes_list = kind in ("choice", "grid_search")
-            made[name] = getattr(tune, kind)(arguments) if takes_list else getattr(tune, kind)(*map(_number, arguments))
+            made[name] = _domain(getattr(tune, kind), arguments, takes_list=kind in ("choice", "grid_search"))
         else:
             made[name] = space(value) if isinstance(value, Mapping) else value
     return made
+
+
+def _domain(kind: Callable[..., Any], arguments: Any, *, takes_list: bool) -> Any:
+    if isinstance(arguments, Mapping):
+        return kind(**{name: value if takes_list else _number(value) for name, value in arguments.items()})
+    return kind(arguments) if takes_list else kind(*map(_number, arguments))
 
 
 def _number(value: Any) -> Any:
@@ -142,7 +188,7 @@ def _length(value: Any) -> Length:
 
 def _tune() -> Any:
     if find_spec("ray") is None:
-        raise InputError("Ray Tune needs the package ray, which is not installed. Run `pip install 'ray[tune]'`.")
+        raise InputError("Ray Tune needs the package ray, which is not installed. Run `pip install 'trek[tune]'`.")
     from ray import tune
 
     return tune

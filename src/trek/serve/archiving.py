@@ -1,11 +1,12 @@
-"""`trek.serve.archive`: a checkpoint with its code as one file, in the format of TorchServe's archives.
+"""`trek.serve.archive`: a model as one file, in the format of TorchServe's archives.
 
 MAR-INF/MANIFEST.json    what TorchServe reads first
 trek_handler.py          what it calls
 model-config.yaml        how it runs it
-trek.json                the Trial, the model's name and version
-checkpoint/              the weights and what builds the model; no optimizer, no pickle
-code/                    the Python files of the model
+trek.json                how the model is opened, its name and version
+checkpoint/              of a checkpoint: the weights and what builds the model; no optimizer, no pickle
+code/                    of a checkpoint: the Python files of the model
+config.json, …           of a folder that `save_pretrained` wrote: its files, without pickles
 index_to_name.json       names of classes, if there are any
 sample.json              a request with made-up values
 """
@@ -16,7 +17,8 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ def handle(data, context):
     """Answer a batch of requests."""
     return _service.handle(data, context)
 '''
+_PRETRAINED_FILES = (".json", ".safetensors", ".txt", ".model")
 _CONFIG = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 8, "maxBatchDelay": 1, "responseTimeout": 120}
 
 
@@ -60,7 +63,7 @@ def archive(
     trial: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Pack a checkpoint and its code into the archive `output`, and return its path.
+    """Pack a checkpoint with its code, or a folder of transformers, into the archive `output`, and return its path.
 
     `labels` are the names of classes, in order or by index. `config` are settings of TorchServe, such as `maxWorkers`.
     The model is loaded first, so an archive that exists can be served.
@@ -71,24 +74,60 @@ def archive(
     if target.exists() and not overwrite:
         raise InputError(f"{str(target)!r} exists already. Choose another file, or pass overwrite (--overwrite).")
     source = ModelSource.parse(model, code=code, trial=trial)
-    if source.kind != "checkpoint":
-        raise InputError(f"only checkpoints can be archived, got {str(source)!r}.")
+    if source.kind not in _PACKERS:
+        raise InputError(
+            f"only checkpoints and folders that save_pretrained wrote can be archived, got {str(source)!r}."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        packed = _PACKERS[source.kind](source, Path(folder))
+        facts = {**packed.facts, "name": name or target.stem, "version": version, "trek": __version__}
+        texts = {
+            "MAR-INF/MANIFEST.json": json.dumps(_mar_manifest(facts["name"], version), indent=1),
+            HANDLER: _HANDLER_CODE,
+            "model-config.yaml": yaml.safe_dump({**_CONFIG, **(config or {})}),
+            FACTS: json.dumps(facts, indent=1),
+            "sample.json": json.dumps(packed.sample),
+        }
+        if labels is not None:
+            texts[LABELS] = json.dumps(_named(labels))
+        _write(target, texts, packed.files)
+    return target
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """What an archive holds of a model."""
+
+    facts: dict[str, Any]
+    """How the model is opened."""
+    sample: dict[str, Any]
+    files: dict[str, Path]
+
+
+def _pack_checkpoint(source: ModelSource, folder: Path) -> _Packed:
     checkpoint = open_checkpoint(source.address)
     handler = TrialHandler.open(source, device="cpu")
     trial_class = import_trial(checkpoint, source)
-    facts = {"trial": f"{trial_class.__module__}:{trial_class.__qualname__}", "name": name or target.stem}
-    texts = {
-        "MAR-INF/MANIFEST.json": json.dumps(_mar_manifest(facts["name"], version), indent=1),
-        HANDLER: _HANDLER_CODE,
-        "model-config.yaml": yaml.safe_dump({**_CONFIG, **(config or {})}),
-        FACTS: json.dumps({**facts, "version": version, "trek": __version__}, indent=1),
-        "sample.json": json.dumps(make_sample(handler)),
-    }
-    if labels is not None:
-        texts[LABELS] = json.dumps(_named(labels))
-    files = code_files(trial_class.__module__, Path(source.code))
-    _write(target, texts, files, checkpoint)
-    return target
+    _write_weights(checkpoint, folder)
+    files = {f"code/{name}": path for name, path in code_files(trial_class.__module__, Path(source.code)).items()}
+    files |= {f"checkpoint/{path.name}": path for path in sorted(folder.iterdir())}
+    return _Packed({"trial": f"{trial_class.__module__}:{trial_class.__qualname__}"}, make_sample(handler), files)
+
+
+def _pack_pretrained(source: ModelSource, folder: Path) -> _Packed:
+    """Its files as they are, but for weights in other formats, which may be pickles."""
+    from trek.serve.handlers.pretrained_handler import PretrainedHandler
+
+    root = Path(source.address)
+    handler = PretrainedHandler.of_folder(root, device="cpu")
+    files = {path.name: path for path in sorted(root.iterdir()) if path.suffix in _PRETRAINED_FILES}
+    return _Packed({}, make_sample(handler), files)
+
+
+_PACKERS: dict[str, Callable[[ModelSource, Path], _Packed]] = {
+    "checkpoint": _pack_checkpoint,
+    "pretrained": _pack_pretrained,
+}
 
 
 def make_sample(handler: Any) -> dict[str, Any]:
@@ -115,20 +154,17 @@ def _named(labels: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _write(target: Path, texts: Mapping[str, str], files: Mapping[str, Path], checkpoint: CheckpointFolder) -> None:
+def _write(target: Path, texts: Mapping[str, str], files: Mapping[str, Path]) -> None:
     half = target.with_name(f".{target.name}.half")
-    with tempfile.TemporaryDirectory() as folder:
-        _write_weights(checkpoint, Path(folder))
-        with half.open("wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-                for member, text in texts.items():
-                    packed.writestr(member, text)
-                for member, path in files.items():
-                    packed.write(path, f"code/{member}")
-                for path in sorted(Path(folder).iterdir()):
-                    packed.write(path, f"checkpoint/{path.name}", zipfile.ZIP_STORED)
-            file.flush()
-            os.fsync(file.fileno())
+    with half.open("wb") as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            for member, text in texts.items():
+                packed.writestr(member, text)
+            for member, path in ((member, path) for member, path in files.items() if member not in texts):
+                is_weights = path.suffix == ".safetensors"  # which hardly become smaller
+                packed.write(path, member, zipfile.ZIP_STORED if is_weights else None)
+        file.flush()
+        os.fsync(file.fileno())
     half.rename(target)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -28,13 +29,15 @@ def batch_inference(
     timeout_s: float = 60.0,
     patience_s: float = 120.0,
     show_progress: bool = True,
+    session: httpx.Client | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> pd.DataFrame:
     """A row for each record, in order, with the outputs of the model.
 
     Each record is a dict of inputs by name, as JSON holds them. With `labels`, the names of the classes of a
     classifier, a column `label` names the class of each record. A batch that the server is too busy for is sent again,
-    for up to `patience_s`; OutsideError if it stays so. InputError for a record that the server refuses.
+    for up to `patience_s`; OutsideError if it stays so. InputError for a record that the server refuses. `session` is
+    one that is used instead of a new one, and is left open.
     """
     import pandas as pd
 
@@ -42,13 +45,14 @@ def batch_inference(
         raise InputError(f"batch_size must be at least 1, got {batch_size}.")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     rows: list[dict[str, Any]] = []
+    own = nullcontext(session) if session else httpx.Client(headers=headers, timeout=timeout_s, trust_env=False)
     with (
-        httpx.Client(headers=headers, timeout=timeout_s, trust_env=False) as session,
+        own as asked,
         progress_bar(len(records), title="inference", unit="record", is_shown=show_progress) as bar,
     ):
         for start in range(0, len(records), batch_size):
             batch = list(records[start : start + batch_size])
-            rows += _send(session, url, batch, first=start, patience_s=patience_s, sleep=sleep)
+            rows += _send(asked, url, batch, first=start, patience_s=patience_s, sleep=sleep)
             bar.update(len(batch))
     frame = pd.DataFrame(rows)
     if labels is not None:

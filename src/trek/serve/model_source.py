@@ -15,7 +15,7 @@ from trek.world.urls import is_remote
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A checkpoint (folder or URL), an archive (`model.mar`), or `module:function`.
+    """A checkpoint (folder or URL), an archive (`model.mar`), a folder of transformers, or `module:function`.
 
     `code` is the folder from which the code of the model is imported, by default the current one. `trial` is the
     `module:Class` of a checkpoint's Trial, by default the one that the checkpoint names.
@@ -60,12 +60,14 @@ def find_kind(text: str) -> str:
         kind = "archive"
     elif is_remote(text) or (path / MANIFEST).is_file():
         kind = "checkpoint"
+    elif (path / "config.json").is_file():
+        kind = "pretrained"
     elif ":" in text and "/" not in text and all(part.isidentifier() for part in text.replace(":", ".").split(".")):
         return "function"
     else:
         raise InputError(
-            f"{text!r} is not a model: expected the folder or URL of a checkpoint, an archive such as model.mar, or "
-            "module:function."
+            f"{text!r} is not a model: expected the folder or URL of a checkpoint, an archive such as model.mar, a "
+            "folder that save_pretrained wrote, or module:function."
         )
     if kind == "archive" and not path.is_file():
         raise InputError(f"the archive {text!r} does not exist.")

@@ -184,7 +184,7 @@ class RunParts:
         self._started_s = job_started_s()
         self._instruments = Instruments(chosen, world=world)
         if self.group.is_elastic:
-            atexit.register(self._close_at_exit)
+            self.close_at_exit()
 
     def _open_strategy(self, world: World, settings: TrainSettings) -> Strategy:
         """How the processes of this run stay together; `group` is who they are."""
@@ -215,8 +215,13 @@ class RunParts:
         """Unscale gradients with a scaler that the loop itself scales its losses with."""
         self.precision = self.optimization.precision = OwnScaler(self.world.device, scaler, instead_of=self.precision)
 
+    def close_at_exit(self) -> None:
+        """Close this Traveler when the program ends without having closed it."""
+        atexit.register(self._close_at_exit)
+        self.on_close(lambda: atexit.unregister(self._close_at_exit))
+
     def _close_at_exit(self) -> None:
-        """A program may end without closing its Traveler; one that failed has not finished its job."""
+        """A program that failed has not finished its job."""
         if not self._is_closed:
             self._has_failed = self._has_failed or getattr(sys, "last_value", None) is not None
             self.close()

@@ -13,30 +13,60 @@ _ARGUMENTS = {
     "beta_type": "trek.arguments",
     "update_args": "trek.arguments",
 }
-_LATER = "not yet; use trek.integrations.huggingface"
-_SERVED = "not yet; use `trek archive`"
+_MODULES = (
+    "api",
+    "arg",
+    "args",
+    "bert",
+    "ddp",
+    "hugging",
+    "io",
+    "metrics",
+    "mlflow",
+    "serve",
+    "tensor",
+    "transform",
+    "travel",
+    "tune",
+    "utils",
+)
+_HUGGING = "trek.integrations.huggingface"
 
 
-def _module(name: str, covered: dict[str, str], missing: dict[str, str] | None = None) -> ModuleNames:
-    return ModuleNames(f"pytorch_quik.{name}", f"{_HERE}.{name}" if covered else None, covered, missing or {})
-
-
-def _missing(name: str, names: tuple[str, ...], why: str) -> ModuleNames:
-    return _module(name, {}, dict.fromkeys(names, why))
+def _module(name: str, covered: dict[str, str]) -> ModuleNames:
+    return ModuleNames(f"pytorch_quik.{name}", f"{_HERE}.{name}", covered)
 
 
 PYTORCH_QUIK = (
     ModuleNames(
         "pytorch_quik",
         _HERE,
-        dict.fromkeys(("arg", "args", "ddp", "io", "metrics", "tensor", "transform", "travel", "utils"), "modules"),
+        dict.fromkeys(_MODULES, "modules"),
+        {"dummy": "stands in for a library that Trek does not use"},
+    ),
+    _module(
+        "api",
         {
-            **dict.fromkeys(("api", "bert", "hugging", "mlflow", "serve", "tune"), "not yet: see their names"),
-            "dummy": "stands in for a library that Trek does not use",
+            "ServeRequest": "trek.serve.batch_inference",
+            "batch_inference": "trek.serve.batch_inference",
+            "request_post": "trek.serve.batch_inference",
+            "requests_session": "httpx",
+            "split_and_format": "text",
         },
     ),
     _module("arg", _ARGUMENTS),
     _module("args", _ARGUMENTS),
+    _module(
+        "bert",
+        {
+            "get_bert_info": "pq.hugging",
+            "get_encodings": "pq.hugging",
+            "get_pretrained_model": "pq.hugging",
+            "get_tokenizer": "pq.hugging",
+            "save_bert_model": "pq.hugging",
+            "save_tokenizer": "pq.hugging",
+        },
+    ),
     _module(
         "ddp",
         {
@@ -47,6 +77,18 @@ PYTORCH_QUIK = (
             "setup": "trek.Traveler",
             "tq_bar": "tqdm",
             "traverse": "trek.run",
+        },
+    ),
+    _module(
+        "hugging",
+        {
+            "get_encodings": _HUGGING,
+            "get_pretrained_model": _HUGGING,
+            "get_tokenizer": _HUGGING,
+            "model_info": "dicts",
+            "save_pretrained_model": "transformers",
+            "save_tokenizer": "transformers",
+            "update_tokenizer_path": "files",
         },
     ),
     _module(
@@ -64,21 +106,36 @@ PYTORCH_QUIK = (
     ),
     _module(
         "metrics",
-        {"LossMetrics": "trek.Traveler.log", "SmoothenLoss": "trek.Traveler.log"},
-        dict.fromkeys(
-            (
-                "accuracy_per_class",
-                "build_class_dict",
-                "build_confusion_matrix",
-                "choose_a_class",
-                "f1_score_func",
-                "matplotlib_confusion_matrix",
-                "matplotlib_gist_heat",
-                "numpize_array",
-                "pandas_confusion_matrix",
-            ),
-            "not yet; use trek.EvaluationReport",
-        ),
+        {
+            "LossMetrics": "trek.Traveler.log",
+            "SmoothenLoss": "trek.Traveler.log",
+            "accuracy_per_class": "trek.ClassificationReport",
+            "build_class_dict": "trek.ClassificationReport",
+            "build_confusion_matrix": "trek.ClassificationReport",
+            "choose_a_class": "arrays",
+            "f1_score_func": "trek.ClassificationReport",
+            "matplotlib_confusion_matrix": "trek.ClassificationReport",
+            "matplotlib_gist_heat": "matplotlib",
+            "numpize_array": "arrays",
+            "pandas_confusion_matrix": "pandas",
+        },
+    ),
+    _module(
+        "mlflow",
+        {"MlfKwargs": "trek.integrations.mlflow_run", "QuikMlflow": "trek.integrations.mlflow_run"},
+    ),
+    _module(
+        "serve",
+        {
+            "build_extra_files": "files",
+            "create_mar": "trek.serve.archive",
+            "inference_data": "text",
+            "mar_files": "files",
+            "save_handler": "files",
+            "save_index_to_name": "files",
+            "save_sample": "files",
+            "save_setup_config": "files",
+        },
     ),
     _module("tensor", {"make_TensorDataset": "torch's data sets", "transform_TensorDataset": "torch's data sets"}),
     _module(
@@ -102,6 +159,7 @@ PYTORCH_QUIK = (
             "World": "trek.World",
         },
     ),
+    _module("tune", {"get_tune_config": "trek.integrations.ray_tune", "run_ddp_tune": "trek.integrations.ray_tune"}),
     _module(
         "utils",
         {
@@ -113,22 +171,4 @@ PYTORCH_QUIK = (
             "txt_format": "text",
         },
     ),
-    _missing("api", ("ServeRequest", "batch_inference", "request_post", "split_and_format"), "not yet; use trek.serve"),
-    _missing("bert", ("get_bert_info", "get_encodings", "get_pretrained_model", "save_bert_model"), _LATER),
-    _missing(
-        "hugging",
-        (
-            "get_encodings",
-            "get_pretrained_model",
-            "get_tokenizer",
-            "model_info",
-            "save_pretrained_model",
-            "save_tokenizer",
-            "update_tokenizer_path",
-        ),
-        _LATER,
-    ),
-    _missing("mlflow", ("MlfKwargs", "QuikMlflow"), "not yet; use --use_mlflow"),
-    _missing("serve", ("build_extra_files", "create_mar"), _SERVED),
-    _missing("tune", ("get_tune_config", "run_ddp_tune"), "not yet; use experiments, or trek.integrations.ray_tune"),
 )

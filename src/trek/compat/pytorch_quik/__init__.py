@@ -10,13 +10,43 @@ from typing import TYPE_CHECKING
 from trek.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from trek.compat.pytorch_quik import arg, args, ddp, io, metrics, tensor, transform, travel, utils
+    from trek.compat.pytorch_quik import (
+        api,
+        arg,
+        args,
+        bert,
+        ddp,
+        hugging,
+        io,
+        metrics,
+        mlflow,
+        serve,
+        tensor,
+        transform,
+        travel,
+        tune,
+        utils,
+    )
 
-_MODULES = ("arg", "args", "ddp", "io", "metrics", "tensor", "transform", "travel", "utils")
+__all__ = [
+    "api",
+    "arg",
+    "args",
+    "bert",
+    "ddp",
+    "hugging",
+    "io",
+    "metrics",
+    "mlflow",
+    "serve",
+    "tensor",
+    "transform",
+    "travel",
+    "tune",
+    "utils",
+]
 
-__all__ = ["arg", "args", "ddp", "io", "metrics", "tensor", "transform", "travel", "utils"]
-
-__getattr__ = lazy_names(__name__, {name: f"{__name__}.{name}" for name in _MODULES})
+__getattr__ = lazy_names(__name__, {name: f"{__name__}.{name}" for name in __all__})
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import socket
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -53,11 +53,26 @@ def traverse(train_fn: Callable[..., Any], args: Namespace) -> Any:
 ddp_traverse = traverse
 
 
+def train_here(train_fn: Callable[..., Any], args: Namespace) -> Any:
+    """Call `train_fn` as `traverse` does, in this process alone."""
+    return trek.run(_journey, train_fn, args, workers=1, **settings_of(args))
+
+
 def _journey(traveler: trek.Traveler, train_fn: Callable[..., Any], args: Namespace) -> Any:
     gpu = traveler.world.local_rank if traveler.world.device.type == "cuda" else None
-    given = (args, gpu) if next(iter(inspect.signature(train_fn).parameters)) == "args" else (gpu, args)
     with _travelling(traveler):
-        return train_fn(*given)
+        return train_fn(*_arguments(train_fn, args, gpu))
+
+
+def _arguments(train_fn: Callable[..., Any], args: Namespace, gpu: int | None) -> tuple[Any, ...]:
+    """What a training function is called with: by the names of its parameters where it takes a `config`."""
+    names = list(inspect.signature(train_fn).parameters)
+    if "config" in names:
+        values = {"args": args, "gpu": gpu, "config": getattr(args, "tune_config", {})}
+        if unknown := [name for name in names if name not in values]:
+            raise InputError(f"train_fn may take args, gpu and config, got a parameter {unknown[0]!r}.")
+        return tuple(values[name] for name in names)
+    return (args, gpu) if names[:1] == ["args"] else (gpu, args)
 
 
 def settings_of(args: Namespace) -> dict[str, Any]:
@@ -68,17 +83,27 @@ def settings_of(args: Namespace) -> dict[str, Any]:
         "precision": half if args.mixed_precision else "fp32",
         "show_progress": False,  # these scripts draw bars of their own
         "strategy_options": options,
-        "loggers": [_mlflow(args)] if args.use_mlflow else [],
     }
 
 
-def _mlflow(args: Namespace) -> dict[str, Any]:
-    return {
-        "name": "mlflow",
-        "tracking_uri": args.tracking_uri,
-        "experiment": args.experiment,
-        "tags": {"user": args.user},
-    }
+_report: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("report", default=None)
+
+
+@contextmanager
+def reporting(report: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+    """Call `report` with the row of every epoch of the training inside."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
+def report_epoch(row: Mapping[str, Any]) -> None:
+    """An epoch has ended, with these losses."""
+    report = _report.get()
+    if report is not None:
+        report(row)
 
 
 @contextmanager
@@ -91,8 +116,12 @@ def _travelling(traveler: trek.Traveler) -> Iterator[None]:
 
 
 def current_traveler(args: Namespace) -> trek.Traveler:
-    """The Traveler of this process: the one that `traverse` made, or one of the script's own."""
-    return _traveler.get() or trek.Traveler(**settings_of(args))
+    """The Traveler of this process: the one that `traverse` made, or one of the script's own, closed at its end."""
+    found = _traveler.get()
+    if found is None:
+        found = trek.Traveler(**settings_of(args))
+        found.close_at_exit()
+    return found
 
 
 def tq_bar(esteps: int, epoch: int = 0, total_epochs: int = 0, train: bool = True) -> tqdm[Any]:

@@ -37,15 +37,16 @@ def id_str(
     """The file of a kind: `state_dict` (with `epoch`), `train`, `valid`, `test`, `model`, `preds`, `confusion`.
 
     It lies in `data` below `args.base_dir` (by default the current directory), and there in `args.bert_type` and
-    `args.source` if they are set.
+    `args.source` if they are set, which may be paths, of which the last part counts.
     """
     kind = ftype if ftype in _WITHOUT_TENSOR else f"{ftype}_tensor"
     labels = "".join(map(str, getattr(args, "labels", "")))
     when = f"e{epoch}" if ftype == "state_dict" else epoch
     day = getattr(args, "data_date", date.today().strftime("%Y%m%d"))
     name = "_".join(str(part) for part in (kind, labels, when, day, gpu) if part not in (None, ""))
-    places = (getattr(args, "bert_type", None), getattr(args, "source", None))
-    folder = Path(getattr(args, "base_dir", Path.cwd())).joinpath("data", *(str(place) for place in places if place))
+    places = [getattr(args, name, None) for name in ("bert_type", "source")]
+    below = [Path(place).name for place in places if place]
+    folder = Path(getattr(args, "base_dir", Path.cwd())).joinpath("data", *below)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}{_SUFFIXES.get(ftype, suffix)}"
 
@@ -66,6 +67,17 @@ def load_torch_object(
 def load_tensor(ttype: str, args: Namespace, loc_only: bool = False) -> Any:
     """The tensors called `ttype`: `train`, `valid` or `test`."""
     return load_torch_object(ttype, args, location=loc_only)
+
+
+def load_state_dict(args: Namespace, epoch: int | str, folder: Path) -> dict[str, torch.Tensor]:
+    """The weights after an epoch: from `folder` if they are there, or else from where `save_state_dict` wrote them."""
+    moved = folder / id_str("state_dict", args, epoch).name
+    weights: dict[str, torch.Tensor] = (
+        torch.load(moved, map_location="cpu", weights_only=True)
+        if moved.is_file()
+        else load_torch_object("state_dict", args, epoch)
+    )
+    return weights
 
 
 def save_state_dict(model: nn.Module, args: Namespace, epoch: int | str) -> Path:

@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from torch import nn
 import trek
 from trek.compat.pytorch_quik import io
 from trek.compat.pytorch_quik.arg import complete
-from trek.compat.pytorch_quik.ddp import current_traveler
-from trek.compat.pytorch_quik.metrics import LossMetrics
+from trek.compat.pytorch_quik.ddp import current_traveler, report_epoch
+from trek.compat.pytorch_quik.metrics import LossMetrics, build_confusion_matrix, result_figures
+from trek.compat.pytorch_quik.mlflow import QuikMlflow
 from trek.errors import InputError
 
 CLIP_NORM = 1.0
@@ -83,8 +85,10 @@ class QuikTrek:
         self.args = complete(args)
         self.epochs: int = self.args.epochs
         self.traveler = current_traveler(self.args)
-        self.metrics = LossMetrics(log=self.traveler.log)
+        self.metrics = LossMetrics(log=self._log_loss, on_epoch=self._end_epoch)
         self.create_dataclasses(gpu, self.args)
+        self.mlflow = self._open_mlflow() if self.args.use_mlflow else None
+        """With `--use_mlflow`, what the run is recorded to."""
 
     def create_dataclasses(self, gpu: int | None, args: Namespace) -> None:
         """`world`, `dlkwargs` and `optkwargs`, from the arguments."""
@@ -106,6 +110,25 @@ class QuikTrek:
 
     def trek_prep(self, args: Namespace) -> None:
         """Nothing to do: the group of processes is set up with the QuikTrek."""
+
+    def _open_mlflow(self) -> QuikMlflow:
+        """One run for all processes, of the first; it ends with the training, as that ends."""
+        made = QuikMlflow(self.args)
+        made.create_run([self.dlkwargs, self.optkwargs, self.world, {"epochs": self.epochs}])
+        if made.run is not None:
+            self.traveler.journal.add_logger(made.run)
+            self.traveler.journal.begin(name="run", hparams={})
+        return made
+
+    def _log_loss(self, loss: torch.Tensor) -> None:
+        self.traveler.log(loss=loss)
+        if self.mlflow is not None:
+            self.mlflow.log_metric("train_loss", float(loss), self.traveler.position.batches)
+
+    def _end_epoch(self, row: Mapping[str, Any]) -> None:
+        if self.mlflow is not None and "valid_loss" in row:
+            self.mlflow.log_metric("valid_loss", row["valid_loss"], self.traveler.position.batches)
+        report_epoch(row)
 
 
 class QuikTraveler:
@@ -195,8 +218,35 @@ class QuikTraveler:
         self.metrics.write()
 
     def save_state_dict(self, epoch: int | str) -> str:
-        """Write the weights after an epoch; the file."""
-        return str(io.save_state_dict(self.model, self.args, epoch))
+        """Write the weights after an epoch; the file, which is an artifact of MLflow's run as well."""
+        path = io.save_state_dict(self.model, self.args, epoch)
+        self._keep(path)
+        return str(path)
+
+    def record_results(
+        self, label_names: Mapping[int, str], accuracy: bool = True, f1: bool = True, confusion: bool = True
+    ) -> dict[str, float]:
+        """Figures of the predictions that `data.add_results` was given, as metrics, and the confusion matrix as PNG.
+
+        `accuracy`, and precision and recall of each class; `f1`, of each class and of all. They are returned, and
+        recorded if the run is recorded with MLflow.
+        """
+        found, true = self.data.predictions, self.data.labels
+        if found is None or true is None:
+            raise InputError("there are no predictions. Call data.add_results(predictions, labels) first.")
+        figures = result_figures(found, true, label_names, accuracy=accuracy, f1=f1)
+        for name, value in figures.items():
+            if self.trek.mlflow is not None:
+                self.trek.mlflow.log_metric(name, value)
+        if confusion and self.world.is_logger:
+            path = io.id_str("confusion", self.args)
+            build_confusion_matrix(found, true, label_names, save_loc=path)
+            self._keep(path)
+        return figures
+
+    def _keep(self, path: Path) -> None:
+        if self.trek.mlflow is not None:
+            self.trek.traveler.log_artifact(path)
 
 
 class QuikData:

@@ -16,6 +16,7 @@ HANDLERS: Registry[type[Handler]] = Registry(
         "archive": "trek.serve.handlers.archive_handler:ArchiveHandler",
         "checkpoint": "trek.serve.handlers.trial_handler:TrialHandler",
         "function": "trek.serve.handlers.function_handler:FunctionHandler",
+        "pretrained": "trek.serve.handlers.pretrained_handler:PretrainedHandler",
     },
     word="handler",
     base="trek.serve.handlers.base:Handler",

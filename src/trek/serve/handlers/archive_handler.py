@@ -29,7 +29,7 @@ _MAX_BYTES = 1 << 36
 
 
 class ArchiveHandler(Handler):
-    """The Trial of an archive. A single output with a row of numbers for each row is that of a classifier."""
+    """The model of an archive. A single output with a row of numbers for each row is that of a classifier."""
 
     def __init__(self, inner: Handler, *, labels: Mapping[str, str]) -> None:
         self._inner = inner
@@ -59,6 +59,12 @@ class ArchiveHandler(Handler):
     @classmethod
     def of_folder(cls, folder: Path, *, device: str, number: int = 0) -> ArchiveHandler:
         """The model of an archive that is unpacked in `folder`."""
+        labels = folder / LABELS
+        named = json.loads(labels.read_text()) if labels.is_file() else {}
+        if (folder / "config.json").is_file():
+            from trek.serve.handlers.pretrained_handler import PretrainedHandler  # loads transformers
+
+            return cls(PretrainedHandler.of_folder(folder, device=device, number=number), labels=named)
         try:
             facts = json.loads((folder / FACTS).read_text())
         except FileNotFoundError:
@@ -67,8 +73,6 @@ class ArchiveHandler(Handler):
                 "serve it with TorchServe."
             ) from None
         source = ModelSource("checkpoint", str(folder / "checkpoint"), str(folder / "code"), facts["trial"])
-        labels = folder / LABELS
-        named = json.loads(labels.read_text()) if labels.is_file() else {}
         return cls(TrialHandler.open(source, device=device, number=number), labels=named)
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:

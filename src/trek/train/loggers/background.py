@@ -39,8 +39,17 @@ class BackgroundLogger(SentLogger):
     environment: ClassVar[Mapping[str, str]] = {}
     """Variables of the child, where the user has not set them."""
 
-    def __init__(self, *, max_rows: int = MAX_ROWS, drain_s: float = DRAIN_S, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        max_rows: int = MAX_ROWS,
+        drain_s: float = DRAIN_S,
+        variables: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`variables` are more of the child's, for what its library reads from the environment alone."""
         super().__init__(self._put)
+        self._variables = dict(variables or {})
         self._settings = settings
         self._max_rows = max_rows
         self._drain_s = drain_s
@@ -55,7 +64,8 @@ class BackgroundLogger(SentLogger):
     def start(self, *, name: str, hparams: Mapping[str, object]) -> None:
         """Start the child, which works from now on."""
         self._put({"logger": "start", "name": name, "hparams": json.loads(json.dumps(dict(hparams), default=str))})
-        self._child = _start_child(self.recorder, self._settings, environment=self.environment)
+        environment = {**self.environment, **os.environ, **self._variables}
+        self._child = _start_child(self.recorder, self._settings, environment=environment)
         self._thread.start()
 
     def log_metrics(self, row: MetricRow) -> None:
@@ -144,7 +154,7 @@ def _start_child(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**environment, **os.environ},
+        env=dict(environment),
         bufsize=0,
     )
     assert child.stdout is not None

@@ -1,6 +1,6 @@
 """Figures of a classifier from its scores: confusion matrix, per-class table, ROC and precision-recall, calibration.
 
-Pure: arrays in, arrays and numbers out. Files and pictures are made in `trek.train.callbacks.evaluation_report`.
+Pure: arrays in, arrays and numbers out. Files and pictures are made in `classification_report`.
 """
 
 from __future__ import annotations
