@@ -39,10 +39,10 @@ PLACES = {
     "/tmp/twister2deepnet/": "data/",
     "/tmp/parquet/": "parquet/",
 }
-ROWS = {"train": ("train", 2000), "test": ("t10k", 200)}
+ROWS = {"train": ("train", 1200), "test": ("t10k", 200)}
 needs_seeds = pytest.mark.skipif(not FLOW.is_file(), reason="needs Twister2's documents in ../shared")
 needs_mpi = pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="Open MPI is not installed")
-MPIRUN = ["mpirun.openmpi", "--oversubscribe", "-n"]
+MPIRUN = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n"]
 
 
 def script(name: str) -> str:
@@ -110,22 +110,31 @@ def test_the_whole_graph_runs_by_disk(folder: Path) -> None:
     assert "download_task -> t2_task -> pytorch_task" in output
     assert len(list((folder / "data" / "mnist").rglob("*.gz"))) == 4
     parts = [pq.read_table(folder / "parquet" / "train" / f"{rank}.data") for rank in range(4)]
-    assert [part.num_rows for part in parts] == [500] * 4
+    assert [part.num_rows for part in parts] == [300] * 4
     assert all(parts[0] != other for other in parts[1:])
     log = next((folder / "home" / "flows" / "UNNAMED_TASK" / "runs").glob("*/logs/pytorch_task.log")).read_text()
-    assert accuracy(log) > 25
+    assert accuracy(log) > 40
     assert (folder / "stats.csv").read_text().startswith("4,")
 
 
+SUBMITTER = "trek.compat.twister2flow.bootstrap.PytorchJobSubmitter"
+FOUR = ["--executor", "python3", "--parallelism", "4", "--hostfile", "hostfile"]
+
+
+def test_the_job_submitter_starts_a_script_on_the_hosts_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "hostfile").write_text("localhost slots=3\n127.0.0.1 slots=1\n")
+    words = "os.environ['OMPI_COMM_WORLD_RANK'], os.environ['OMPI_COMM_WORLD_SIZE'], sys.argv[0]"
+    (tmp_path / "place.py").write_text(f"import os, sys\nprint('I am', {words})\n")
+    output = run(tmp_path, sys.executable, "-m", SUBMITTER, "--script", "place.py", *FOUR)
+    assert sorted(re.findall("I am .*", output)) == [f"I am {rank} 4 place.py" for rank in range(4)]
+
+
 @needs_seeds
-def test_the_job_submitter_trains_on_the_hosts_of_a_file(folder: Path) -> None:
-    """On what the graph wrote, which is there if its test ran before."""
-    if not (folder / "parquet" / "train").is_dir():
-        run(folder, sys.executable, "Twister2PytorchMnist.py")
+@pytest.mark.campaign  # its parts are in the tests of the graph and of the submitter
+def test_the_job_submitter_trains(folder: Path) -> None:
+    run(folder, sys.executable, "Twister2PytorchMnist.py")
     (folder / "hostfile").write_text("localhost slots=4\n")
-    submitter = "trek.compat.twister2flow.bootstrap.PytorchJobSubmitter"
-    words = ["--script", "PytorchMnistDist.py", "--executor", "python3", "--parallelism", "4", "--hostfile", "hostfile"]
-    assert accuracy(run(folder, sys.executable, "-m", submitter, *words)) > 25
+    assert accuracy(run(folder, sys.executable, "-m", SUBMITTER, "--script", "PytorchMnistDist.py", *FOUR)) > 40
 
 
 @needs_seeds
@@ -134,7 +143,7 @@ def test_the_program_in_memory_trains(folder: Path, launcher: list[str]) -> None
     """Started alone, it starts its workers itself with `trek launch`."""
     two = folder / "two.py"
     two.write_text(script("Twister2FlowWithMemory.py").replace("PARALLELISM = 4", "PARALLELISM = 2"))
-    assert accuracy(run(folder, *launcher, sys.executable, two.name)) > 30
+    assert accuracy(run(folder, *launcher, sys.executable, two.name)) > 40
 
 
 @needs_seeds
@@ -145,10 +154,11 @@ def test_the_scripts_run_under_mpirun(folder: Path) -> None:
         text = script(name).replace("PARALLELISM = 4", "PARALLELISM = 2").replace("parquet/", "by_mpi/")
         (folder / f"mpi_{name}").write_text(text)
         output = run(folder, *MPIRUN, "2", sys.executable, f"mpi_{name}")
-    assert pq.read_table(folder / "by_mpi" / "train" / "1.data").num_rows == 1000
-    assert accuracy(output) > 30
+    assert pq.read_table(folder / "by_mpi" / "train" / "1.data").num_rows == 600
+    assert accuracy(output) > 40
 
 
+@pytest.mark.campaign  # the graph of the documents, by other names
 def test_the_example_of_a_pipeline_trains(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     for path in EXAMPLE.glob("*.py"):

@@ -92,7 +92,7 @@ def _read(path: Path) -> str:
             return text
     except UnicodeError:
         pass
-    raise InputError(f"{path} is not valid {encoding}. Convert it, or declare its encoding in its first line.")
+    raise _not_decoded(path)
 
 
 def _raw(path: Path) -> tuple[bytes, str]:
@@ -101,10 +101,12 @@ def _raw(path: Path) -> tuple[bytes, str]:
         return raw, tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
-    except SyntaxError as error:
-        raise InputError(
-            f"{path} has an encoding that is not known or not valid: {error}. Convert it to UTF-8."
-        ) from None
+    except SyntaxError:
+        raise _not_decoded(path) from None
+
+
+def _not_decoded(path: Path) -> InputError:
+    return InputError(f"{path} is not UTF-8, nor of an encoding that it declares. Convert it to UTF-8.")
 
 
 def _check_backups(paths: Iterable[Path]) -> None:

@@ -74,6 +74,10 @@ def test_only_the_modules_of_import_lines_change() -> None:
             "from trek.compat.twister2flow.twister2.pipeline import PipelineGraph",
         ),
         ("from .determined import x", "from .determined import x"),
+        ("x = 'determined'; import determined", "x = 'determined'; import trek.compat.determined as determined"),
+        ("from determined . pytorch import *", "from trek.compat.determined.pytorch import *"),
+        ("import elasticdl.python.worker.ps_client", "import elasticdl.python.worker.ps_client"),
+        ("import elasticai_api.pytorch as api", "import elasticai_api.pytorch as api"),
         ("import determinedly", "import determinedly"),
         ("try:\n    from determined import core\nexcept ImportError: pass",
          "try:\n    from trek.compat.determined import core\nexcept ImportError: pass"),
@@ -87,6 +91,31 @@ def test_a_changed_import_binds_what_the_old_one_did() -> None:
     scope: dict[str, object] = {}
     exec(migrate("import twister2.tset.fn.SourceFunc").text, scope)
     assert eval("twister2.tset.fn.SourceFunc.SourceFunc", scope) is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [
+        ("import elasticdl.python.worker.ps_client", "write `import elasticdl.python.worker.ps_client as ps_client`"),
+        ("import elasticai_api.pytorch as api", "import the modules in it instead"),
+        ("import elasticdl.cluster", "this module is not known here"),
+    ],
+)
+def test_modules_that_cannot_be_imported_so_are_named_with_a_remedy(script: str, note: str) -> None:
+    (found,) = migrate(script).names
+    assert not found.is_covered
+    assert note in found.note
+
+
+def test_modules_of_third_parties_have_stand_ins_in_scripts_that_need_them() -> None:
+    imports = "import torch.distributed as dist\nfrom mpi4py import MPI\n"
+    deepnet = "from twister2deepnet.deepnet.data.DataUtil import DataUtil\n"
+    here = "trek.compat.twister2deepnet.deepnet"
+    assert migrate(imports + "dist.init_process_group('mpi')").changes == [], "not a script of Twister2"
+    changed = migrate(f"{imports}{deepnet}dist.init_process_group('mpi')").text.splitlines()
+    assert changed[:2] == [f"import {here}.torch.distributed as dist", "from trek.compat.mpi4py import MPI"]
+    kept = migrate(f"{imports}{deepnet}dist.init_process_group('gloo')").text.splitlines()
+    assert kept[0] == "import torch.distributed as dist", "torch has this backend"
 
 
 def test_check_lists_files_and_apply_keeps_a_backup(tmp_path: Path) -> None:
@@ -116,8 +145,41 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         migrate("def (", file="broken.py")
     with pytest.raises(InputError, match=r"not found\. Name a Python file"):
         CliRunner().invoke(command, ["check", str(tmp_path / "no")], standalone_mode=False, catch_exceptions=False)
-    script = tmp_path / "a.py"
-    script.write_text("import determined\n")
-    (tmp_path / "a.py.orig").touch()
-    with pytest.raises(InputError, match="exists already"):
-        CliRunner().invoke(command, ["apply", str(script), "-y"], standalone_mode=False, catch_exceptions=False)
+
+
+def apply(place: Path) -> None:
+    CliRunner().invoke(command, ["apply", str(place), "-y"], standalone_mode=False, catch_exceptions=False)
+
+
+def test_nothing_is_written_if_one_of_the_backups_exists(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("import determined\n")
+    (tmp_path / "b.py.orig").touch()
+    with pytest.raises(InputError, match=r"b\.py\.orig exists already"):
+        apply(tmp_path)
+    assert (tmp_path / "a.py").read_text() == "import determined\n"
+
+
+def test_a_declared_encoding_is_kept(tmp_path: Path) -> None:
+    script = tmp_path / "latin.py"
+    script.write_bytes("# coding: latin-1\nimport determined\nname = 'bär'\n".encode("latin-1"))
+    apply(script)
+    expected = "# coding: latin-1\nimport trek.compat.determined as determined\nname = 'bär'\n"
+    assert script.read_bytes() == expected.encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"name = '\xe4'\nimport determined\n", r"a\.py is not UTF-8, nor"),
+        (b"# coding: klingon\nimport determined\n", r"a\.py is not UTF-8, nor of an encoding that it declares"),
+        (b"import determined\nif :\n", r"a\.py is not valid Python: .*line 2"),
+        (b"import determined\nx = '\x00'\n", r"a\.py is not valid Python"),
+        (b"import determined\nx = " + b"(" * 9999 + b")" * 9999, r"a\.py is "),
+    ],
+)
+def test_a_file_that_cannot_be_read_gets_one_error_and_stays(raw: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(raw)
+    with pytest.raises(InputError, match=message):
+        apply(tmp_path)
+    assert (tmp_path / "a.py").read_bytes() == raw

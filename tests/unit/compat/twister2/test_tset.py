@@ -89,6 +89,27 @@ def test_pairs_are_grouped_reduced_and_joined_by_key(env: Twister2Environment) -
     assert ("c", (None, "y")) in outer
 
 
+class Recorded(Twister2Environment):
+    """Notes when it meets the other workers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def meet(self) -> None:
+        self.events.append("all are there")
+
+
+@pytest.mark.parametrize("act", ["cache", "persist", "for_each", "sink"])
+def test_workers_begin_and_end_together_what_computes(act: str, tmp_path: Path) -> None:
+    """A worker that was early did not find the folders that the first one made before."""
+    env = Recorded()
+    tset = env.parallelize([1]).map(lambda x: env.events.append("computed"))
+    arguments = {"persist": [str(tmp_path)], "for_each": [lambda x: None], "sink": [lambda itr, ctx: list(itr)]}
+    getattr(tset, act)(*arguments.get(act, []))
+    assert env.events == ["all are there", "computed", "all are there"]
+
+
 def test_arrays_of_any_shape_are_elements(env: Twister2Environment) -> None:
     source = env.parallelize([np.zeros((4, 784), np.uint8), np.arange(4)])
     images, targets = utils.tset_to_numpy(source)
