@@ -38,7 +38,7 @@ def test_a_trial_moves_between_nodes_that_share_no_disk_to_the_bit(cluster: RayC
     used = next(node["address"] for node in shell.json("cluster", "info")["nodes"] if node["trials"])
     by_address.pop(used).kill()
     wait_until(lambda: shell.experiment(moved)["state"] == "completed")
-    assert (_trial(shell, moved)["restarts"], _trial(shell, moved)["batches"]) == (1, 48)
+    assert (_trial(shell, moved)["restarts"], _trial(shell, moved)["batches"]) == (1, 32)
     whole = _create(shell, {**HPARAMS, "first_run_sleep_s": 0})
     wait_until(lambda: shell.experiment(whole)["state"] == "completed")
     for node in by_address.values():
@@ -52,7 +52,7 @@ def test_a_trial_moves_between_nodes_that_share_no_disk_to_the_bit(cluster: RayC
 def _create(shell: Shell, hparams: dict[str, float]) -> str:
     done = shell.create(
         "--no-follow", "--json", hyperparameters=hparams, min_checkpoint_period={"batches": 8},
-        searcher={"name": "single", "metric": "validation_error", "max_length": {"batches": 48}},
+        searcher={"name": "single", "metric": "validation_error", "max_length": {"batches": 32}},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return str(json.loads(done.stdout)["id"])
@@ -67,5 +67,5 @@ def _weights(shell: Shell, experiment: str) -> torch.Tensor:
     newest = shell.json("checkpoint", "list", "--experiment", experiment)[0]
     folder = CheckpointFolder(newest["path"])
     folder.verify()
-    assert folder.batches == 48
+    assert folder.batches == 32
     return torch.cat([one.flatten() for _, one in sorted(folder.state_dict().items())])

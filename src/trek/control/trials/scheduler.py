@@ -7,8 +7,9 @@ do not wander while nothing changes. Slots that an elastic trial gives back go t
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -105,18 +106,17 @@ def _admit(
 ) -> list[Request]:
     """Those who get their minimum: at once where it is free, or as soon as elastic trials have given it back."""
     admitted: list[Request] = []
-    remaining, is_blocked = list(queue), False
-    while remaining:
-        request = min(remaining, key=lambda r: (r.priority, used[r.experiment_id] / r.weight, r.trial_id))
-        remaining.remove(request)
+    is_blocked, taken = False, sum(used.values())
+    for request in _in_turn(queue, used):
         own_limit = _own_limit(request, used[request.experiment_id], trials[request.experiment_id])
-        room = total - sum(used.values())
-        alone = may_oversubscribe and request.slots > total and sum(used.values()) == 0
+        room = total - taken
+        alone = may_oversubscribe and request.slots > total and taken == 0
         if own_limit:
             made.waiting[request.trial_id] = own_limit
         elif (request.slots <= room and not is_blocked) or alone:
             used[request.experiment_id] += request.slots
             trials[request.experiment_id] += 1
+            taken += request.slots
             admitted.append(request)
             if request.slots <= free or alone:
                 made.start.append(request.trial_id)
@@ -129,17 +129,47 @@ def _admit(
     return admitted
 
 
+def _in_turn(queue: Sequence[Request], used: Counter[int]) -> Iterator[Request]:
+    """The requests by priority, fair share and age. The caller adds to `used` meanwhile, which moves others forward.
+
+    Only the oldest request of each experiment can be next, and a share only grows, so an entry of the heap that is out
+    of date is put back with its present turn: the time is about linear in the queue.
+    """
+    lines: dict[tuple[int, int, float], list[Request]] = {}
+    for request in sorted(queue, key=lambda one: one.trial_id, reverse=True):
+        lines.setdefault((request.priority, request.experiment_id, request.weight), []).append(request)
+
+    def turn(line: tuple[int, int, float]) -> tuple[int, float, int, tuple[int, int, float]]:
+        priority, experiment_id, weight = line
+        return priority, used[experiment_id] / weight, lines[line][-1].trial_id, line
+
+    heap = [turn(line) for line in lines]
+    heapq.heapify(heap)
+    while heap:
+        entry = heapq.heappop(heap)
+        line = entry[-1]
+        if entry == turn(line):
+            yield lines[line].pop()
+        if lines[line]:
+            heapq.heappush(heap, turn(line))
+
+
 def _share(elastic: Sequence[Elastic], used: Counter[int], *, room: int) -> dict[int, int]:
     """How many slots each elastic trial is to have: one after another to whoever has least for its weight."""
     sizes = {one.trial_id: _base(one) for one in elastic}
-    while room > 0:
-        open_ = [one for one in elastic if sizes[one.trial_id] < _most(one) and _is_within_limit(one, used)]
-        if not open_:
-            break
-        chosen = min(open_, key=lambda one: _turn(one, used, sizes))
-        sizes[chosen.trial_id] += 1
-        used[chosen.experiment_id] += 1
-        room -= 1
+    by_id = {one.trial_id: one for one in elastic}
+    heap = [_turn(one, used, sizes) for one in elastic]
+    heapq.heapify(heap)
+    while room > 0 and heap:
+        turn = heapq.heappop(heap)
+        one = by_id[turn[-1]]
+        if sizes[one.trial_id] >= _most(one) or not _is_within_limit(one, used):
+            continue
+        if turn == _turn(one, used, sizes):
+            sizes[one.trial_id] += 1
+            used[one.experiment_id] += 1
+            room -= 1
+        heapq.heappush(heap, _turn(one, used, sizes))  # its turn only moves back, as slots are given out
     return sizes
 
 
@@ -152,7 +182,8 @@ def _apply(
 ) -> None:
     """Who shrinks does so now; who grows gets what nobody holds any more."""
     held = {one.trial_id: one.slots for one in running if one.least is not None}
-    starting = {one.trial_id: one.slots for one in queue if one.trial_id in made.start}
+    starts = set(made.start)
+    starting = {one.trial_id: one.slots for one in queue if one.trial_id in starts}
     free -= sum(starting.values())
     for trial_id, now in (starting | held).items():
         size = wanted[trial_id]

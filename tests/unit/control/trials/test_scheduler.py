@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 from hypothesis import given
@@ -170,3 +172,51 @@ def test_slots_flow_to_whoever_waits_and_come_to_rest(queue: list[Request], tota
         own = sum(o.base for o in held if o.experiment_id == one.experiment_id)
         is_own_limit = one.max_slots is not None and own + one.slots > one.max_slots
         assert is_own_limit or has_barrier or one.slots > total - sum(o.base for o in held)
+
+
+def order_by_definition(queue: list[Request], *, num_started: int) -> list[int]:
+    """The first that start on an endless cluster: again and again the smallest by priority, share and age."""
+    used, order, left = Counter[int](), list[int](), list(queue)
+    while left and len(order) < num_started:
+        chosen = min(left, key=lambda one: (one.priority, used[one.experiment_id] / one.weight, one.trial_id))
+        left.remove(chosen)
+        used[chosen.experiment_id] += chosen.slots
+        order.append(chosen.trial_id)
+    return order
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 50]), st.sampled_from([0.5, 1.0, 3.0])),
+        max_size=40,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_turns_are_those_of_the_definition(rows: list[tuple[int, int, int, float]], chooser: random.Random) -> None:
+    queue = [
+        Request(number, experiment, slots, priority=priority, weight=weight)
+        for number, (experiment, slots, priority, weight) in enumerate(rows, start=1)
+    ]
+    expected = order_by_definition(queue, num_started=len(queue))
+    chooser.shuffle(queue)
+    assert plan(queue, [], total_slots=10_000).start == expected
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9)), max_size=20), st.integers(0, 60))
+def test_what_is_left_is_shared_as_the_definition_says(rows: list[tuple[int, int, int]], spare: int) -> None:
+    running = [
+        Occupied(number, experiment, least, least=least, most=least + more)
+        for number, (experiment, least, more) in enumerate(rows, start=1)
+    ]
+    total = sum(one.slots for one in running) + spare
+    sizes = {one.trial_id: one.slots for one in running}
+    used = Counter[int]()
+    for one in running:
+        used[one.experiment_id] += one.slots
+    for _ in range(spare):
+        open_ = [one for one in running if sizes[one.trial_id] < one.most]
+        if open_:
+            chosen = min(open_, key=lambda one: (used[one.experiment_id], sizes[one.trial_id], one.trial_id))
+            sizes[chosen.trial_id] += 1
+            used[chosen.experiment_id] += 1
+    assert plan([], running, total_slots=total).sizes == sizes
