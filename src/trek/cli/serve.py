@@ -22,6 +22,7 @@ from trek.errors import InputError
 @click.option("--name", default="model", show_default=True, help="What the model is called in addresses.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another one than loopback needs TREK_SERVE_KEY.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 chooses a free one.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Serve the protocol over gRPC there, too.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes per version.")
 @click.option(
     "--batch", type=click.IntRange(min=1), default=8, show_default=True, help="The most requests answered together."
@@ -70,7 +71,12 @@ def serve(
         settings=ServeSettings(key=key, engine_options=read_engine_options(engine_options), **settings),
         is_allowed=MasterTokens.of(obj) if master_tokens else None,
     )
-    server.run(on_ready=lambda url: echo(f"Serving {server.settings.name} at {url} (Ctrl-C stops it)"))
+
+    def tell(url: str) -> None:
+        also = f", gRPC at {server.grpc_address}" if server.grpc_address else ""
+        echo(f"Serving {server.settings.name} at {url}{also} (Ctrl-C stops it)")
+
+    server.run(on_ready=tell)
 
 
 def _named(values: tuple[str, ...], *, default: str | None = None) -> dict[str, str]:

@@ -7,7 +7,6 @@ this process.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,6 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trek.serve.access_log import AccessLog
+from trek.serve.admission import is_admitted
 from trek.serve.codecs import CONTENT_TYPES
 from trek.serve.model_versions import ModelVersions
 from trek.serve.serving_metrics import ServingMetrics
@@ -100,14 +100,10 @@ class InferenceApp:
             pool.cancel(ticket)
 
     async def _may_enter(self, scope: Scope) -> bool:
-        key = self._settings.key
-        if (key is None and self._is_allowed is None) or scope["path"] in _OPEN:
+        if scope["path"] in _OPEN:
             return True
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        token = given[7:] if given[:7].lower() == b"bearer " else b""
-        if key is not None and hmac.compare_digest(token, key.encode()):
-            return True
-        return bool(token) and self._is_allowed is not None and await self._is_allowed(token.decode("latin-1"))
+        return await is_admitted(given, key=self._settings.key, is_allowed=self._is_allowed)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         if _announced(scope["headers"]) > self._max_bytes:

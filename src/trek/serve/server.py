@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -75,11 +75,17 @@ class Server:
         self._versions: ModelVersions | None = None
         self._thread: threading.Thread | None = None
         self._port = self.settings.port
+        self._grpc_port = self.settings.grpc_port
 
     @property
     def url(self) -> str:
         """Where it listens."""
         return f"http://{self.settings.host}:{self._port}"
+
+    @property
+    def grpc_address(self) -> str | None:
+        """Where it listens for gRPC; None if it does not."""
+        return None if self._grpc_port is None else f"{self.settings.host}:{self._grpc_port}"
 
     @property
     def worker_pids(self) -> list[int]:
@@ -175,13 +181,35 @@ class Server:
                 await _load_or_end(versions, self._ending)
                 if not self._ending.is_set():
                     self._versions = versions
-                    await self._answer(versions, log, listening, on_ready)
+                    async with self._grpc(versions, log):
+                        await self._answer(versions, log, listening, on_ready)
+                    await versions.drain()
         finally:
             self._versions = None
             await versions.close()
             listening.close()
             if log is not None:
                 log.close()
+
+    @contextlib.asynccontextmanager
+    async def _grpc(self, versions: ModelVersions, log: AccessLog | None) -> AsyncIterator[None]:
+        """Serves gRPC in the block, if asked to."""
+        if self.settings.grpc_port is None:
+            yield
+            return
+        server = _make_grpc(
+            versions,
+            settings=self.settings,
+            metrics=self._metrics,
+            readiness=self._readiness,
+            access_log=log,
+            is_allowed=self._is_allowed,
+        )
+        self._grpc_port = await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(grace_s=_GRACE_S)
 
     async def _answer(
         self, versions: ModelVersions, log: AccessLog | None, listening: socket.socket, on_ready: Callable[[], None]
@@ -213,7 +241,16 @@ class Server:
         http.should_exit = True
         ending.cancel()
         await serving
-        await versions.drain()
+
+
+def _make_grpc(*args: Any, **parts: Any) -> Any:
+    try:
+        from trek.serve.grpc_server import GrpcServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("grpc", "google"):
+            raise
+        raise InputError("gRPC needs the packages grpcio and protobuf. Run `pip install 'trek[grpc]'`.") from error
+    return GrpcServer(*args, **parts)
 
 
 class _HttpServer(uvicorn.Server):

@@ -19,6 +19,8 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     """0 chooses a free one."""
+    grpc_port: int | None = None
+    """Serve the same protocol over gRPC there, too; 0 chooses a free one."""
     engine: str = "local"
     """Where the processes are that hold the model: `local`, or `ray` for replicas of Ray Serve."""
     engine_options: Mapping[str, Any] = field(default_factory=dict)

@@ -41,3 +41,8 @@ def count(to: np.ndarray) -> Iterator[dict[str, int]]:
 def broken() -> Any:
     """Cannot be made."""
     raise RuntimeError("no such weights")
+
+
+def upper(text: np.ndarray) -> dict[str, np.ndarray]:
+    """Texts in capital letters."""
+    return {"text": np.asarray([one.upper() for one in text], dtype=object)}

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "arrow": "trek.serve.codecs.arrow_stream:ArrowStream",
+    "grpc": "trek.serve.codecs.grpc_messages:GrpcMessages",
     "npy": "trek.serve.codecs.numpy_files:NpyFile",
     "npz": "trek.serve.codecs.numpy_files:NpzFile",
     "records": "trek.serve.codecs.records:Records",

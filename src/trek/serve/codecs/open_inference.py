@@ -37,7 +37,7 @@ class OpenInference(Codec):
                 continue
             if not isinstance(size, int) or not 0 <= size <= len(rest):
                 raise InputError(f"input {name!r}: binary_data_size {size!r} is not a size that the body has.")
-            inputs[name] = _from_binary(rest[:size], name=name, shape=shape, kind=kind)
+            inputs[name] = from_binary(rest[:size], name=name, shape=shape, kind=kind)
             rest = rest[size:]
         return Request(inputs, {"id": found.get("id"), **_wanted(found)})
 
@@ -51,7 +51,7 @@ class OpenInference(Codec):
             array = outputs[name]
             one: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": datatype_of(array)}
             if is_binary:
-                pieces.append(_to_binary(array))
+                pieces.append(to_binary(array))
                 one["parameters"] = {"binary_data_size": len(pieces[-1])}
             else:
                 one["data"] = to_lists(array.reshape(-1))
@@ -92,15 +92,16 @@ def _from_json(data: Any, *, name: str, shape: list[int], kind: str) -> np.ndarr
         array = np.asarray(data, dtype=object if kind == "BYTES" else DTYPES[kind])
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"input {name!r}: 'data' is not {kind}: {error}.") from None
-    return _shaped(array, name=name, shape=shape)
+    return shaped(array, name=name, shape=shape)
 
 
-def _from_binary(data: memoryview, *, name: str, shape: list[int], kind: str) -> np.ndarray:
+def from_binary(data: memoryview, *, name: str, shape: list[int], kind: str) -> np.ndarray:
+    """A tensor of raw bytes; InputError if they are too many or too few."""
     if kind == "BYTES":
         found = list(_texts(data, name=name))
         texts = np.empty(len(found), dtype=object)
         texts[:] = found
-        return _shaped(texts, name=name, shape=shape)
+        return shaped(texts, name=name, shape=shape)
     dtype = np.dtype(DTYPES[kind])
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise InputError(f"input {name!r} has {len(data)} bytes, which are not {kind} values of shape {shape}.")
@@ -122,7 +123,8 @@ def _texts(data: memoryview, *, name: str) -> Iterator[str]:
         at += 4 + size
 
 
-def _shaped(array: np.ndarray, *, name: str, shape: list[int]) -> np.ndarray:
+def shaped(array: np.ndarray, *, name: str, shape: list[int]) -> np.ndarray:
+    """Values in a shape that they fit."""
     if array.size != math.prod(shape):
         raise InputError(f"input {name!r} has {array.size} values, which do not make the shape {shape}.")
     return array.reshape(shape)
@@ -138,7 +140,8 @@ def _wanted(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"outputs": chosen, "is_binary": is_binary}
 
 
-def _to_binary(array: np.ndarray) -> bytes:
+def to_binary(array: np.ndarray) -> bytes:
+    """The raw bytes of a tensor; each text is preceded by its length."""
     if array.dtype == object:
         texts = [str(one).encode() for one in array.reshape(-1)]
         return b"".join(struct.pack("<I", len(text)) + text for text in texts)
