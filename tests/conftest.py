@@ -129,8 +129,8 @@ def _wait_until_gone(find: Callable[[], list[str]], *, timeout_s: float = 30.0) 
 
 
 def _ours(thread: threading.Thread) -> bool:
-    # torch's autograd, tqdm, MLflow's downloads and the asynchronous gRPC that Ray uses keep threads for the life of the
-    # process by design.
+    # torch's autograd, tqdm, MLflow's downloads and the asynchronous gRPC that Ray uses keep threads for the life of
+    # the process by design.
     kept = ("Dummy", "tqdm", "pydevd", "AnyIO", "Mlflow")
     return thread.is_alive() and not thread.name.startswith(kept) and not thread.name.endswith("(_poll_wrapper)")
 
