@@ -91,7 +91,7 @@ def block(beginning: str) -> str:
     return next(one for one in map(textwrap.dedent, found) if one.startswith(beginning))
 
 
-def test_a_core_script_is_searched_over_paused_and_resumed(shell: Shell) -> None:
+def test_a_core_script_is_searched_over(shell: Shell) -> None:
     config = str(EXAMPLE / "core.yaml")
     done = shell.run("experiment", "create", config, str(EXAMPLE), "--json")
     assert done.returncode == 0, done.stderr
@@ -102,6 +102,42 @@ def test_a_core_script_is_searched_over_paused_and_resumed(shell: Shell) -> None
     assert details["best_metric"] < 1e-6
     checkpoint = shell.json("checkpoint", "describe", best["checkpoint"])
     assert checkpoint["batches"] == 40
+
+
+def test_a_core_script_of_two_ranks_is_paused_and_goes_on_from_what_both_saved(shell: Shell) -> None:
+    """It would train for hours: that it is paused and goes on does not depend on how fast it is."""
+    config = ["--config", "searcher.max_length.batches=100000000", "--config", "hyperparameters.period=500"]
+    created = shell.run(
+        "experiment", "create", str(EXAMPLE / "core_ranks.yaml"), str(EXAMPLE), *config, "--no-follow", "--json"
+    )
+    assert "no effect here: determined.launch.torch_distributed in the entrypoint (the" in created.stderr
+    number = str(json.loads(created.stdout)["id"])
+    wait_until(lambda: shell.experiment(number)["trials"][0]["batches"] >= 500)
+    assert shell.run("experiment", "pause", number).returncode == 0
+    paused = shell.experiment(number)
+    (trial,) = paused["trials"]
+    assert paused["state"] == "paused"
+    saved = shell.json("checkpoint", "describe", trial["checkpoint"])["batches"]
+    assert saved >= 500
+    assert shell.run("experiment", "activate", number).returncode == 0
+    wait_until(lambda: f"rank 1 continues after step {saved}" in logged(shell, trial["id"]))
+    wait_until(lambda: shell.experiment(number)["trials"][0]["batches"] > saved)
+    assert f"rank 0 continues after step {saved}" in logged(shell, trial["id"])
+    assert shell.run("experiment", "kill", number).returncode == 0
+
+
+def logged(shell: Shell, trial: int) -> list[str]:
+    return [line["text"] for line in shell.json("trial", "logs", str(trial))]
+
+
+def test_a_core_script_of_two_ranks_trains_one_model(shell: Shell) -> None:
+    done = shell.run("experiment", "create", str(EXAMPLE / "core_ranks.yaml"), str(EXAMPLE), "--json")
+    assert done.returncode == 0, done.stderr
+    details = json.loads(done.stdout)
+    assert (details["state"], details["trials"][0]["batches"]) == ("completed", 40)
+    assert details["best_metric"] < 1e-3, "the ranks have met in the middle"
+    points = shell.json("trial", "metrics", str(details["trials"][0]["id"]), "--group", "training")
+    assert [point["batches"] for point in points] == [10, 20, 30, 40], "reported once, not by every rank"
 
 
 def test_the_client_creates_waits_and_downloads(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

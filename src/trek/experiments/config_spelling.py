@@ -38,6 +38,8 @@ TRAINING: dict[tuple[str, ...], str] = {
 """Other keys for settings of `training`."""
 _ONE_NAME = re.compile(r"[\w.]*(:\w*)*")
 """Text that is meant as module:Class, valid or not."""
+_LAUNCHERS = ("determined.launch.", "determined.exec.")
+"""Modules that start the processes of a trial, which the engine does here."""
 _PERIODS = ("validation_period", "checkpoint_period")
 _PROFILED_BATCHES = 10
 _NO_ACTIONS = {"exclude_node", "signal"}
@@ -57,7 +59,7 @@ def respell_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         new["scheduling_unit"] = new.pop("batches_per_step")
     if not new.get("name") and isinstance(new.get("description"), str) and new["description"].strip():
         new["name"] = new["description"].strip().splitlines()[0][:200]
-    _respell_entrypoint(new)
+    ignored += _respell_entrypoint(new)
     _respell_precision(new)
     new = respell_training(new)
     _respell_start(new)
@@ -122,14 +124,34 @@ def written_path(path: tuple[str | int, ...], lines: Mapping[tuple[str | int, ..
     return path
 
 
-def _respell_entrypoint(new: dict[str, Any]) -> None:
-    """Split a command into words."""
+def _respell_entrypoint(new: dict[str, Any]) -> list[str]:
+    """Split a command into words, without a launcher of Determined; what is left out."""
     text = new.get("entrypoint")
     if isinstance(text, str) and not _ONE_NAME.fullmatch(text.strip()):
         try:
             new["entrypoint"] = shlex.split(text)
         except ValueError:
-            return  # an unclosed quote
+            return []  # an unclosed quote
+    words = new.get("entrypoint")
+    launched = _launched(words) if isinstance(words, list) and all(isinstance(one, str) for one in words) else None
+    if not isinstance(words, list) or launched is None:
+        return []
+    new["entrypoint"] = launched
+    return [f"{words[2]} in the entrypoint (the processes of a trial are started without it)"]
+
+
+def _launched(words: list[str]) -> str | list[str] | None:
+    """What `python3 -m determined.launch.… [options] [--] COMMAND | --trial module:Class` starts; None for others."""
+    if len(words) < 4 or words[1] != "-m" or not words[2].startswith(_LAUNCHERS):
+        return None
+    rest = words[3:]
+    if "--trial" in rest[:-1]:
+        return rest[rest.index("--trial") + 1]
+    if "--" in rest:
+        return rest[rest.index("--") + 1 :]
+    begin = next((at for at, word in enumerate(rest) if not word.startswith("-")), len(rest))
+    found = rest[begin:]
+    return found[0] if len(found) == 1 and ":" in found[0] else found
 
 
 def _respell_start(new: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class MLflowRecorder(Recorder):
         tags: Mapping[str, str] | None = None,
         models: bool = False,
     ) -> None:
-        self._client = MlflowClient(tracking_uri)
+        self._tracking_uri = tracking_uri
         self._experiment = experiment
         self._run_id = run_id
         self._parent_id: str | None = None
@@ -61,6 +62,11 @@ class MLflowRecorder(Recorder):
         self._names = MetricNames()
         self._work: list[Callable[[str], None]] = []
         """What else is to be done, in order."""
+
+    @cached_property
+    def _client(self) -> MlflowClient:
+        """Opened where a failure is tried again: two processes that create one database get in each other's way."""
+        return MlflowClient(self._tracking_uri)
 
     def identify(self, job: JobIdentity) -> None:
         """The tags that the run is found by."""

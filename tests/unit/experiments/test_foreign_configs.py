@@ -102,6 +102,98 @@ def test_a_config_of_the_last_version_is_read() -> None:
     assert "no effect here: log_policies: exclude_node." in config.warnings()
 
 
+YEARS = {
+    "0.12": """
+description: mnist_pytorch_const
+data: {url: https://example.org/mnist.tar.gz}
+hyperparameters: {learning_rate: 1.0, global_batch_size: 64, n_filters1: 32, dropout1: 0.25}
+searcher: {name: single, metric: validation_error, max_steps: 5, smaller_is_better: true}
+entrypoint: model_def:MNistTrial
+""",
+    "0.13": """
+description: a search
+hyperparameters:
+  global_batch_size: {type: const, val: 64}
+  units: {type: int, minval: 8, maxval: 64}
+  rate: {type: log, minval: -5.0, maxval: 1.0, base: 10}
+searcher: {name: adaptive_simple, metric: loss, max_length: {epochs: 4}, max_trials: 16}
+entrypoint: model_def:Net
+bind_mounts: [{host_path: /data, container_path: /data}]
+environment: {environment_variables: [NCCL_DEBUG=INFO], image: example/image}
+min_validation_period: {batches: 100}
+""",
+    "0.17": """
+name: nested
+labels: [vision, test]
+hyperparameters:
+  global_batch_size: 64
+  optimizer: {name: {type: categorical, vals: [sgd, adam]}, lr: {type: double, minval: 0.001, maxval: 0.1}}
+searcher: {name: adaptive_asha, metric: loss, max_length: {batches: 937}, max_trials: 16, mode: aggressive, divisor: 4}
+entrypoint: model_def:Net
+resources: {slots_per_trial: 1, weight: 2, priority: 42, resource_pool: compute, agent_label: big, shm_size: 1g}
+checkpoint_storage: {type: s3, bucket: weights, save_experiment_best: 1, save_trial_best: 1, save_trial_latest: 0}
+checkpoint_policy: best
+reproducibility: {experiment_seed: 777}
+""",
+    "0.21": """
+name: core
+entrypoint: python3 -m determined.launch.torch_distributed --nnodes=1 -- python3 train.py --epochs 2
+hyperparameters: {}
+searcher: {name: single, metric: x, max_length: 1}
+resources: {slots_per_trial: 2, shm_size: 4294967296, devices: []}
+environment: {image: {cpu: a, cuda: b, rocm: c}, drop_capabilities: [], registry_auth: {username: a}}
+max_restarts: 0
+""",
+    "0.27": """
+name: a trial with a launcher
+workspace: Research
+project: Digits
+entrypoint: python3 -m determined.launch.horovod --autohorovod --trial model_def:Net
+hyperparameters: {global_batch_size: 64}
+records_per_epoch: 50000
+searcher: {name: async_halving, metric: loss, max_length: {epochs: 8}, max_trials: 8, num_rungs: 3, divisor: 2}
+profiling: {enabled: true, begin_on_batch: 0, end_after_batch: 100}
+optimizations: {aggregation_frequency: 2, mixed_precision: O1, average_aggregated_gradients: true}
+""",
+    "0.38": """
+name: by time
+entrypoint: python3 train.py
+hyperparameters: {lr: {type: log, minval: -4, maxval: -1}}
+searcher: {name: adaptive_asha, metric: loss, time_metric: batches, max_time: 1000, max_trials: 8, mode: standard}
+log_policies: [{name: OOM, pattern: .*CUDA out of memory.*, action: cancel_retries}]
+retention_policy: {log_retention_days: 7}
+integrations: {webhooks: {webhook_name: [a]}}
+environment: {proxy_ports: [{proxy_port: 8265, proxy_tcp: true}]}
+""",
+}
+"""Configs by the version of Determined that they are written for."""
+
+
+@pytest.mark.parametrize("version", YEARS)
+def test_configs_of_all_years_are_read(version: str) -> None:
+    config = parse(base=YEARS[version])
+    ignored = [line for line in config.warnings() if line.startswith("no effect here")]
+    assert len(set(ignored)) == len(ignored), "one line each"
+    assert bool(ignored) == (version != "0.12")
+    assert ExperimentConfig.parse(config.normal_form()) == config
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "expected"),
+    [
+        ("python3 -m determined.launch.torch_distributed python3 train.py -x", ["python3", "train.py", "-x"]),
+        ("python3 -m determined.launch.torch_distributed --nnodes=1 -- train.sh", ["train.sh"]),
+        ("python -m determined.launch.horovod --autohorovod --trial model_def:Net", "model_def:Net"),
+        ("python3 -m determined.exec.harness model_def:Net", "model_def:Net"),
+        ("python3 -m determinedly.launch x y", ["python3", "-m", "determinedly.launch", "x", "y"]),
+    ],
+)
+def test_a_launcher_is_left_out_of_an_entrypoint(entrypoint: str, expected: Any) -> None:
+    config = parse(f"entrypoint: {entrypoint}")
+    assert config.entrypoint == expected
+    assert ("in the entrypoint" in "".join(config.warnings())) == ("determined." in entrypoint)
+
+
 def test_a_trial_without_a_length_trains_one_epoch_and_says_so() -> None:
     config = parse("searcher: {name: single, metric: loss}")
     assert (config.searcher.length.unit, config.searcher.length.count) == ("epochs", 1)

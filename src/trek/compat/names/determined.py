@@ -39,7 +39,7 @@ DETERMINED = (
             "estimator": _OTHER_FRAMEWORK,
             "keras": _OTHER_FRAMEWORK,
             "import_from_path": "use importlib",
-            "launch": "use `trek launch`",
+            "launch": "an entrypoint with it is read; in a shell, use `trek launch`",
             "transformers": "use trek.integrations.huggingface",
             "util": "internal there",
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +40,21 @@ def run_ddp_tune(
 ) -> Any:
     """Train `args.num_samples` times with arguments from `tune_config`; the `ExperimentAnalysis` of Ray Tune.
 
-    Each trial has a GPU of its own, or a CPU, and calls `train_fcn` as `traverse` does, with the chosen arguments; a
-    parameter `config` gets those alone. The losses of every epoch are reported. With `--use_mlflow`, the runs of all
-    trials are nested in one run.
+    Each trial has a GPU of its own, or a CPU, runs in the current folder, and calls `train_fcn` as `traverse` does,
+    with the chosen arguments; a parameter `config` gets those alone. The losses of every epoch are reported. With
+    `--use_mlflow`, the runs of all trials are nested in one run.
     """
     chosen = complete(args)
     if chosen.num_samples < 1:
         raise InputError(f"args.num_samples must be at least 1, got {chosen.num_samples}.")
     own = Namespace(**vars(chosen))
+    folder = Path.cwd()
     update_args(own, {"use_ray_tune": True, "parent_run": getattr(chosen, "parent_run", None) or _parent(chosen)})
 
     def trial(config: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> None:
         given = Namespace(**vars(own))
         update_args(given, {**config, "tune_config": config})
-        with reporting(lambda row: report(dict(row))):
+        with chdir(folder), reporting(lambda row: report(dict(row))):
             train_here(train_fcn, given)
 
     resources = {"cpu": 1, "gpu": 1} if gpus() else {"cpu": 1}
