@@ -1,8 +1,8 @@
 """`elasticai_api.pytorch.controller` and `.optimizer`: data-parallel training of a loop for one process.
 
-Over a `trek.Traveler`: the controller places the model and the optimizer, and `elastic_run` averages gradients over all
-processes. Processes are those that `trek launch --workers N`, torchrun, mpirun or srun start. Workers that come and go
-while a loop with its own loader runs are not supported: the batches must come from the Traveler for that.
+Over a `trek.Traveler`: the controller places the model and the optimizer, and gradients are averaged over processes.
+Those are started by `trek launch --workers N`, torchrun, mpirun or srun. With `trek launch --workers 1:4` they may come
+and go while the loop runs: each step is then of as many batches as there may be workers, whoever trains them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import trek
-from trek.compat.elasticdl.data_shard_service import RecordIndexService
-from trek.errors import ConfigError, InputError
+from trek.compat.elasticdl.data_shard_service import ElasticIndexService, RecordIndexService
+from trek.errors import ConfigError, InputError, TrekError
 
 
 class DistributedOptimizer:
@@ -40,8 +40,9 @@ class DistributedOptimizer:
         self._traveler.step(self.optimizer)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
-        self.optimizer.zero_grad(set_to_none=set_to_none)
+        """Clear the gradients; those of a controller are cleared by `step`, once it has applied them."""
+        if self._traveler is None:
+            self.optimizer.zero_grad(set_to_none=set_to_none)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -52,20 +53,15 @@ class DistributedOptimizer:
 class PyTorchAllReduceController:
     """Keeps the replicas of a loop together."""
 
-    def __init__(self, data_shard_service: RecordIndexService | None) -> None:
+    def __init__(self, data_shard_service: RecordIndexService | None, traveler: trek.Traveler) -> None:
         self.data_shard_service = data_shard_service
-        self._traveler = trek.Traveler(show_progress=False)
-        if self._traveler.group.is_elastic:
-            self._traveler.close()
-            raise ConfigError(
-                "this loop reads its own loader, so its processes cannot come and go. Start it with a fixed number, "
-                "--workers N, or read the data through a trek.Traveler: see docs/elastic.md."
-            )
+        self._traveler = traveler
 
     def set_broadcast_model(self, model: nn.Module) -> None:
         """Take the model; every process starts with the leader's weights."""
-        weights = {name: value.clone() for name, value in model.state_dict().items()}
-        model.load_state_dict(self._traveler.strategy.broadcast(weights))
+        if not self._traveler.group.is_elastic:  # else a process that joins gets them from the others
+            weights = {name: value.clone() for name, value in model.state_dict().items()}
+            model.load_state_dict(self._traveler.strategy.broadcast(weights))
         self._traveler.add_model(model)
 
     def set_broadcast_optimizer(self, optimizer: DistributedOptimizer) -> None:
@@ -88,6 +84,27 @@ class PyTorchAllReduceController:
 def create_elastic_controller(
     batch_size: int, dataset_size: int | None = None, num_epochs: int = 1, shuffle: bool = False
 ) -> PyTorchAllReduceController:
-    """A controller, with the indices of this process's records if the size of the data is given."""
-    indices = RecordIndexService(batch_size, num_epochs, dataset_size, shuffle) if dataset_size else None
-    return PyTorchAllReduceController(indices)
+    """A controller, with the indices of this process's records if the size of the data is given.
+
+    Processes that come and go need them: a loop with other data has no way to train what another process left.
+    """
+    # `exact` gives a process the batch of each worker that is not there, one after the other, in the size that it has.
+    traveler = trek.Traveler(show_progress=False, elastic="exact")
+    try:
+        return PyTorchAllReduceController(_indices(traveler, batch_size, num_epochs, dataset_size, shuffle), traveler)
+    except TrekError:
+        traveler.close()
+        raise
+
+
+def _indices(
+    traveler: trek.Traveler, batch_size: int, num_epochs: int, dataset_size: int | None, shuffle: bool
+) -> RecordIndexService | None:
+    if traveler.group.is_elastic:
+        if dataset_size is None:
+            raise ConfigError(
+                "processes that come and go need the number of records: pass dataset_size, and read those that "
+                "controller.data_shard_service names. Or start a fixed number of processes, --workers N."
+            )
+        return ElasticIndexService(batch_size, num_epochs, dataset_size, shuffle, traveler=traveler)
+    return RecordIndexService(batch_size, num_epochs, dataset_size, shuffle) if dataset_size is not None else None

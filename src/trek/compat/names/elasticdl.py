@@ -68,8 +68,11 @@ ELASTICDL = (
     ModuleNames(
         "elasticai_api.common.data_shard_service",
         f"{_HERE}.data_shard_service",
-        {"RecordIndexService": "trek.World", "build_data_shard_service": "trek.World"},
-        {"DataShardService": "indices are shared out in advance: use RecordIndexService"},
+        {
+            "DataShardService": "trek.World, trek.Traveler",
+            "RecordIndexService": "trek.World, trek.Traveler",
+            "build_data_shard_service": "trek.World",
+        },
     ),
     ModuleNames("elasticai_api.tensorflow", None, {}, {"*": "Trek trains PyTorch models"}),
 )

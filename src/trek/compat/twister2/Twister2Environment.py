@@ -82,10 +82,11 @@ class Twister2Environment:
         return TSet(table, self, parallelism, "parallelize")
 
     def local_partitions(self, parallelism: int) -> list[int]:
-        """The numbers of the partitions of this worker."""
+        """The numbers of the partitions of this worker: consecutive ones, so that elements keep their order."""
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
             raise InputError(f"parallelism must be a whole number of at least 1, got {parallelism!r}.")
-        return list(range(self.worker_id, parallelism, self.world_size))
+        first, after = (-(-worker * parallelism // self.world_size) for worker in (self.worker_id, self.worker_id + 1))
+        return list(range(first, after))
 
     @contextmanager
     def together(self) -> Iterator[None]:

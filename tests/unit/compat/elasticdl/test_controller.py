@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -28,6 +30,23 @@ def test_every_record_of_every_epoch_is_trained_by_equal_shares() -> None:
         assert max(counts.values()) <= 2
     with pytest.raises(StopIteration):
         services[0].fetch_record_index()
+
+
+@given(size=st.integers(1, 40), batch_size=st.integers(1, 9), num_workers=st.integers(1, 4), shuffle=st.booleans())
+def test_shards_are_the_same_records_as_the_indices(
+    size: int, batch_size: int, num_workers: int, shuffle: bool
+) -> None:
+    seen: set[int] = set()
+    for rank in range(num_workers):
+        world = World(rank=rank, size=num_workers)
+        one_by_one, by_shard = (RecordIndexService(batch_size, 2, size, shuffle, world=world) for _ in range(2))
+        expected = [one_by_one.fetch_record_index() for _ in range(len(one_by_one))]
+        shards = list(iter(by_shard.fetch_shard, None))
+        assert all(0 < (len(one.indices) or one.end - one.start) <= batch_size for one in shards)
+        assert [index for one in shards for index in one.indices or range(one.start, one.end)] == expected
+        assert by_shard.report_batch_done()
+        seen.update(expected)
+    assert seen == set(range(size))
 
 
 class Points(Dataset[Any]):
@@ -63,6 +82,14 @@ def test_a_loop_for_one_process_is_trained() -> None:
         losses = [float(run(x, y).detach()) for x, y in DataLoader(Points(controller.data_shard_service), 8)]
     assert len(losses) == 160
     assert losses[-1] < 1e-3
+
+
+def test_processes_of_a_loader_do_not_hand_out_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = RecordIndexService(4, 1, 8)
+    monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: "in a process of a loader")
+    for fetch in (service.fetch_record_index, service.fetch_shard):
+        with pytest.raises(InputError, match="num_workers=0"):
+            fetch()
 
 
 def test_mistakes_are_named() -> None:

@@ -1,6 +1,7 @@
 """TSet: a partitioned collection of any Python values over `trek.data.Table`, and over all workers.
 
-Each worker has the partitions whose number leaves its id as the remainder. Operations on partitions are the Table's;
+Each worker has consecutive partitions, so elements have the same order on any number of workers, but for those of
+`union`, which stay in their partitions. Operations on partitions are the Table's;
 those over all partitions also exchange elements between the workers, who must all call them in the same order.
 So must they what computes a TSet (`cache`, `persist`, `for_each`, `sink`): they begin it together, and end it together.
 """
@@ -69,9 +70,7 @@ class TSet:
 
     def replicate(self, num_partitions: int) -> TSet:
         """Partitions that each have all elements."""
-        every = self.get_data()
-        local = self._env.local_partitions(num_partitions)
-        return TSet(elements_table(every).replicate(max(len(local), 1)), self._env, num_partitions, "replicate")
+        return self._copied(self.get_data(), num_partitions, "replicate")
 
     def gather(self) -> TSet:
         """All elements in one partition, which is the first worker's."""
@@ -89,7 +88,7 @@ class TSet:
 
     def all_reduce(self, function: Callable[[Any, Any], Any]) -> TSet:
         """The one element of `reduce`, in each partition."""
-        return TSet(elements_table(self._reduced(function)), self._env, self._parallelism, "all_reduce")
+        return self._copied(self._reduced(function), self._parallelism, "all_reduce")
 
     # -- pairs of key and value
 
@@ -164,6 +163,12 @@ class TSet:
     def _with(self, table: trek.data.Table, name: str) -> TSet:
         return TSet(table, self._env, self._parallelism, name)
 
+    def _copied(self, elements: list[Any], num_partitions: int, name: str) -> TSet:
+        """Elements that every worker has, in each of so many partitions."""
+        num_local = len(self._env.local_partitions(num_partitions))
+        table = elements_table(elements).replicate(num_local) if num_local else elements_table([])
+        return TSet(table, self._env, num_partitions, name)
+
     def _reduced(self, function: Callable[[Any, Any], Any]) -> list[Any]:
         local = self.get_local_data()
         mine = [functools.reduce(function, local)] if local else []
@@ -182,6 +187,9 @@ class ComputeTSet(TSet):
         sides = {name: one.get_data() for name, one in self._sides.items()}
 
         def step(batches: Iterator[Any], context: Any) -> Iterator[pa.RecordBatch]:
+            if not local:  # a Table has at least one partition, also where this worker has none
+                yield elements_batch(())
+                return
             itr = (loads(value) for batch in batches for value in batch[ELEMENT].tolist())
             where = TSetContext(local[context.index], env.worker_id, parallelism, "compute", sides)
             collector = Collector()
