@@ -32,6 +32,7 @@ from trek.control.trials.elastic_watch import ElasticWatch, run_settings
 from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
 from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
+from trek.control.trials.room_request import RoomRequest, wanted_workers
 from trek.control.trials.running_trial import Running
 from trek.control.trials.runs import begin_run, end_run, held_back, occupied, requests
 from trek.control.trials.scheduler import Occupied, plan
@@ -89,6 +90,7 @@ class Supervisor:
         self._run_as = run_as
         self._private_variables = private_variables
         self._cluster = ClusterView(engine, slots=slots, clock=clock)
+        self._room = RoomRequest(engine)
         self.running: dict[int, Running] = {}
         self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
         self._pending_removals = PendingRemovals(store, layout=layout, clock=clock)
@@ -115,6 +117,7 @@ class Supervisor:
         self._is_stopping = True
         self.wake()
         self._thread.join()
+        self._room.ask(0)
         for running in list(self.running.values()):
             running.stop(grace_s=grace_s)
         while self.running:
@@ -274,10 +277,12 @@ class Supervisor:
             held = held_back(session, queue)
             held_slots = self._held_slots(session)
         if not queue and all(one.least is None for one in held_slots):
+            self._room.ask(0)
             return
         late = {**self._start_checkpoints.copy_missing(), **held}
         queue = [request for request in queue if request.trial_id not in late]
         made = plan(queue, held_slots, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
+        self._room.ask(wanted_workers(queue, held_slots, made))
         self._note_waiting({**made.waiting, **late})
         for trial_id in made.start:
             self._start(trial_id, num_slots=made.sizes[trial_id])

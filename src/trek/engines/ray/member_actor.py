@@ -24,8 +24,8 @@ from typing import Any
 from trek._version import __version__
 from trek.engines import agent
 from trek.engines.agent_process import AgentProcess, SpawnedAgent
+from trek.engines.free_port import find_free_port
 from trek.engines.hosts import AssignedRank
-from trek.engines.local_starter import find_free_port
 from trek.engines.member import AgentMember
 from trek.engines.member_folder import MemberFolder
 from trek.engines.warm.rules import why_not_warm
