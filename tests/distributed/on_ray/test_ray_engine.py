@@ -20,8 +20,9 @@ from trek.engines.failure import find_unreached
 from trek.engines.ray.member_actor import FOLDER_PREFIX
 from trek.engines.ray.ray_engine import RayEngine
 from trek.errors import InputError, OutsideError
-from trek.testing.engine_conformance import PATIENCE_S, EngineConformance, Recorder, python, wait_for
+from trek.testing.engine_conformance import EngineConformance
 from trek.testing.ray_cluster import RayCluster
+from trek.testing.recorded_gang import PATIENCE_S, Recorder, python, wait_for
 
 
 class TestRayEngine(EngineConformance):
