@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trek.control.trials.supervisor import TRIAL_IMPORTS
+from trek.control.trials.trial_specs import TRIAL_IMPORTS
 from trek.engines.warm.rules import parent_environment
 from trek.train.jobs.job import TRAINING_IMPORTS
 

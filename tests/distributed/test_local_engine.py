@@ -16,7 +16,8 @@ import pytest
 from trek.engines import Engine, GangSpec
 from trek.engines.local import LocalEngine
 from trek.errors import InputError
-from trek.testing.engine_conformance import PATIENCE_S, EngineConformance, Recorder, python, wait_for
+from trek.testing.engine_conformance import EngineConformance
+from trek.testing.recorded_gang import PATIENCE_S, Recorder, python, wait_for
 
 
 class TestLocalEngine(EngineConformance):

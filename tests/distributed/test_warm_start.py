@@ -23,7 +23,8 @@ from trek.engines import Engine, GangSpec
 from trek.engines.local import LocalEngine
 from trek.engines.warm.refusals import SUFFIX, add_refusal
 from trek.engines.warm.warm_agent import WarmParents
-from trek.testing.engine_conformance import IMPORTS, PATIENCE_S, EngineConformance, Recorder, python, wait_for
+from trek.testing.engine_conformance import EngineConformance
+from trek.testing.recorded_gang import IMPORTS, PATIENCE_S, Recorder, python, wait_for
 from trek.testing.trials import PointsTrial
 
 TORCH = ("torch", "torch._dynamo")

@@ -319,6 +319,9 @@ class Engine(ABC):
     def num_gpus(self) -> int:
         """How many GPUs this engine has; where there are any, they are its slots."""
 
+    def request_room(self, num_workers: int) -> None:  # noqa: B027 - most engines have the machines that they have
+        """Ask for machines on which `num_workers` can run side by side, where machines can be added; 0 withdraws it."""
+
     def own_address(self) -> str:
         """Where members reach this machine."""
         return "127.0.0.1"

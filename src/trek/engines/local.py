@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -19,16 +18,16 @@ from trek.engines.agent import visible_gpus
 from trek.engines.attached import AttachedMember
 from trek.engines.base import Engine, Exit, GangSpec, Handle, OutputLine
 from trek.engines.gang import WatchedGang
-from trek.engines.hosts import AssignedRank
-from trek.engines.local_starter import MEMBERS, LocalStarter, member_stem
+from trek.engines.local_starter import MEMBERS, LocalStarter
 from trek.engines.member import Member
+from trek.engines.member_names import check_spec, member_stem
+from trek.engines.no_starter import NoStarter
 from trek.engines.warm.warm_agent import WarmParents, warm_folder
 from trek.errors import InputError
 
 ATTACH_TIMEOUT_S = 2.0
 """How long a gang that was being started when its starter died may take to be complete."""
 _ATTACH_POLL_S = 0.02
-_ROLE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class LocalEngine(Engine):
@@ -103,40 +102,6 @@ class LocalEngine(Engine):
         return len(visible_gpus(dict(os.environ)))
 
 
-class NoStarter:
-    """A gang that was attached to without its spec cannot get new members."""
-
-    def __init__(self, members: list[Member]) -> None:
-        self._members = members
-
-    def assign(self, role: str, count: int) -> list[AssignedRank]:
-        """The members there are."""
-        known = [member for member in self._members if member.role == role]
-        if count > len(known):
-            raise InputError("a gang that was attached to cannot grow. Stop it and start a new one.")
-        return [AssignedRank(member.rank, member.host, member.rank, count, count, role) for member in known[:count]]
-
-    def start_member(self, assigned: AssignedRank) -> Member:
-        """Never called: `assign` returns no new member."""
-        raise AssertionError(f"{assigned.role} {assigned.rank} is already there")
-
-    @property
-    def secret(self) -> str:
-        """Not known: this process did not start the gang."""
-        raise InputError("the secret of a gang that was attached to without its spec is not known.")
-
-    def addresses(self, role: str) -> list[str]:
-        """Not known: this process did not start the gang."""
-        raise InputError(f"where the {role} of a gang that was attached to listens is not known. Start a new one.")
-
-    def outlives_workers(self, role: str) -> bool:
-        """No: none of them can be restarted from here."""
-        return False
-
-    def resized(self, role: str, count: int) -> None:
-        """Nothing to record: this process did not start the gang."""
-
-
 def _member_files(output_dir: Path) -> list[Path]:
     """The files in which the agents of a gang describe its members, whether they have been written yet or not."""
     try:
@@ -144,17 +109,6 @@ def _member_files(output_dir: Path) -> list[Path]:
     except FileNotFoundError:
         raise InputError(f"no gang was started with output_dir {str(output_dir)!r}. Start one first.") from None
     return [output_dir / f"{member_stem(role, rank)}.json" for role, count in counts.items() for rank in range(count)]
-
-
-def check_spec(spec: GangSpec) -> None:
-    """Refuse what no engine can run."""
-    for name, role in spec.all_roles().items():
-        if role.count < 1:
-            raise InputError(f"a gang needs at least 1 {name}, got {role.count}.")
-        if not role.command:
-            raise InputError(f"a gang needs a command to run, got an empty one for the role {name!r}.")
-        if _ROLE_NAME.fullmatch(name) is None:
-            raise InputError(f"{name!r} is not a valid name of a role. Use lower-case letters, digits and '_'.")
 
 
 def _checked(spec: GangSpec, *, num_gpus: int) -> GangSpec:

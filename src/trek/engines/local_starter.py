@@ -17,8 +17,10 @@ from typing import Any
 from trek.engines import agent
 from trek.engines.agent_process import AgentProcess, SpawnedAgent
 from trek.engines.base import WORKER, GangSpec
+from trek.engines.free_port import find_free_port
 from trek.engines.hosts import AssignedRank, Host, assign_ranks, is_this_machine, read_hostfile, spread
 from trek.engines.member import AgentMember, Member
+from trek.engines.member_names import member_stem
 from trek.engines.roles import WORLD_NAMES, role_environment, torchrun_environment
 from trek.engines.ssh import portable_environment, reachable_address, ssh_command, without_share
 from trek.engines.warm.rules import why_not_warm
@@ -237,24 +239,3 @@ class LocalStarter:
         partial = self._spec.output_dir / f".{MEMBERS}"
         partial.write_text(json.dumps(self._counts))
         partial.replace(self._spec.output_dir / MEMBERS)
-
-
-def member_stem(role: str, rank: int) -> str:
-    """The name of a member's files in the `output_dir`, without suffix."""
-    return f"rank_{rank}" if role == WORKER else f"{role}_{rank}"
-
-
-def find_free_port() -> int:
-    """A free port below the ephemeral range of the system.
-
-    Ports handed out for outgoing connections could be taken between now and the first rank's listening.
-    """
-    for _ in range(50):
-        port = 20000 + secrets.randbelow(12000)  # not from `random`: the user may have seeded it
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OutsideError("no free port was found between 20000 and 32000. Close programs that listen there.")

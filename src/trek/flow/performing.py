@@ -6,6 +6,7 @@ Knows nothing of graphs, keys or retries, nor of the process it runs in: see `tr
 from __future__ import annotations
 
 import contextlib
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -14,6 +15,9 @@ from typing import Any
 
 from trek.errors import InputError, OutsideError, TrekError
 from trek.flow.artefacts import Stored, check_storable, store_value
+from trek.flow.artefacts.classes import give_classes
+from trek.flow.randomness import seed_generators, seed_of
+from trek.world import World
 from trek.world.disk import is_disk_full
 
 _attempt: Path | None = None
@@ -63,6 +67,34 @@ def perform(
         return full_disk(error, attempt) if is_disk_full(error) else _failure(error)
     finally:
         _attempt = None
+
+
+def perform_request(
+    request: Mapping[str, Any],
+    *,
+    attempt: Path,
+    world: World,
+    place: Callable[[Any], Any] = lambda inputs: inputs,
+    keep: Callable[[Any], Any] = lambda result: result,
+) -> dict[str, Any]:
+    """Perform what the runner wrote for a member of a gang: a pickle for the processes it starts, and nothing else's.
+
+    `place` changes the inputs, whose files may lie elsewhere here; `keep` changes the result before it is stored.
+    """
+    seed_generators(seed_of(request["name"], rank=world.rank))
+    function = pickle.loads(request["function"])  # noqa: S301 - see the docstring
+    args, kwargs, classes = pickle.loads(request["arguments"])  # noqa: S301
+    give_classes(classes)
+    args, kwargs = place((args, kwargs))
+    return perform(
+        lambda *given, **named: keep(function(*given, **named)),
+        args,
+        kwargs,
+        num_outputs=request["num_outputs"],
+        attempt=attempt,
+        digest=request["digest"],
+        is_keeper=world.is_leader,
+    )
 
 
 def _outside(error: Exception) -> dict[str, bool]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,9 @@ from typing import Any
 from trek.engines.member_folder import MemberFolder
 from trek.errors import TrekError
 from trek.flow.artefacts import Stored, store_value
-from trek.flow.artefacts.classes import give_classes
+from trek.flow.artefacts.checkpoints import CheckpointKind
 from trek.flow.carrying import CARRIED, carry_outputs, moved, moved_below, moved_paths, pack, unpack
-from trek.flow.performing import perform
-from trek.flow.randomness import seed_generators, seed_of
+from trek.flow.performing import perform_request, scratch
 from trek.world import World
 
 REQUEST, INPUTS, OUTPUTS = "request.pkl", "inputs.tar", "outputs.tar"
@@ -42,22 +42,25 @@ def main(folder: MemberFolder) -> int:
 
 
 def _call(request: dict[str, Any], inputs: Path, attempt: Path, world: World) -> tuple[int, dict[str, Any]]:
-    seed_generators(seed_of(request["name"], rank=world.rank))
-    function = pickle.loads(request["function"])  # noqa: S301
-    args, kwargs, classes = pickle.loads(request["arguments"])  # noqa: S301
-    give_classes(classes)
     move = moved_below(inputs)
-    args, kwargs = moved_paths(moved((args, kwargs), move), move)
-    answer = perform(
-        function,
-        args,
-        kwargs,
-        num_outputs=request["num_outputs"],
+    answer = perform_request(
+        request,
         attempt=attempt,
-        digest=request["digest"],
-        is_keeper=world.is_leader,
+        world=world,
+        place=lambda given: moved_paths(moved(given, move), move),
+        keep=_with_checkpoints,
     )
     return int("error" in answer), answer
+
+
+def _with_checkpoints(result: Any) -> Any:
+    """`result` with copies of the checkpoints in it that training wrote elsewhere: what is in scratch comes home."""
+    if type(result) in (list, tuple):
+        return type(result)(_with_checkpoints(one) for one in result)
+    if not CheckpointKind().accepts(result) or Path(result.path).is_relative_to(scratch()):
+        return result
+    copied = shutil.copytree(result.path, scratch() / Path(result.path).name)
+    return CheckpointKind().load(scratch(), {"name": copied.name})
 
 
 def _run_command(
@@ -77,12 +80,6 @@ def _run_command(
         return 0, {"outputs": [stored.to_json() for stored in _stored_outputs(request["output_names"], attempt)]}
     except TrekError as error:
         return 1, {"error": str(error), "traceback": ""}
-
-
-def _replaced(word: str, places: dict[str, str]) -> str:
-    for there, here in places.items():
-        word = word.replace(there, here)
-    return word
 
 
 def _stored_outputs(names: tuple[str, ...], attempt: Path) -> list[Stored]:

@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 from trek.engines.member_folder import MemberFolder
-from trek.flow.artefacts.classes import give_classes
-from trek.flow.performing import perform
-from trek.flow.randomness import seed_generators, seed_of
+from trek.flow.performing import perform_request
 from trek.world import World
 
 REQUEST = "request.pkl"
@@ -23,19 +21,7 @@ def main(folder: MemberFolder, *, attempt: Path) -> int:
     request = pickle.loads((folder.path / REQUEST).read_bytes())  # noqa: S301 - see the module's docstring
     sys.path[:] = request["sys_path"]
     world = World.from_env()
-    seed_generators(seed_of(request["name"], rank=world.rank))
-    function = pickle.loads(request["function"])  # noqa: S301
-    args, kwargs, classes = pickle.loads(request["arguments"])  # noqa: S301
-    give_classes(classes)
-    answer = perform(
-        function,
-        args,
-        kwargs,
-        num_outputs=request["num_outputs"],
-        attempt=attempt,
-        digest=request["digest"],
-        is_keeper=world.is_leader,
-    )
+    answer = perform_request(request, attempt=attempt, world=world)
     if world.is_leader:
         folder.write_outcome(answer)
     return 1 if "error" in answer else 0

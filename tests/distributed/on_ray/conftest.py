@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,9 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'
 
 from trek.engines.ray.ray_engine import RayEngine
 from trek.testing.ray_cluster import RayCluster, ray_cluster
+from trek.testing.shell import Shell
+
+MODEL = Path(__file__).parents[2] / "e2e" / "model"
 
 
 @pytest.fixture(scope="package")
@@ -17,3 +21,12 @@ def cluster() -> Iterator[RayCluster]:
     with ray_cluster(num_nodes=3, cpus=4) as running:
         RayEngine(address=running.address).slots()  # connects, before the first test looks at threads
         yield running
+
+
+@pytest.fixture
+def shell(cluster: RayCluster, tmp_path: Path) -> Iterator[Shell]:
+    """Commands whose control plane runs trials on the cluster."""
+    variables = {"TREK_ENGINE": "ray", "RAY_ADDRESS": cluster.address, "TREK_SLOTS": ""}
+    made = Shell(tmp_path / "own-home", tmp_path, MODEL, variables)
+    yield made
+    made.clean_up()

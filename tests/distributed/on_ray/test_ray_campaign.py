@@ -10,8 +10,8 @@ import pytest
 
 import trek
 from trek.testing.elastic_training import check_ledgers, train_with_ledger
-from trek.testing.engine_conformance import wait_for
 from trek.testing.ray_cluster import RayCluster
+from trek.testing.recorded_gang import wait_for
 
 NUM_KILLS = 100
 

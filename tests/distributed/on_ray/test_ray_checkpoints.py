@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,22 +12,13 @@ from trek.testing.ray_cluster import RayCluster, can_hide_folders
 from trek.testing.shell import Shell, wait_until
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 
-MODEL = Path(__file__).parents[2] / "e2e" / "model"
 HPARAMS = {"learning_rate": 0.05, "global_batch_size": 32, "first_run_sleep_s": 0.1}
-
-
-@pytest.fixture
-def shell(cluster: RayCluster, tmp_path: Path) -> Iterator[Shell]:
-    # A warm parent of this machine would see its disk.
-    variables = {"TREK_ENGINE": "ray", "RAY_ADDRESS": cluster.address, "TREK_SLOTS": "", "TREK_WARM_START": "0"}
-    made = Shell(tmp_path / "own-home", tmp_path, MODEL, variables)
-    made.home.mkdir()
-    yield made
-    made.clean_up()
 
 
 @pytest.mark.skipif(not can_hide_folders(), reason="needs root, to give a node a disk of its own")
 def test_a_trial_moves_between_nodes_that_share_no_disk_to_the_bit(cluster: RayCluster, shell: Shell) -> None:
+    shell.home.mkdir()
+    shell.variables["TREK_WARM_START"] = "0"  # a warm parent of this machine would see its disk
     nodes = [cluster.add_far_node(shell.home, place=1) for _ in range(2)]
     by_address = {node.node_ip_address: node for node in nodes}
     shell.variables["TREK_ENGINE_OPTIONS"] = "'resources={place: 1}'"

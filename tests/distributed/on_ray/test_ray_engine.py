@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -20,8 +21,9 @@ from trek.engines.failure import find_unreached
 from trek.engines.ray.member_actor import FOLDER_PREFIX
 from trek.engines.ray.ray_engine import RayEngine
 from trek.errors import InputError, OutsideError
-from trek.testing.engine_conformance import PATIENCE_S, EngineConformance, Recorder, python, wait_for
+from trek.testing.engine_conformance import EngineConformance
 from trek.testing.ray_cluster import RayCluster
+from trek.testing.recorded_gang import PATIENCE_S, Recorder, python, wait_for
 
 
 class TestRayEngine(EngineConformance):
@@ -112,6 +114,18 @@ def test_a_cluster_that_is_too_small_says_what_is_missing(cluster: RayCluster) -
         RayEngine(address=cluster.address, resources={"tpu": 1}).start(GangSpec(["true"], 1))
     with pytest.raises(OutsideError, match=r"no room for 1 workers for 0.1 s: 1 tpu needed"):
         RayEngine(address=cluster.address, resources={"tpu": 1}, wait_s=0.1).start(GangSpec(["true"], 1))
+
+
+def test_a_gang_that_may_wait_starts_when_a_node_with_room_joins(cluster: RayCluster) -> None:
+    recorder = Recorder()
+    engine = RayEngine(address=cluster.address, resources={"later": 1}, wait_s=PATIENCE_S, warm_start=False)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(engine.start, GangSpec(python("print('here')"), 1), on_line=recorder)
+        node = cluster.add_node(later=1)
+        gang = starting.result()
+    gang.wait(PATIENCE_S)
+    cluster.kill_node(node)
+    assert recorder.texts(0) == ["here"]
 
 
 def test_nodes_are_listed_with_their_slots(cluster: RayCluster) -> None:

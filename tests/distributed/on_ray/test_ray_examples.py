@@ -26,7 +26,7 @@ print(json.dumps(run[accuracy]))
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _mirror(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREK_DATA_MIRROR", str(shared_data))
 
@@ -40,6 +40,7 @@ def _trial(example: str, name: str) -> Any:
     return getattr(module, name)
 
 
+@pytest.mark.usefixtures("_mirror")
 @pytest.mark.parametrize(
     ("example", "name", "hparams"),
     [

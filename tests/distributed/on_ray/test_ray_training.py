@@ -13,9 +13,9 @@ import torch
 
 import trek
 from trek.testing.elastic_training import check_ledgers, train_with_ledger
-from trek.testing.engine_conformance import wait_for
 from trek.testing.ps_training import check_counts, train_counting
 from trek.testing.ray_cluster import RayCluster
+from trek.testing.recorded_gang import wait_for
 from trek.testing.trials import PointsTrial
 
 HPARAMS = {"global_batch_size": 20, "dropout": 0.2, "momentum": 0.9}

@@ -66,6 +66,8 @@ class SlotPlan:
     sizes: dict[int, int] = field(default_factory=dict)
     """How many slots each trial that starts gets, and how many each elastic trial is to have from now on."""
     waiting: dict[int, str] = field(default_factory=dict)
+    without_room: list[int] = field(default_factory=list)
+    """Those of them that wait for slots, and not because of limits of their experiment."""
 
 
 Elastic: TypeAlias = Request | Occupied
@@ -126,6 +128,7 @@ def _admit(
         else:
             is_blocked = is_blocked or (request.waited_s > BACKFILL_PATIENCE_S and request.slots <= total)
             made.waiting[request.trial_id] = _why(request, room, total, place=len(made.waiting) + 1)
+            made.without_room.append(request.trial_id)
     return admitted
 
 

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,23 +31,24 @@ from trek.control.trials.elastic_watch import ElasticWatch, run_settings
 from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
 from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
+from trek.control.trials.room_request import RoomRequest, wanted_workers
 from trek.control.trials.running_trial import Running
 from trek.control.trials.runs import begin_run, end_run, held_back, occupied, requests
 from trek.control.trials.scheduler import Occupied, plan
 from trek.control.trials.slot_ranges import slot_range
 from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
-from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
+from trek.control.trials.trial_specs import TrialSpecs
+from trek.control.trials.trial_user import RunAs
 from trek.control.trials.unreadable import end_unreadable
 from trek.control.trials.worker_changes import num_changes, record_changes
 from trek.elastic.elastic_gang import ElasticGang
 from trek.elastic.membership import Change, MembershipSettings
-from trek.engines import Engine, Exit, Gang, GangSpec, OsUser
+from trek.engines import Engine, Exit, Gang, GangSpec
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.experiments.log_patterns import LogPatterns
-from trek.train.jobs.job import TRAINING_IMPORTS
-from trek.train.jobs.servers import restart_server, server_roles
+from trek.train.jobs.servers import restart_server
 from trek.world.clock import Clock
 from trek.world.home import close_to_others
 
@@ -57,7 +57,6 @@ TICK_S = 0.1
 REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
-TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.trial_settings", "httpcore")
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one of them has failed."""
 
@@ -82,13 +81,19 @@ class Supervisor:
         self._store = store
         self._layout = layout
         self._engine = engine
-        self._environment = environment
         self._clock = clock
-        self._command = command
         self._max_log_bytes = max_log_bytes
         self._run_as = run_as
-        self._private_variables = private_variables
         self._cluster = ClusterView(engine, slots=slots, clock=clock)
+        self._specs = TrialSpecs(
+            layout,
+            cluster=self._cluster,
+            environment=environment,
+            command=command,
+            run_as=run_as,
+            private_variables=private_variables,
+        )
+        self._room = RoomRequest(engine)
         self.running: dict[int, Running] = {}
         self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
         self._pending_removals = PendingRemovals(store, layout=layout, clock=clock)
@@ -115,6 +120,7 @@ class Supervisor:
         self._is_stopping = True
         self.wake()
         self._thread.join()
+        self._room.ask(0)
         for running in list(self.running.values()):
             running.stop(grace_s=grace_s)
         while self.running:
@@ -274,10 +280,12 @@ class Supervisor:
             held = held_back(session, queue)
             held_slots = self._held_slots(session)
         if not queue and all(one.least is None for one in held_slots):
+            self._room.ask(0)
             return
         late = {**self._start_checkpoints.copy_missing(), **held}
         queue = [request for request in queue if request.trial_id not in late]
         made = plan(queue, held_slots, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
+        self._room.ask(wanted_workers(queue, held_slots, made))
         self._note_waiting({**made.waiting, **late})
         for trial_id in made.start:
             self._start(trial_id, num_slots=made.sizes[trial_id])
@@ -326,9 +334,9 @@ class Supervisor:
             begin_run(session, trial, slots=slots, now_s=self._clock.now_s())
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
         try:
-            spec = self._spec(experiment, trial)
-            self._publish_url(trial)
-            write_handle(self._handle_file(trial), spec, engine=self._engine)
+            spec = self._specs.spec(experiment, trial)
+            self._specs.publish_url(trial)
+            write_handle(self._specs.handle_file(trial), spec, engine=self._engine)
             gang, elastic = self._open_gang(experiment, trial, spec)
         except (TrekError, OSError) as error:
             with self._store.writing() as session:
@@ -381,66 +389,10 @@ class Supervisor:
         """Take what a worker could not report any more before another one has its folder."""
         self._spool(experiment, trial, gang, ranks=[rank]).take_all()
 
-    def _spec(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
-        user = self._run_as.user_of(experiment.owner) if self._run_as is not None else None
-        folder = self._layout.run(trial)
-        folder.mkdir(parents=True, exist_ok=True)
-        if user is not None:
-            make_folders(self._layout, trial, user=user)
-        work = self._layout.writable(trial, is_other_user=user is not None)
-        return GangSpec(
-            command=self._command,
-            num_workers=len(trial.slots),
-            env=self._trial_environment(experiment, trial, user=user),
-            unset=self._private_variables,
-            user=user,
-            cwd=work,
-            output_dir=folder,
-            slots=trial.slots if self.has_gpus else (),
-            gpus_per_worker=1 if self.has_gpus else 0,
-            # A command may do without torch.
-            imports=() if parsed_config(experiment).command else TRIAL_IMPORTS,
-            roles=server_roles(parsed_config(experiment).resources.servers, folder=work / "servers"),
-        )
-
-    def _handle_file(self, trial: TrialRow) -> Path:
-        return self._layout.run(trial) / "gang.json"
-
     def _take_slots(self, count: int) -> list[int]:
         taken = {slot for running in self.running.values() for slot in running.slots}
         free = [slot for slot in range(self.slots) if slot not in taken]
         return (free + list(range(self.slots, count)))[:count]
-
-    def _publish_url(self, trial: TrialRow) -> None:
-        """Write where the control plane listens now into the trial's folder: after a restart, its port may differ."""
-        url = self._environment(trial.id, trial.run).get("TREK_MASTER", "")
-        partial = self._url_file(trial).with_suffix(".new")
-        partial.write_text(url)
-        partial.chmod(0o644)
-        partial.replace(self._url_file(trial))
-
-    def _url_file(self, trial: TrialRow) -> Path:
-        return self._layout.run(trial) / "master.url"
-
-    def _trial_environment(self, experiment: ExperimentRow, trial: TrialRow, *, user: OsUser | None) -> dict[str, str]:
-        variables = dict(experiment.config["environment"]["environment_variables"])
-        run_dir = self._layout.writable(trial, is_other_user=user is not None)
-        if user is None:
-            home = make_own_home(self._layout)
-        else:
-            home = self._layout.user_homes / user.name
-            variables |= {"HOME": str(home), "USER": user.name, "LOGNAME": user.name}
-        if not self.has_gpus:
-            variables.setdefault("OMP_NUM_THREADS", "1")
-        return {
-            **variables,
-            **self._environment(trial.id, trial.run),
-            "TREK_HOME": str(home),
-            "TREK_TRIAL_ID": str(trial.id),
-            "TREK_RUN": str(trial.run),
-            "TREK_RUN_DIR": str(run_dir),
-            "TREK_MASTER_FILE": str(self._url_file(trial)),
-        }
 
     def _spool(
         self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, *, ranks: Sequence[int] | None = None
@@ -495,7 +447,7 @@ class Supervisor:
                 continue
             found = self._attach(experiment, trial)
             if found is not None:
-                self._publish_url(trial)
+                self._specs.publish_url(trial)
                 self.running[trial.id] = self._watch(experiment, trial, *found)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
@@ -506,15 +458,15 @@ class Supervisor:
 
     def _attach(self, experiment: ExperimentRow, trial: TrialRow) -> tuple[Gang, ElasticWatch | None] | None:
         """The gang of a trial's run; None where it was never started."""
-        settings, path = self._membership(experiment, trial), self._handle_file(trial)
+        settings, path = self._membership(experiment, trial), self._specs.handle_file(trial)
         try:
             if settings is None:
-                spec = self._spec(experiment, trial)  # servers that are killed are started again
+                spec = self._specs.spec(experiment, trial)  # servers that are killed are started again
                 return attach_by_file(path, spec=spec, on_exit=lambda _: self.wake()), None
             elastic = self._watch_elastic(
                 experiment,
                 trial,
-                self._spec(experiment, trial),
+                self._specs.spec(experiment, trial),
                 settings,
                 attach=lambda spec, on_exit: attach_by_file(path, spec=spec, on_exit=on_exit),
             )

@@ -27,7 +27,7 @@ from trek.data.execution.local import require_positive
 from trek.data.execution.parallel import set_worker_id
 from trek.data.execution.partition_store import default_memory_limit
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.ray_nodes import cluster_resources, num_tasks, require_reachable, require_same_versions
+from trek.data.execution.ray_nodes import cluster_resources, num_tasks, require_same_versions
 from trek.data.execution.ray_objects import SEGMENT_BYTES, Packer, RefSegment, RowWriter, put_rows, unpack
 from trek.data.progress import progress_bar
 from trek.engines.ray.connection import connect
@@ -64,7 +64,6 @@ class RayExecutor(Executor):
         require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.spill_dir = spill_dir
-        require_reachable(address)
         connect(address)
         require_same_versions()
         self._options = {"num_cpus": cpus_per_task, "num_gpus": gpus_per_task, "max_retries": max_retries}

@@ -1,41 +1,20 @@
-"""The nodes of a Ray cluster before work is sent to them: whether they answer, have equal versions and room for it."""
+"""The nodes of a Ray cluster before work is sent to them: whether they have equal versions and room for it."""
 
 from __future__ import annotations
 
 import platform
-import socket
 from typing import Any
 
 import ray
 
 from trek._version import __version__
 from trek.engines.ray.connection import living_nodes
-from trek.errors import InputError, OutsideError
-
-_REACH_TIMEOUT_S = 5.0
+from trek.errors import InputError
 
 
 def versions() -> dict[str, str]:
     """What must be equal on all nodes: functions and rows are passed between them."""
     return {"trek": __version__, "python": platform.python_version(), "ray": ray.__version__}
-
-
-def require_reachable(address: str | None) -> None:
-    """Fail at once where nobody listens: Ray itself tries for a minute. What Ray finds itself, Ray checks."""
-    if address is None or address == "auto":
-        return
-    host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdigit():
-        raise InputError(
-            f"{address!r} is not a valid address of a Ray cluster: expected host:port, such as 10.0.0.1:6379. "
-            "Ray's client (ray://) is not supported: run the program on a node, as with `ray job submit`."
-        )
-    try:
-        socket.create_connection((host, int(port)), timeout=_REACH_TIMEOUT_S).close()
-    except OSError as error:
-        raise OutsideError(
-            f"no Ray cluster answers at {address}: {error}. Check the address, and that the cluster is running."
-        ) from error
 
 
 def require_same_versions() -> None:

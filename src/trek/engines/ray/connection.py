@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ from typing import Any
 
 import ray
 
-from trek.errors import ConfigError, OutsideError
+from trek.errors import ConfigError, InputError, OutsideError
 
 NAMESPACE = "trek"
 _connecting = threading.Lock()
+_REACH_TIMEOUT_S = 5.0
 
 
 def connect(address: str | None, *, environ: Mapping[str, str] = os.environ) -> None:
@@ -28,6 +30,7 @@ def connect(address: str | None, *, environ: Mapping[str, str] = os.environ) -> 
             _check_same(address)
             return
         chosen = address or environ.get("RAY_ADDRESS") or "auto"
+        _require_reachable(chosen)
         try:
             _init(chosen)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -36,6 +39,24 @@ def connect(address: str | None, *, environ: Mapping[str, str] = os.environ) -> 
                 f"no Ray cluster can be reached {where}: {str(error).splitlines()[0]} Start one with "
                 "`ray start --head` or `trek up --ray`, or set the engine's option address, or RAY_ADDRESS."
             ) from error
+
+
+def _require_reachable(address: str) -> None:
+    """Fail at once where nobody listens: Ray itself tries for a minute. What Ray finds itself, Ray checks."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise InputError(
+            f"{address!r} is not a valid address of a Ray cluster: expected host:port, such as 10.0.0.1:6379. "
+            "Ray's client (ray://) is not supported: run the program on a node, as with `ray job submit`."
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_TIMEOUT_S).close()
+    except OSError as error:
+        raise OutsideError(
+            f"no Ray cluster answers at {address}: {error}. Check the address, and that the cluster is running."
+        ) from error
 
 
 def start_here() -> None:
@@ -58,7 +79,8 @@ def _init(address: str, **more: Any) -> None:
 def _check_same(address: str | None) -> None:
     """One process has one cluster, since Ray has it so."""
     own = ray.get_runtime_context().gcs_address
-    if address and "auto" not in address and own != address.removeprefix("ray://"):
+    if address and "auto" not in address and own != address:
+        _require_reachable(address)
         raise ConfigError(
             f"this process is connected to the Ray cluster at {own!r}, not to {address!r}. Leave the address out, "
             "or call ray.shutdown() first."

@@ -24,8 +24,8 @@ from typing import Any
 from trek._version import __version__
 from trek.engines import agent
 from trek.engines.agent_process import AgentProcess, SpawnedAgent
+from trek.engines.free_port import find_free_port
 from trek.engines.hosts import AssignedRank
-from trek.engines.local_starter import find_free_port
 from trek.engines.member import AgentMember
 from trek.engines.member_folder import MemberFolder
 from trek.engines.warm.rules import why_not_warm
@@ -49,6 +49,7 @@ class MemberActor:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
         self._changed = threading.Condition()
         self._member: AgentMember | None = None
+        self._is_requested = False
         self._has_log = False
         self._is_over = False
         """Nothing of the member is left, and its pipes are closed."""
@@ -70,7 +71,14 @@ class MemberActor:
         }
 
     def start(self, request: dict[str, Any], files: Mapping[str, bytes]) -> None:
-        """Start the member. `request` is that of the agent, without what only this machine can say."""
+        """Start the member. `request` is that of the agent, without what only this machine can say.
+
+        A second request is ignored: it is that of a starter that attached, while that of one that died was under way.
+        """
+        with self._changed:
+            if self._is_requested:
+                return
+            self._is_requested = True
         own = self._folder / "member"
         own.mkdir(mode=0o700)
         for name, data in files.items():
@@ -175,8 +183,23 @@ class MemberActor:
         }
         if not written and state == known:
             return {}
-        last = list(member.exit().last_lines) if state["code"] is not None else []
-        return {"state": state, "written": written, "last_lines": last}
+        found = {"state": state, "written": written}
+        if state["code"] is not None and known["code"] is None:
+            found |= {"last_lines": list(member.exit().last_lines), **self._left()}
+        return found
+
+    def _left(self) -> dict[str, Any]:
+        """What the member left: small files as they are, in the answer that tells of its end, the others by name."""
+        own = MemberFolder(self._folder / "member")
+        files: dict[str, bytes] = {}
+        large: list[str] = []
+        for name in self._left_files():
+            content = own.read(name, size=MAX_NEWS_BYTES)
+            if content is None or len(content) + sum(map(len, files.values())) >= MAX_NEWS_BYTES:
+                large.append(name)
+            else:
+                files[name] = content
+        return {"files": files, "large_files": large}
 
     def _written(self, position: int) -> Any:
         if not self._has_log:
@@ -196,8 +219,7 @@ class MemberActor:
             if self._member is not None and not self._is_over:
                 self._member.ask()
 
-    def left_files(self) -> list[str]:
-        """The files in the member's folder."""
+    def _left_files(self) -> list[str]:
         own = self._folder / "member"
         return [one.name for one in own.iterdir() if one.is_file() and not one.is_symlink() and one.name[0] != "."]
 

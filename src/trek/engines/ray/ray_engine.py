@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 
 from trek.engines.attached import AttachedMember
-from trek.engines.base import Engine, Exit, GangSpec, Handle, Node, OutputLine
+from trek.engines.base import WORKER, Engine, Exit, GangSpec, Handle, Node, OutputLine, Role
 from trek.engines.gang import WatchedGang
-from trek.engines.local import NoStarter, check_spec
-from trek.engines.local_starter import member_stem
 from trek.engines.member import Member
+from trek.engines.member_names import check_spec, member_stem
+from trek.engines.no_starter import NoStarter
 from trek.engines.ray.connection import NAMESPACE, connect, living_nodes
 from trek.engines.ray.gang_record import ActorRecord, GangRecord
 from trek.engines.ray.options import PlacementRule, RayOptions
@@ -119,6 +120,12 @@ class RayEngine(Engine):
     def num_gpus(self) -> int:
         """The GPUs of all nodes."""
         return sum(node.num_gpus for node in self.nodes())
+
+    def request_room(self, num_workers: int) -> None:
+        """Tell the cluster's autoscaler, if it has one. It adds nodes for all of them, busy ones included."""
+        connect(self._options.address)
+        has_gpus = any(node["Resources"].get("GPU") for node in living_nodes())
+        request_resources(bundles=[self._options.demand(WORKER, Role((), 1), has_gpus=has_gpus)] * num_workers)
 
     def own_address(self) -> str:
         """The address that this machine has as a node of the cluster."""

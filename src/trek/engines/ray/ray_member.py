@@ -63,7 +63,7 @@ class RayMember(Member):
         self._position = 0
         self._num_unavailable = 0
         self._buffers = {name: LineBuffer() for name in ("stdout", "stderr", "log")}
-        self._is_gone = self._is_let_go = False
+        self._is_gone = self._is_let_go = self._is_lost = False
         self._arrived: SimpleQueue[tuple[str, Future[Any]]] = SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.is_placed = is_placed
@@ -148,7 +148,7 @@ class RayMember(Member):
 
     def close(self) -> None:
         """End the actor, which removes the files on its machine."""
-        if ray.is_initialized():
+        if ray.is_initialized() and not self._is_lost:  # a call to a node that is lost waits until Ray knows of it
             with contextlib.suppress(RayError):
                 ray.get(self._actor.close.remote(), timeout=CALL_TIMEOUT_S)
         self.kill()
@@ -193,7 +193,7 @@ class RayMember(Member):
         yield from self._take_written(news.get("written") or ())
         if state["code"] is not None and self.code is None:
             self._last_lines.extend(news.get("last_lines", ()))
-            self._fetch_files()
+            self._take_files(news.get("files", {}), news.get("large_files", ()))
             self._end(state["code"])
             yield from self._flush()
         self._is_gone = state["is_gone"]
@@ -228,6 +228,7 @@ class RayMember(Member):
     def _lose(self, reason: str, *, code: int) -> Iterator[OutputLine]:
         """The actor has ended, or its node; what the member left there is lost."""
         self.kill()
+        self._is_lost = True
         if self.code is None:
             self._last_lines.append(reason)
             self.is_unreached = not self.is_unwanted
@@ -248,10 +249,12 @@ class RayMember(Member):
             )
         self.code = code
 
-    def _fetch_files(self) -> None:
-        """Bring home what the member left."""
+    def _take_files(self, files: Mapping[str, bytes], large: Sequence[str]) -> None:
+        """Keep what the member left: small files came with the news of its end, so that ends cost no further call."""
+        for name, content in files.items():
+            self._keep_file(name, content)
         with contextlib.suppress(RayError):
-            for name in ray.get(self._actor.left_files.remote(), timeout=CALL_TIMEOUT_S):
+            for name in large:
                 self._fetch(name)
 
     def _fetch(self, name: str) -> None:
@@ -261,11 +264,14 @@ class RayMember(Member):
             start += len(part)
             if len(part) < FETCH_BYTES:
                 break
+        self._keep_file(name, b"".join(parts))
+
+    def _keep_file(self, name: str, content: bytes) -> None:
         if self._home is None:
-            self._files[name] = b"".join(parts)
+            self._files[name] = content
             return
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        MemberFolder(self._home).write(name, b"".join(parts))
+        MemberFolder(self._home).write(name, content)
 
 
 def write_end(

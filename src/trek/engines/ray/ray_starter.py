@@ -22,9 +22,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from trek._version import __version__
 from trek.engines.base import WORKER, GangSpec
 from trek.engines.hosts import AssignedRank
-from trek.engines.local_starter import member_stem
 from trek.engines.member import Member
 from trek.engines.member_folder import ADDRESSES
+from trek.engines.member_names import member_stem
 from trek.engines.ray.connection import NAMESPACE, living_nodes
 from trek.engines.ray.gang_record import ActorRecord, GangRecord
 from trek.engines.ray.member_actor import MemberActor

@@ -1,0 +1,96 @@
+"""TrialSpecs: what the gang of a trial's run is started with: its command, variables, folders, devices and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from trek.control.experiments.parsed_config import parsed_config
+from trek.control.layout import Layout
+from trek.control.tables import ExperimentRow, TrialRow
+from trek.control.trials.cluster_view import ClusterView
+from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
+from trek.engines import GangSpec, OsUser
+from trek.train.jobs.job import TRAINING_IMPORTS
+from trek.train.jobs.servers import server_roles
+
+TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experiments.trial_settings", "httpcore")
+
+
+class TrialSpecs:
+    """See the module. `environment(trial, run)` gives the variables its processes need to reach the control plane."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        cluster: ClusterView,
+        environment: Callable[[int, int], dict[str, str]],
+        command: Sequence[str],
+        run_as: RunAs | None,
+        private_variables: Collection[str],
+    ) -> None:
+        self._layout = layout
+        self._cluster = cluster
+        self._environment = environment
+        self._command = command
+        self._run_as = run_as
+        self._private_variables = private_variables
+
+    def spec(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
+        """The gang of the trial's current run; makes the folders that it writes to."""
+        user = self._run_as.user_of(experiment.owner) if self._run_as is not None else None
+        folder = self._layout.run(trial)
+        folder.mkdir(parents=True, exist_ok=True)
+        if user is not None:
+            make_folders(self._layout, trial, user=user)
+        work = self._layout.writable(trial, is_other_user=user is not None)
+        return GangSpec(
+            command=self._command,
+            num_workers=len(trial.slots),
+            env=self._variables(experiment, trial, user=user),
+            unset=self._private_variables,
+            user=user,
+            cwd=work,
+            output_dir=folder,
+            slots=trial.slots if self._cluster.has_gpus else (),
+            gpus_per_worker=1 if self._cluster.has_gpus else 0,
+            # A command may do without torch.
+            imports=() if parsed_config(experiment).command else TRIAL_IMPORTS,
+            roles=server_roles(parsed_config(experiment).resources.servers, folder=work / "servers"),
+        )
+
+    def handle_file(self, trial: TrialRow) -> Path:
+        """What the gang of the trial's current run is found again by."""
+        return self._layout.run(trial) / "gang.json"
+
+    def publish_url(self, trial: TrialRow) -> None:
+        """Write where the control plane listens now into the trial's folder: after a restart, its port may differ."""
+        url = self._environment(trial.id, trial.run).get("TREK_MASTER", "")
+        partial = self._url_file(trial).with_suffix(".new")
+        partial.write_text(url)
+        partial.chmod(0o644)
+        partial.replace(self._url_file(trial))
+
+    def _url_file(self, trial: TrialRow) -> Path:
+        return self._layout.run(trial) / "master.url"
+
+    def _variables(self, experiment: ExperimentRow, trial: TrialRow, *, user: OsUser | None) -> dict[str, str]:
+        variables = dict(experiment.config["environment"]["environment_variables"])
+        run_dir = self._layout.writable(trial, is_other_user=user is not None)
+        if user is None:
+            home = make_own_home(self._layout)
+        else:
+            home = self._layout.user_homes / user.name
+            variables |= {"HOME": str(home), "USER": user.name, "LOGNAME": user.name}
+        if not self._cluster.has_gpus:
+            variables.setdefault("OMP_NUM_THREADS", "1")
+        return {
+            **variables,
+            **self._environment(trial.id, trial.run),
+            "TREK_HOME": str(home),
+            "TREK_TRIAL_ID": str(trial.id),
+            "TREK_RUN": str(trial.run),
+            "TREK_RUN_DIR": str(run_dir),
+            "TREK_MASTER_FILE": str(self._url_file(trial)),
+        }
