@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -16,4 +18,7 @@ from trek.testing.ray_cluster import RayCluster, ray_cluster
 def cluster() -> Iterator[RayCluster]:
     with ray_cluster(num_nodes=3, cpus=4) as running:
         RayEngine(address=running.address).slots()  # connects, before the first test looks at threads
+        with warnings.catch_warnings():  # Ray leaves sockets to the garbage collector
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         yield running
