@@ -95,6 +95,8 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/trials/{trial_id}/artifacts", "get"): {*EVERYBODY, "other"},
     ("/trials/{trial_id}/artifacts", "put"): {ADMIN, TRIAL},
     ("/trials/{trial_id}/artifacts/file", "get"): {*EVERYBODY, "other"},
+    ("/trials/{trial_id}/artifacts/file", "put"): {ADMIN, EDITOR},
+    ("/trials/{trial_id}/best-checkpoint", "get"): {*EVERYBODY, "other"},
     ("/checkpoints", "get"): {*EVERYBODY, "other"},
     ("/checkpoints/{uuid}", "get"): {*EVERYBODY, "other"},
     ("/checkpoints/{uuid}", "delete"): {ADMIN, EDITOR},

@@ -49,6 +49,10 @@ class ArtifactService:
             trial = find_trial(session, trial_id)
             if trial.run != run or trial.state != "running":
                 raise RunEnded(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
+        return self.add(trial_id, name, content)
+
+    def add(self, trial_id: int, name: str, content: bytes) -> models.ArtifactRecord:
+        """Keep an artifact that was made from a trial, such as a report; the same name replaces it."""
         path = self._folder(trial_id) / _file_name(name)
         _check_room(self.all(trial_id), name, len(content))
         with storage_errors(path, remedy=_REMEDY):
