@@ -53,6 +53,24 @@ def test_artifacts_of_a_trial_are_listed_and_downloaded(shared_shell: Shell, tmp
     assert (again.returncode, "already exists" in again.stderr) == (2, True)
 
 
+def test_a_report_on_a_trials_best_checkpoint_is_kept_with_the_trial(shared_shell: Shell) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'trek[report]'")
+    done = shared_shell.create("--json", entrypoint="model_def:SignTrial")
+    assert done.returncode == 0, done.stderr
+    described = shared_shell.json("experiment", "describe", str(json.loads(done.stdout)["id"]))
+    trial = str(described["trials"][0]["id"])
+    found = shared_shell.json("trial", "report", trial, "--classes", "minus,plus")
+    assert found["checkpoint"] == shared_shell.json("checkpoint", "best", str(described["id"]))["uuid"]
+    assert found["records"] == 256
+    assert found["accuracy"] == pytest.approx(1 - described["trials"][0]["best_metric"])
+    assert [one["class"] for one in found["classes"]] == ["minus", "plus", "mean"]
+    listed = [one["name"] for one in shared_shell.json("trial", "artifacts", trial)]
+    assert sorted(listed) == sorted(found["artifacts"])
+    assert "report/confusion_matrix.png" in listed
+    wrong = shared_shell.run("trial", "report", trial, "--label", "nothing")
+    assert (wrong.returncode, "no tensor 'nothing'" in wrong.stderr) == (2, True)
+
+
 def test_two_slots_train_as_one_trial(shared_shell: Shell) -> None:
     done = shared_shell.create("--json", resources__slots_per_trial=2)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ def model_finder(text: str, *, obj: dict[str, Any], code: Path | None, trial: st
                 uuid = client.best_checkpoint(int(registered[2])).uuid
             else:
                 uuid = _version(client, registered[1], registered[2])
-            return _of_checkpoint(client, uuid, code=code, trial=trial)
+            return source_of_checkpoint(client, uuid, code=code, trial=trial)
 
     return find
 
@@ -48,7 +48,8 @@ def _version(client: Client, name: str, number: str) -> str:
     return found.checkpoint
 
 
-def _of_checkpoint(client: Client, uuid: str, *, code: Path | None, trial: str) -> ModelSource:
+def source_of_checkpoint(client: Client, uuid: str, *, code: Path | None, trial: str) -> ModelSource:
+    """A checkpoint of the control plane, with the code of its experiment unless `code` is given."""
     from trek.experiments.checkpoint import Checkpoint, fetch_code
     from trek.serve.model_source import ModelSource
 

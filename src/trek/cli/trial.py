@@ -13,6 +13,7 @@ from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json
+from trek.cli.trial_report import report
 from trek.errors import InputError
 from trek.world.artifact_names import artifact_name
 from trek.world.disk import storage_errors
@@ -153,6 +154,7 @@ def _artifact_row(one: ArtifactRecord) -> dict[str, Any]:
 
 
 trial.add_command(logs_command("trial"))
+trial.add_command(report)
 
 
 def _change_row(one: WorkerChange) -> dict[str, Any]:

@@ -226,6 +226,10 @@ class Client(FlowCalls):
         """Keep a file of the trial that this process belongs to."""
         self._send("PUT", f"/trials/{trial_id}/artifacts", query={"name": name, "run": run}, content=content)
 
+    def add_artifact(self, trial_id: int, name: str, content: bytes) -> None:
+        """Keep a file that was made from a trial of one's own, such as a report."""
+        self._send("PUT", f"/trials/{trial_id}/artifacts/file", query={"name": name}, content=content)
+
     def artifact(self, trial_id: int, name: str) -> bytes:
         """The content of one artifact."""
         return self._send("GET", f"/trials/{trial_id}/artifacts/file", query={"name": name}).content
@@ -246,6 +250,10 @@ class Client(FlowCalls):
     def best_checkpoint(self, experiment_id: int) -> models.BestCheckpoint:
         """The best checkpoint of an experiment, over all its trials, and why it is the best."""
         return self._one(models.BestCheckpoint, "GET", f"/experiments/{experiment_id}/best-checkpoint")
+
+    def best_checkpoint_of_trial(self, trial_id: int) -> models.BestCheckpoint:
+        """The best checkpoint of a trial, and why it is the best."""
+        return self._one(models.BestCheckpoint, "GET", f"/trials/{trial_id}/best-checkpoint")
 
     def delete_checkpoint(self, uuid: str) -> models.CheckpointRecord:
         """Delete a checkpoint's files."""

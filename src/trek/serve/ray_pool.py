@@ -16,7 +16,7 @@ import ray
 from ray import serve
 from ray.exceptions import RayActorError, RayError
 
-from trek.data.execution.ray_nodes import cluster_resources, require_reachable, require_same_versions
+from trek.data.execution.ray_nodes import cluster_resources, require_same_versions
 from trek.engines.ray.connection import connect
 from trek.engines.ray.options import RayOptions
 from trek.errors import InputError
@@ -80,7 +80,6 @@ class RayPool(ModelPool):
     # -- the application
 
     def _deploy(self) -> None:
-        require_reachable(self._options.address)
         connect(self._options.address)
         require_same_versions()
         resources = self._resources()

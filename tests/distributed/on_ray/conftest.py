@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,9 @@ MODEL = Path(__file__).parents[2] / "e2e" / "model"
 def cluster() -> Iterator[RayCluster]:
     with ray_cluster(num_nodes=3, cpus=4) as running:
         RayEngine(address=running.address).slots()  # connects, before the first test looks at threads
+        with warnings.catch_warnings():  # Ray leaves sockets to the garbage collector
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         yield running
 
 

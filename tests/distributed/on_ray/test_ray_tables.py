@@ -90,6 +90,22 @@ def test_plans_give_the_same_rows_as_here(on_ray: Executor, plan: Callable[[], T
         assert rows.equals(plan().to_arrow())
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda: _left().map(lambda batch: batch).join(Table.of(_NAMES), on="k", how="outer"),
+        lambda: _left().join(Table.of(_NAMES), on="k").reduce({"x": "sum", "n": ("*", "count")}, by="city"),
+        lambda: _left().sort("name", "x", descending=True).distinct("k"),
+        lambda: _left().gather(by="name"),
+    ],
+)
+def test_relations_divided_among_the_nodes_give_the_same_rows(cluster: RayCluster, plan: Callable[[], Table]) -> None:
+    with running_on(RayExecutor(2, address=cluster.address, divides_relations=True)):
+        rows = plan().to_arrow()
+    with running_on("threads", num_workers=2):
+        assert rows.equals(plan().to_arrow())
+
+
 def test_rows_outlive_the_executor(cluster: RayCluster) -> None:
     with running_on("ray", address=cluster.address):
         cached = Table.of({"x": np.arange(1000)}, num_partitions=2).map(lambda batch: {"y": batch["x"] + 1}).cache()

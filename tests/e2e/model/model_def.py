@@ -71,3 +71,20 @@ class NotAScalar(LineTrial):
     def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
         x, y = batch
         return {"loss": (model(x) - y) ** 2}
+
+
+class SignTrial(LineTrial):
+    """A classifier."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Linear(4, 2)
+
+    def train_batch(self, batch: Any, model: nn.Module) -> Any:
+        return {"loss": nn.functional.cross_entropy(model(batch[0]), batch[1])}
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+        return {"validation_error": (model(batch[0]).argmax(1) != batch[1]).float().mean()}
+
+    def _data(self) -> Any:
+        x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
+        return torch.utils.data.TensorDataset(x, (x.sum(1) > 0).long())

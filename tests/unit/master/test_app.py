@@ -99,6 +99,8 @@ PERMISSIONS: dict[tuple[str, str], set[str]] = {
     ("/trials/{trial_id}/checkpoints/{name}", "put"): {ADMIN, TRIAL},
     ("/trials/{trial_id}/checkpoints/{name}/files", "get"): {ADMIN, TRIAL},
     ("/trials/{trial_id}/start-checkpoint/files", "get"): {ADMIN, TRIAL},
+    ("/trials/{trial_id}/artifacts/file", "put"): {ADMIN, EDITOR},
+    ("/trials/{trial_id}/best-checkpoint", "get"): {*EVERYBODY, "other"},
     ("/checkpoints", "get"): {*EVERYBODY, "other"},
     ("/checkpoints/{uuid}", "get"): {*EVERYBODY, "other"},
     ("/checkpoints/{uuid}", "delete"): {ADMIN, EDITOR},

@@ -52,6 +52,16 @@ async def test_what_is_put_is_listed_and_comes_back_as_it_was(ask: Any, tmp_path
 
 
 @pytest.mark.usefixtures("_trial")
+async def test_what_is_made_from_a_trial_that_has_ended_can_be_added(ask: Any, store: Store) -> None:
+    with store.writing() as session:
+        session.get_one(TrialRow, 1).state = "completed"
+    assert await put(ask, "a.csv") != 200
+    added = await ask("PUT", "/api/v1/trials/1/artifacts/file", params={"name": "report/a.csv"}, content=b"x")
+    assert (added.status_code, added.json()["name"]) == (200, "report/a.csv")
+    assert [one["name"] for one in (await ask("GET", "/api/v1/trials/1/artifacts")).json()] == ["report/a.csv"]
+
+
+@pytest.mark.usefixtures("_trial")
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", ".a", "", "a\0b", "a%2f..%2fb"])
 async def test_names_that_lead_elsewhere_are_refused(ask: Any, name: str, tmp_path: Path) -> None:
     assert await put(ask, name) == 400

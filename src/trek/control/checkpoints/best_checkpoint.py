@@ -48,6 +48,12 @@ def best_checkpoint(session: Session, experiment: ExperimentRow) -> tuple[Checkp
     return (session.get_one(CheckpointTable, best[0]), best[1]) if best is not None else None
 
 
+def best_of_trial(session: Session, experiment: ExperimentRow, trial_id: int) -> tuple[str, BestReason] | None:
+    """The uuid of the best of one trial's checkpoints that are still stored, and why it is."""
+    own = [one for _, one in stored_candidates(session, experiment) if one.trial_id == trial_id]
+    return choose_best(own, best_trial=trial_id)
+
+
 def stored_candidates(session: Session, experiment: ExperimentRow) -> list[tuple[CheckpointTable, Candidate]]:
     """The experiment's checkpoints that are still stored."""
     config = parsed_config(experiment)

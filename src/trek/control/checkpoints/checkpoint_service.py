@@ -12,7 +12,7 @@ from sqlalchemy import select, tuple_
 from trek.client import models
 from trek.client.models import ENDED
 from trek.control import views
-from trek.control.checkpoints.best_checkpoint import best_checkpoint
+from trek.control.checkpoints.best_checkpoint import best_checkpoint, best_of_trial
 from trek.control.checkpoints.checkpoint_rows import newest_checkpoint
 from trek.control.checkpoints.retention import needed_paths
 from trek.control.checkpoints.trial_storage import TrialStorage
@@ -73,6 +73,16 @@ class CheckpointService:
         row, reason = best
         found = views.checkpoint(row, experiment_id=experiment_id)
         return models.BestCheckpoint(**found.model_dump(), reason=reason)
+
+    def best_of_trial(self, trial_id: int) -> models.BestCheckpoint:
+        """The best checkpoint of one trial, by the same rule."""
+        with self._store.reading() as session:
+            experiment_id = find_trial(session, trial_id).experiment_id
+            best = best_of_trial(session, find_experiment(session, experiment_id), trial_id)
+        if best is None:
+            raise NotFound(f"trial {trial_id} has no checkpoint. See checkpoint_policy in its config.")
+        uuid, reason = best
+        return models.BestCheckpoint(**self.get(uuid).model_dump(), reason=reason)
 
     @contextmanager
     def folder(self, uuid: str) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trek.control.checkpoints.best_checkpoint import best_checkpoint, choose_best, stored_candidates
+from trek.control.checkpoints.best_checkpoint import best_checkpoint, best_of_trial
 from trek.control.lookup import find_checkpoint, find_experiment, find_trial
 from trek.control.tables import CheckpointTable, ExperimentRow
 from trek.errors import InputError
@@ -33,9 +33,7 @@ def _best_of_experiment(session: Session, experiment_id: int) -> str:
 
 def _best_of_trial(session: Session, trial_id: int) -> str:
     trial = find_trial(session, trial_id)
-    candidates = stored_candidates(session, find_experiment(session, trial.experiment_id))
-    own = [candidate for _, candidate in candidates if candidate.trial_id == trial.id]
-    best = choose_best(own, best_trial=trial.id)
+    best = best_of_trial(session, find_experiment(session, trial.experiment_id), trial.id)
     if best is None:
         raise InputError(f"start_from: trial {trial.id} has no checkpoint. Choose another one.")
     return best[0]

@@ -47,6 +47,10 @@ class ArtifactService:
         """Keep an artifact of a running trial; the same name replaces it."""
         with self._store.reading() as session:
             find_running(session, trial_id, run=run)
+        return self.add(trial_id, name, content)
+
+    def add(self, trial_id: int, name: str, content: bytes) -> models.ArtifactRecord:
+        """Keep an artifact that was made from a trial, such as a report; the same name replaces it."""
         path = self._folder(trial_id) / _file_name(name)
         _check_room(self.all(trial_id), name, len(content))
         with storage_errors(path, remedy=_REMEDY):

@@ -45,6 +45,10 @@ class Executor(ABC):
     runs_here = True
     """Whether functions run on this machine, so that files they write are here."""
 
+    divides_relations = False
+    """Whether joins, sorts, aggregates by key and distinct rows are divided into tasks (`trek.data.plans.divided`),
+    rather than computed by one query in the process that asks for them."""
+
     @property
     @abstractmethod
     def num_spilled_bytes(self) -> int:

@@ -2,7 +2,8 @@
 
 A task that dies with its worker or its node is run again by Ray, and rows that were lost with a node are made again by
 the tasks that made them, so functions must give the same rows for the same rows. Memory is Ray's: what exceeds the
-object stores is spilled to disk by Ray. Relational queries run in this process, as with every executor.
+object stores is spilled to disk by Ray. Relational queries run in this process, as with every executor, unless they are
+divided into tasks.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class RayExecutor(Executor):
     `address` is the cluster's `host:port`; otherwise a connection that exists is used, then RAY_ADDRESS, then a cluster
     started on this machine. Each task asks for `cpus_per_task` and `gpus_per_task`, and is run `max_retries` times more
     when its worker or node dies. `memory_limit_bytes` is for the queries of this process: rows are in Ray's stores.
+    With `divides_relations`, relational work is done by tasks, too: for more rows than this machine has room for.
     """
 
     runs_here = False
@@ -60,10 +62,12 @@ class RayExecutor(Executor):
         cpus_per_task: float = 1,
         gpus_per_task: float = 0,
         max_retries: int = 5,
+        divides_relations: bool = False,
     ) -> None:
         require_positive(num_workers=num_workers, memory_limit_bytes=memory_limit_bytes)
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.spill_dir = spill_dir
+        self.divides_relations = divides_relations
         connect(address)
         require_same_versions()
         self._options = {"num_cpus": cpus_per_task, "num_gpus": gpus_per_task, "max_retries": max_retries}

@@ -104,14 +104,15 @@ def streamed(query: Query, executor: Executor) -> Stream:
 
 def read_rows(node: PlanNode, executor: Executor) -> Stream:
     """All rows of `node`, in order, computed while they are read where possible."""
-    if node.is_query and is_usable():
+    if _is_one_query(node, executor) and is_usable():
         return streamed(query_of(node), executor)
     return (batch for piece in node.pieces(executor) for batch in piece.batches())
 
 
 def count_rows(node: PlanNode, executor: Executor) -> int:
     """How many rows `node` has; those of a query are counted by Polars."""
-    pieces = [run_query(_counting(node), executor)] if node.is_query else executor.map(_count, node.pieces(executor))
+    is_one = _is_one_query(node, executor)
+    pieces = [run_query(_counting(node), executor)] if is_one else executor.map(_count, node.pieces(executor))
     return sum(batch.column(0)[0].as_py() for piece in pieces for batch in piece.batches())
 
 
@@ -122,9 +123,13 @@ def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
 
 def compute_whole(node: PlanNode, executor: Executor) -> list[Part]:
     """All rows of `node`, in order; in one query where possible, so the partitions may be others than its own."""
-    if not node.is_relational:
+    if not node.is_relational or executor.divides_relations:
         return evaluate(node, executor)
     return [run_query(query_of(node, is_cut=False), executor)]
+
+
+def _is_one_query(node: PlanNode, executor: Executor) -> bool:
+    return node.is_query and not executor.divides_relations
 
 
 def _computed(pieces: Sequence[Readable], executor: Executor) -> list[Part]:

@@ -74,6 +74,10 @@ class PlanNode(ABC):
         """Remember columns that were found by computing."""
         self._learnt_schema = schema
 
+    def forget_schema(self) -> None:
+        """Undo `learn_schema`, for a copy whose inputs have other columns."""
+        self._learnt_schema = None
+
     def schema_without_rows(self) -> pa.Schema | None:
         """The columns, found without a row of this node, where there is none; None if they cannot be known."""
         return None

@@ -21,10 +21,11 @@ import pyarrow as pa
 
 from trek.data.column_types import common_schema
 from trek.data.execution.base import Executor
-from trek.data.execution.parts import Readable
+from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import load_polars
+from trek.data.plans import divided
 from trek.data.plans.aggregates import Aggregate, aggregate_frame, aggregate_schema, look_for_missing
-from trek.data.plans.exchanges import Exchange, spread_evenly
+from trek.data.plans.exchanges import Exchange, joined, spread_evenly
 from trek.data.plans.joins import How, joined_names, joined_schema
 from trek.data.plans.lowering import Lowering, query_of, run_query
 from trek.data.plans.plan import Context, PartitionStep, PlanNode, Stream
@@ -46,8 +47,14 @@ class Relation(Exchange):
         return None
 
     def run(self, executor: Executor) -> Sequence[Readable]:
-        """Computed in one query, together with everything relational before it."""
-        return spread_evenly(run_query(query_of(self), executor), num_partitions=self._num_partitions)
+        """Computed in one query, together with everything relational before it; or divided, where the executor asks."""
+        parts = self.divided(executor) if executor.divides_relations else None
+        rows = run_query(query_of(self), executor) if parts is None else joined(parts)
+        return spread_evenly(rows, num_partitions=self._num_partitions)
+
+    def divided(self, executor: Executor) -> list[Part] | None:
+        """The rows, in order, computed by the executor's tasks; None if the relation cannot be divided."""
+        return None
 
     @abstractmethod
     def lowered(self, lowering: Lowering) -> pl.LazyFrame:
@@ -101,6 +108,10 @@ class Sort(Relation):
         frame = lowering.frame(self.inputs[0])
         return frame.sort(keys, descending=ways, nulls_last=True, maintain_order=True)
 
+    def divided(self, executor: Executor) -> list[Part] | None:
+        """Each range of the first column is sorted by itself."""
+        return divided.by_ranges(self, executor, key=self.by[0], descending=self.descending)
+
 
 class Aggregation(Relation):
     """One row for each key, or one row in all: aggregates of the columns."""
@@ -131,6 +142,10 @@ class Aggregation(Relation):
         filled = self.inputs[0].filled(look_for_missing(self.aggregates))
         frame = lowering.frame(self.inputs[0])
         return aggregate_frame(frame, schema, self.aggregates, keys=self.keys, filled=filled)
+
+    def divided(self, executor: Executor) -> list[Part] | None:
+        """Each range of the first key by itself; a single row is not divided."""
+        return divided.by_ranges(self, executor, key=self.keys[0]) if self.keys else None
 
 
 class KeyedGather(Relation):
@@ -165,6 +180,10 @@ class KeyedGather(Relation):
         grouped = lowering.frame(self.inputs[0]).group_by(self.keys).agg([pl.col(name).implode() for name in names])
         return grouped.sort(self.keys, nulls_last=True)
 
+    def divided(self, executor: Executor) -> list[Part] | None:
+        """Each range of the first key by itself."""
+        return divided.by_ranges(self, executor, key=self.keys[0])
+
 
 class Distinct(Relation):
     """The first row of each combination of values in some columns, in the order of the rows."""
@@ -184,6 +203,10 @@ class Distinct(Relation):
     def lowered(self, lowering: Lowering) -> pl.LazyFrame:
         """The first of each kind."""
         return lowering.frame(self.inputs[0]).unique(subset=self.by, keep="first", maintain_order=True)
+
+    def divided(self, executor: Executor) -> list[Part] | None:
+        """Equal rows together."""
+        return divided.distinct(self, executor, by=self.by)
 
 
 class Join(Relation):
@@ -239,6 +262,12 @@ class Join(Relation):
             coalesce=True,
             maintain_order="right_left" if self.how == "right" else "left_right",
         )
+
+    def divided(self, executor: Executor) -> list[Part] | None:
+        """Equal keys of both sides together."""
+        left, right = (schema_of(node) for node in self.inputs)
+        whole = joined_schema(left, right, self.on, suffix=self.suffix)
+        return divided.joined(self, executor, keys=pa.schema([whole.field(key) for key in self.on]))
 
 
 class Union(PlanNode):

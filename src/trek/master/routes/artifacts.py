@@ -18,7 +18,7 @@ Name = Annotated[str, Query(max_length=200)]
 
 
 def make_router(services: Services, auth: Auth) -> APIRouter:
-    """Viewers read, and a trial's own processes write, as with checkpoints."""
+    """Viewers read; a trial's own processes write, as with checkpoints, and its owner adds what is made from it."""
     router = APIRouter(prefix="/trials/{trial_id}/artifacts", tags=["trials"])
     viewer, itself = [Depends(auth.at_least("viewer"))], [Depends(auth.trial_itself)]
 
@@ -42,5 +42,10 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     async def put_artifact(trial_id: int, name: Name, run: int, request: Request) -> models.ArtifactRecord:
         content = await request.body()
         return await run_in_threadpool(services.artifacts.put, trial_id, name, content, run=run)
+
+    @router.put("/file", dependencies=[Depends(auth.owner_of_trial)])
+    async def add_artifact(trial_id: int, name: Name, request: Request) -> models.ArtifactRecord:
+        """Add a file that was made from a trial, which may have ended."""
+        return await run_in_threadpool(services.artifacts.add, trial_id, name, await request.body())
 
     return router

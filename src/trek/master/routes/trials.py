@@ -44,6 +44,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         """The workers of an elastic trial that joined and left, in order; none for other trials."""
         return services.trials.worker_changes(trial_id)
 
+    @router.get("/best-checkpoint", dependencies=viewer)
+    def get_best_checkpoint_of_trial(trial_id: int) -> models.BestCheckpoint:
+        """The best by the searcher's metric; the newest where none has it."""
+        return services.checkpoints.best_of_trial(trial_id)
+
     @router.post("/kill", dependencies=[Depends(auth.owner_of_trial)])
     def kill_trial(trial_id: int) -> models.TrialRecord:
         return services.trials.kill(trial_id)

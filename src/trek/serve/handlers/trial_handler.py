@@ -64,6 +64,16 @@ class TrialHandler(Handler):
             )
         return cls(loaded, signature=signature)
 
+    @property
+    def needed(self) -> list[str]:
+        """The names of a batch's tensors that the answer depends on."""
+        return [field.name for field in self._needed]
+
+    def answer_batch(self, batch: Any) -> Arrays:
+        """What the Trial answers for a batch of its own data."""
+        with torch.inference_mode():
+            return to_arrays(self._call(batch))
+
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """What the Trial answers for these rows."""
         num_rows = len(next(iter(inputs.values())))
@@ -79,8 +89,7 @@ class TrialHandler(Handler):
         return outputs
 
     def _answer(self, tensors: Mapping[str, Any]) -> Arrays:
-        with torch.inference_mode():
-            return to_arrays(self._call(build_batch(self._signature, tensors)))
+        return self.answer_batch(build_batch(self._signature, tensors))
 
     def _find_needed(self, fields: list[Field]) -> tuple[list[Field], dict[str, Any]]:
         """The fields that the answer depends on, and a sample of them."""

@@ -51,6 +51,19 @@ def build_batch(signature: Mapping[str, Any] | None, values: Mapping[str, Any]) 
     return values.get(signature["name"])
 
 
+def values_of(signature: Mapping[str, Any] | None, batch: Any) -> dict[str, Any]:
+    """Undo `build_batch`: the tensors of a batch of this form, by name."""
+    if signature is None or batch is None:
+        return {}
+    if "items" in signature:
+        pairs = list(zip(signature["items"], batch, strict=True))
+    elif "keys" in signature:
+        pairs = [(one, batch[key]) for key, one in signature["keys"].items()]
+    else:
+        return {signature["name"]: batch}
+    return {name: value for one, part in pairs for name, value in values_of(one, part).items()}
+
+
 def _describe(value: Any, path: str, *, names: Sequence[str] = ()) -> dict[str, Any] | None:
     if isinstance(value, torch.Tensor):
         shape = list(value.shape[1:])

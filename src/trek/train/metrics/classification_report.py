@@ -30,8 +30,9 @@ class ClassificationReport:
     """
 
     def __init__(self, labels: Any, scores: Any, *, classes: Sequence[str] | None = None) -> None:
-        self._predictions = Predictions.of(labels, scores)
-        num = self._predictions.num_classes
+        self.predictions = Predictions.of(labels, scores)
+        """Labels, and probabilities by class."""
+        num = self.predictions.num_classes
         self.classes = [str(one) for one in (classes if classes is not None else range(num))]
         if len(self.classes) != num:
             raise InputError(f"there are {len(self.classes)} names of classes, but {num} scores per record.")
@@ -47,19 +48,19 @@ class ClassificationReport:
     @property
     def accuracy(self) -> float:
         """The share of records whose class is predicted."""
-        return classification.accuracy(self._predictions)
+        return classification.accuracy(self.predictions)
 
     @cached_property
     def matrix(self) -> Array:
         """Records by true class (rows) and predicted class (columns)."""
-        return classification.confusion_matrix(self._predictions)
+        return classification.confusion_matrix(self.predictions)
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """Precision, recall, F1, records and areas of each class, then their means."""
         import pandas as pd
 
-        return pd.DataFrame(classification.class_table(self._predictions, self.classes))
+        return pd.DataFrame(classification.class_table(self.predictions, self.classes))
 
     @staticmethod
     def draw_matrix(matrix: Array, classes: Sequence[str], *, colors: Any = "Blues") -> Any:
@@ -85,9 +86,9 @@ class ClassificationReport:
         """Files by name, as `log_artifact` takes them."""
         import pandas as pd
 
-        fit = classification.calibration(self._predictions)
+        fit = classification.calibration(self.predictions)
         summary = {
-            "records": len(self._predictions.labels),
+            "records": len(self.predictions.labels),
             "accuracy": self.accuracy,
             "calibration_error": fit.error,
         }
@@ -97,7 +98,7 @@ class ClassificationReport:
             "classes.csv": self.table,
             "confusion_matrix.csv": matrix[["true", *self.classes]],
             "confusion_matrix.png": self.draw_matrix(self.matrix, self.classes),
-            "curves.png": _curves_figure(self._predictions, self.classes),
+            "curves.png": _curves_figure(self.predictions, self.classes),
             "calibration.png": _calibration_figure(fit),
         }
 
