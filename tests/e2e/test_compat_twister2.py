@@ -138,7 +138,14 @@ def test_the_job_submitter_trains(folder: Path) -> None:
 
 
 @needs_seeds
-@pytest.mark.parametrize("launcher", [[], pytest.param([*MPIRUN, "2"], marks=needs_mpi)], ids=["itself", "mpirun"])
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        # Workers that start themselves are in the test of the graph, too.
+        pytest.param([], marks=pytest.mark.campaign, id="itself"),
+        pytest.param([*MPIRUN, "2"], marks=needs_mpi, id="mpirun"),
+    ],
+)
 def test_the_program_in_memory_trains(folder: Path, launcher: list[str]) -> None:
     """Started alone, it starts its workers itself with `trek launch`."""
     two = folder / "two.py"

@@ -95,3 +95,48 @@ def test_mistakes_are_named(zoo: Path) -> None:
         open_zoo(zoo, model_params="depth=3").model()
     with pytest.raises(InputError, match="has no function 'other_model'"):
         ModelZoo(str(zoo), "line.model.other_model")
+
+
+WIDE = """
+import torch
+from trek.compat.elasticdl.layers import Embedding
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.user = Embedding(4, name="user", embeddings_initializer="normal")
+        self.out = torch.nn.Linear(4, 1)
+
+    def forward(self, ids):
+        return self.out(self.user(ids)).squeeze(1)
+
+custom_model = Wide
+
+def loss(labels, outputs):
+    return torch.nn.functional.mse_loss(outputs, labels)
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.3)
+
+def feed(dataset, mode, metadata):
+    columns = dataset.to_torch()
+    return torch.utils.data.TensorDataset(columns["id"].long(), columns["y"].float())
+
+def eval_metrics_fn():
+    return {"error": lambda labels, outputs: (labels - outputs).abs()}
+"""
+
+
+def test_rows_of_embeddings_are_evaluated_and_begun_with(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    (tmp_path / "wide.py").write_text(WIDE)
+    data = tmp_path / "clicks.csv"
+    data.write_text("id,y\n" + "\n".join(f"{i % 8 * 1_000_003},{i % 8 % 3}" for i in range(64)) + "\n")
+    own: dict[str, Any] = {"model_zoo": str(tmp_path), "model_def": "wide.custom_model"}
+    settings: dict[str, Any] = {"training_data": str(data), "show_progress": False, "minibatch_size": 16}
+    first = model_zoo.train(**own, **settings, max_length=trek.epochs(60))
+    assert first.checkpoint.metrics["error"] < 1e-3
+    again = model_zoo.train(**own, **settings, max_length=trek.epochs(1), checkpoint=first.checkpoint.path)
+    assert again.checkpoint.metrics["error"] < 1e-3
+    found = model_zoo.evaluate(**own, validation_data=str(data), checkpoint=first.checkpoint.path)
+    assert found["error"] == pytest.approx(first.checkpoint.metrics["error"], rel=1e-3, abs=1e-7)
