@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from trek.compat.pytorch_quik import hugging
-from trek.compat.pytorch_quik.hugging import save_tokenizer
 
 __all__ = [
     "get_bert_info",
@@ -33,6 +32,11 @@ def get_pretrained_model(labels: Any, bert_type: str = "bert") -> Any:
 def get_tokenizer(bert_type: str = "bert", cache_dir: str | None = None) -> Any:
     """See `pq.hugging.get_tokenizer`."""
     return hugging.get_tokenizer(bert_type, cache_dir)
+
+
+def save_tokenizer(tokenizer: Any, data_path: Path | str) -> Path:
+    """See `pq.hugging.save_tokenizer`."""
+    return hugging.save_tokenizer(tokenizer, data_path)
 
 
 def get_encodings(array_list: Sequence[Any], idx: int, bert_type: str = "bert", tokenizer: Any = None) -> list[Any]:

@@ -256,12 +256,30 @@ class QuikData:
         self.dataset = dataset
         self.labels = dataset.tensors[-1] if hasattr(dataset, "tensors") else None
         self.dlkwargs = {**trek.dlkwargs, "shuffle": trek.dlkwargs["shuffle"] or is_trained}
-        how = {name: value for name, value in self.dlkwargs.items() if name != "batch_size"}
-        loader = trek.traveler.add_loader(dataset, batch_size=self.dlkwargs["batch_size"], **how)
-        self.steps = loader.num_batches or 0
-        self.total_steps = self.steps * trek.epochs
-        self.data_loader = _Passes(trek, loader, is_trained=is_trained)
+        self._trek = trek
+        self._is_trained = is_trained
+        self._sampler: Any = None
         self.predictions: torch.Tensor | None = None
+        self.add_data_loader(trek.world)
+
+    def add_sampler(
+        self, world: World, sampler_fcn: Callable[..., Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Choose the order of the samples by a sampler of torch; `add_data_loader` then uses it.
+
+        Without one, training data is shuffled in every epoch. What a sampler chooses is divided among the processes.
+        """
+        self._sampler = None if sampler_fcn is None else sampler_fcn(self.dataset, **(kwargs or {}))
+
+    def add_data_loader(self, world: World) -> None:
+        """Make `data_loader`, and count its `steps`."""
+        how = {**self.dlkwargs, "pin_memory": self.dlkwargs["pin_memory"] and world.device.type == "cuda"}
+        if self._sampler is not None:
+            how |= {"sampler": self._sampler, "shuffle": False}
+        loader = self._trek.traveler.add_loader(self.dataset, **how)
+        self.steps = loader.num_batches or 0
+        self.total_steps = self.steps * self._trek.epochs
+        self.data_loader = _Passes(self._trek, loader, is_trained=self._is_trained)
 
     def add_results(self, predictions: torch.Tensor, labels: torch.Tensor) -> None:
         """Keep what a test predicted, and what was right."""

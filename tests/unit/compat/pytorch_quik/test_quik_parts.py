@@ -118,6 +118,20 @@ def test_any_optimizer_and_scheduler_gets_what_it_takes(args: Namespace) -> None
     tr.trek.traveler.close()
 
 
+def test_a_sampler_chooses_the_samples(args: Namespace) -> None:
+    pq.arg.update_args(args, {"bs": 4})
+    tr = pq.travel.QuikTraveler(pq.travel.QuikTrek(args))
+    tr.add_data(torch.utils.data.TensorDataset(torch.arange(10.0), torch.arange(10)))
+    tr.add_model(nn.Linear(1, 1))
+    tr.set_optimizer(optim.SGD)
+    tr.data.add_sampler(tr.world, torch.utils.data.RandomSampler, {"num_samples": 6})
+    tr.data.add_data_loader(tr.world)
+    assert tr.data.steps == 2
+    seen = [row for _, labels in tr.data.data_loader for row in labels.tolist()]
+    assert len(set(seen)) == 6
+    tr.trek.traveler.close()
+
+
 def test_small_things() -> None:
     labels = pq.utils.indexed_dict(("good", "bad"))
     assert labels == {0: "good", 1: "bad"}
