@@ -21,11 +21,11 @@ import pytest
 
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
 from trek.errors import InputError
-from trek.testing.gang_conformance import GangConformance
+from trek.testing.gang_promises import GangPromises
 from trek.testing.recorded_gang import IMPORTS, NOTICE_S, PATIENCE_S, Recorder, python, wait_for
 
 
-class EngineConformance(GangConformance):
+class EngineConformance(GangPromises):
     """The tests. Each starts real processes."""
 
     def test_every_member_reads_its_own_world(self, engine: Engine, recorder: Recorder) -> None:

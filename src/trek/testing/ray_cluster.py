@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -124,13 +125,51 @@ class FarNode:
 
     def kill(self) -> None:
         """SIGKILL to everything of it, the raylet first."""
-        if self._process.is_running():
-            started = self._process.children(recursive=True)
-            doomed = sorted(started, key=lambda one: one.name() != "raylet")
-            for process in [*doomed, self._process]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            self._process.wait()
+        _kill_tree(self._process)
+
+
+class RayHead:
+    """The head of a cluster of one node in processes of its own: it can be killed and started again at its address."""
+
+    def __init__(self, *, port: int, cpus: int) -> None:
+        self.address = f"127.0.0.2:{port}"
+        self._command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+            *(f"--port={port}", f"--num-cpus={cpus}", f"--object-store-memory={STORE_BYTES}"),
+            *("--node-ip-address=127.0.0.2", "--include-dashboard=false", f"--ray-client-server-port={port + 1}"),
+        ]
+        self._process: psutil.Popen | None = None
+
+    def start(self) -> None:
+        """Start it, and return when its control process listens."""
+        env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        self._process = psutil.Popen(self._command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        host, _, port = self.address.partition(":")
+        while True:
+            assert self._process.poll() is None, "the head could not be started"
+            with socket.socket() as probe:
+                if probe.connect_ex((host, int(port))) == 0:
+                    return
+            time.sleep(0.1)
+
+    def kill_control_process(self) -> None:
+        """SIGKILL to the process that holds the cluster's state; nodes and members are left as they are."""
+        assert self._process is not None
+        next(one for one in self._process.children(recursive=True) if one.name() == "gcs_server").kill()
+
+    def kill(self) -> None:
+        """SIGKILL to everything of it."""
+        _kill_tree(self._process)
+
+
+def _kill_tree(root: psutil.Popen | None) -> None:
+    """The raylet first: what runs on the node must notice by itself."""
+    if root is None or not root.is_running():
+        return
+    for process in [*sorted(root.children(recursive=True), key=lambda one: one.name() != "raylet"), root]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    root.wait()
 
 
 def can_hide_folders() -> bool:

@@ -38,9 +38,10 @@ def test_a_search_loses_nothing_and_counts_nothing_twice_whichever_node_is_kille
     if seed % 3:
         nodes.append(cluster.add_node(place=1))
     wait_until(lambda: shell.experiment(experiment)["state"] in ("completed", "errored"), timeout_s=500)
+    _check(shell, experiment)
+    shell.clean_up()  # before the nodes on which it may be closing gangs
     for node in nodes:
         cluster.kill_node(node)
-    _check(shell, experiment)
 
 
 def _create(shell: Shell) -> str:

@@ -37,7 +37,8 @@ def connect(address: str | None, *, environ: Mapping[str, str] = os.environ) -> 
             where = f"at {chosen!r}" if chosen != "auto" else "on this machine"
             raise OutsideError(
                 f"no Ray cluster can be reached {where}: {str(error).splitlines()[0]} Start one with "
-                "`ray start --head` or `trek up --ray`, or set the engine's option address, or RAY_ADDRESS."
+                "`ray start --head` or `trek up --ray`, or set the engine's option address, or RAY_ADDRESS. Where a "
+                "cluster demands a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token."
             ) from error
 
 

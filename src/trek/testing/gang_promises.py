@@ -12,7 +12,7 @@ from trek.errors import InputError
 from trek.testing.recorded_gang import IMPORTS, PATIENCE_S, Recorder, python, wait_for
 
 
-class GangConformance:
+class GangPromises:
     """The tests. Each starts real processes."""
 
     @pytest.fixture
