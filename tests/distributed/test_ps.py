@@ -12,7 +12,9 @@ import torch.nn.functional as F
 
 import trek
 from trek.errors import ConfigError
+from trek.serve.handlers import open_handler
 from trek.testing.rating_trial import NUM_ROWS, Ratings, RatingTrial, make_ratings
+from trek.testing.serving import source_of
 from trek.train.result import Result
 
 SYNC = {"mode": "sync"}
@@ -56,8 +58,15 @@ def test_one_synchronous_worker_equals_solo_and_they_continue_each_other() -> No
     assert_equal(fit(strategy="ps", servers=1, strategy_options=SYNC, resume=served.checkpoint), straight)
 
 
-def test_two_synchronous_workers_equal_ddp() -> None:
-    assert_equal(fit(workers=2, strategy="ps", servers=2, strategy_options=SYNC), fit(workers=2))
+def test_two_synchronous_workers_equal_ddp_and_are_served_from_what_they_exported() -> None:
+    found, expected = fit(workers=2, strategy="ps", servers=2, strategy_options=SYNC), fit(workers=2)
+    assert_equal(found, expected)
+    users, tags, _ = make_ratings()[:8]
+    asked = {"input_0": users.numpy(), "input_1": tags.numpy()}
+    assert found.checkpoint is not None
+    assert expected.checkpoint is not None
+    served = open_handler(source_of(found.checkpoint.path)).predict(asked)["output"]
+    assert torch.equal(torch.from_numpy(served), expected.checkpoint.load_model(RatingTrial)(users, tags).detach())
 
 
 def train(tr: trek.Traveler, kills_at: int) -> dict[str, Any]:
