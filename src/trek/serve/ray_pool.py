@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 _DEPLOYMENT = "ModelReplica"
 _LOOK_S = 1.0
 _HEALTH_S = 5.0
+_serve_calls = threading.Lock()
+"""Ray Serve's functions, which change what the whole process pickles how, fail when two threads call them at once."""
 _QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
@@ -47,6 +50,7 @@ class RayPool(ModelPool):
     async def start(self) -> None:
         """Start all replicas; InputError if the model cannot be loaded, or the cluster has no room for one."""
         try:
+            connect(self._options.address)  # in this thread: Ray warns about others
             await asyncio.to_thread(self._deploy)
             self.metadata = await self._loaded()
         except BaseException:
@@ -80,17 +84,21 @@ class RayPool(ModelPool):
     # -- the application
 
     def _deploy(self) -> None:
-        connect(self._options.address)
         require_same_versions()
         resources = self._resources()
         self._depot = ray.remote(ModelDepot).options(num_cpus=0).remote(PackedModel.of(self.source))
+        with _serve_calls:
+            self._handle = self._run_application(resources)
+
+    def _run_application(self, resources: Mapping[str, Any]) -> Any:
+        """Start the replicas without waiting for them; what calls them."""
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(proxy_location="Disabled", logging_config=_QUIET)
         made = serve.deployment(
             name=_DEPLOYMENT,
             num_replicas=self._settings.workers,
             max_ongoing_requests=1,
-            ray_actor_options=resources,
+            ray_actor_options=dict(resources),
             health_check_period_s=_HEALTH_S,
             health_check_timeout_s=max(_HEALTH_S, self._settings.timeout_s),
             graceful_shutdown_timeout_s=_HEALTH_S,
@@ -99,7 +107,8 @@ class RayPool(ModelPool):
         target = serve.RunTarget(
             made.bind(self._depot, self._replica_settings()), name=self._application, route_prefix=None
         )
-        (self._handle,) = serve.run_many([target], wait_for_applications_running=False)
+        (handle,) = serve.run_many([target], wait_for_applications_running=False)
+        return handle
 
     def _resources(self) -> dict[str, Any]:
         """What a replica takes; InputError if no node can have so much."""
@@ -139,7 +148,8 @@ class RayPool(ModelPool):
 
     def _look(self) -> int:
         """How many replicas run."""
-        found = serve.status().applications.get(self._application)
+        with _serve_calls:
+            found = serve.status().applications.get(self._application)
         deployment = found and found.deployments.get(_DEPLOYMENT)
         states = deployment.replica_states if deployment else {}
         self._num_ready = sum(count for state, count in states.items() if state == "RUNNING")
@@ -158,7 +168,8 @@ class RayPool(ModelPool):
         handle, depot = self._handle, self._depot
         self._handle = self._depot = None
         if handle is not None:
-            serve.delete(self._application)
+            with _serve_calls:
+                serve.delete(self._application)
         if depot is not None:
             ray.kill(depot)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -77,7 +78,19 @@ def server(cluster: RayCluster, code: Path) -> Iterator[Server]:
     with _server(cluster, "served_on_ray:who", code, workers=2) as running:
         _wait(lambda: 'trek_serve_workers_ready{version="1"} 2' in _get(running, "/metrics").text)
         _post(running, x=1)  # starts Ray Serve's threads of this process, before the first test looks at threads
+        _start_helper_threads(running)
         yield running
+
+
+def _start_helper_threads(server: Server) -> None:
+    """All threads that the server's event loop may ever start: it keeps them, and starts them as they are needed."""
+    count = min(32, (os.cpu_count() or 1) + 4)
+    met = threading.Barrier(count)
+
+    async def meet() -> None:
+        await asyncio.gather(*(asyncio.to_thread(met.wait) for _ in range(count)))
+
+    server._wait_for(meet())
 
 
 def _server(cluster: RayCluster, model: Any, code: Path, **settings: Any) -> Server:
