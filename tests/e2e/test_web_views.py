@@ -227,6 +227,6 @@ def _with_model(site: WebSite, model: Any) -> int:
     from trek.experiments.creation import create_experiment
 
     config = {**SEARCH, "name": "changed"}
-    number = create_experiment(config, model, connect=lambda: site.client).id
+    number = create_experiment(config, model, connect=lambda _: site.client).id
     site.client.kill_experiment(number)
     return number

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from trek.client.client import Client
 
 
-def connect(obj: dict[str, Any]) -> Client:
-    """A client for the command with the context object `obj`."""
+def connect(obj: dict[str, Any], *, engine: str | None = None) -> Client:
+    """A client for the command with the context object `obj`; a control plane that it starts runs on `engine`."""
     from trek.client.client import Client
 
-    return Client(obj["master"])
+    return Client(obj["master"], engine=engine)

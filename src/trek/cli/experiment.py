@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from contextlib import ExitStack
@@ -58,14 +57,14 @@ def create(
     as_json: bool,
 ) -> None:
     """Create an experiment from the YAML file CONFIG and the model folder DIR, and follow it."""
-    from trek.experiments.creation import create_experiment
+    from trek.experiments.creation import connect_once, create_experiment
 
     def show_package(package: Package) -> None:
         files, size = render.count(package.num_files, "file"), render.size(package.num_bytes)
         echo(f"Preparing files ({folder}): {files}, {size}", err=as_json)
 
     with ExitStack() as stack:
-        open_client = functools.cache(lambda: stack.enter_context(connect(obj)))
+        open_client = connect_once(lambda engine: stack.enter_context(connect(obj, engine=engine)))
         created = create_experiment(
             config_file,
             folder,

@@ -59,6 +59,7 @@ class Client(FlowCalls):
         self,
         address: Address | str | None = None,
         *,
+        engine: str | None = None,
         timeout_s: float = 30.0,
         relocate: Callable[[], Address | None] | None = None,
         transport: httpx.BaseTransport | None = None,
@@ -66,7 +67,7 @@ class Client(FlowCalls):
         if not isinstance(address, Address):
             from trek.client.discovery import find_control_plane
 
-            address, relocate = find_control_plane(address)
+            address, relocate = find_control_plane(address, engine=engine)
         self._address = address
         self._relocate = relocate
         self._http = httpx.Client(

@@ -18,9 +18,12 @@ Relocate = Callable[[], Address | None]
 
 
 def find_control_plane(
-    master: str | None = None, *, environ: Mapping[str, str] = os.environ
+    master: str | None = None, *, engine: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Address, Relocate | None]:
-    """The address of `master`, of TREK_MASTER, or of the embedded control plane, and how to find it again."""
+    """The address of `master`, of TREK_MASTER, or of the embedded control plane, and how to find it again.
+
+    An embedded control plane that has to be started runs trials on `engine`.
+    """
     url = master or environ.get("TREK_MASTER")
     if url:
         url = master_url(url)
@@ -28,7 +31,7 @@ def find_control_plane(
         token = environ.get("TREK_TOKEN") or saved_token(url, home=home) or _own_token(url, home=home)
         return Address(url, token), None
     home = trek_home(environ)
-    return ensure_running(home), lambda: ensure_running(home)
+    return ensure_running(home, engine=engine), lambda: ensure_running(home, engine=engine)
 
 
 def _own_token(url: str, *, home: Path) -> str:

@@ -54,23 +54,24 @@ def read_address(path: Path) -> Address | None:
         return None
 
 
-def ensure_running(home: Path) -> Address:
-    """Find the control plane of `home`, or start it; of several callers only one starts it."""
+def ensure_running(home: Path, *, engine: str | None = None) -> Address:
+    """Find the control plane of `home`, or start it with `engine`; of several callers only one starts it."""
     address = running_address(home)
     if address is not None:
         return address
     try:
         claim_home(home)
         with FileLock(home / "control.start.lock", mode=0o600):
-            return running_address(home) or _start(home)
+            return running_address(home) or _start(home, engine=engine)
     except OSError as error:
         raise StorageError(f"cannot write to the folder {str(home)!r}: {error.strerror}. Set TREK_HOME.") from error
 
 
-def _start(home: Path) -> Address:
+def _start(home: Path, *, engine: str | None) -> Address:
     log = home / "control.log"
     began = log.stat().st_size if log.exists() else 0
-    pid = _spawn([sys.executable, "-m", "trek.master.daemon", "--home", str(home)], log=log)
+    command = [sys.executable, "-m", "trek.master.daemon", "--home", str(home)]
+    pid = _spawn([*command, *(["--engine", engine] if engine else [])], log=log)
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         address = running_address(home)

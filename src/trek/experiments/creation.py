@@ -24,7 +24,7 @@ def create_experiment(
     config: Mapping[str, Any] | Path,
     folder: Path,
     *,
-    connect: Callable[[], Client],
+    connect: Callable[[str | None], Client],
     overrides: Mapping[str, Any] | None = None,
     template: str | None = None,
     labels: Sequence[str] = (),
@@ -32,19 +32,31 @@ def create_experiment(
 ) -> ExperimentDetails:
     """Create an experiment from a config (a mapping, or the path of a YAML file) and a model folder.
 
-    `overrides` set keys by their dotted names, `labels` are added to the config's. `connect` returns the client; it is
-    called once or twice, and only if the config is valid or a template is needed, so that an invalid config starts no
-    control plane.
+    `overrides` set keys by their dotted names, `labels` are added to the config's. `connect` returns the client, given
+    the engine that the config names; it is called once or twice, and only if the config is valid or a template is
+    needed, so that an invalid config starts no control plane.
     """
-    base = connect().template(template).config if template is not None else None
+    base = connect(None).template(template).config if template is not None else None
     parsed = _read(config, overrides=overrides or {}, template=base)
     parsed = parsed.model_copy(update={"labels": [*parsed.labels, *labels]})
     package = pack(folder)
     check_entrypoint(parsed.entrypoint, folder)
     on_packed(package)
-    client = connect()
+    client = connect(parsed.engine)
     client.upload_archive(package.data, sha256=package.sha256)
     return client.create_experiment(config=parsed.normal_form(), archive=package.sha256, provenance=provenance(folder))
+
+
+def connect_once(make: Callable[[str | None], Client]) -> Callable[..., Client]:
+    """A function that connects when it is first called, and returns the same client ever after."""
+    made: list[Client] = []
+
+    def connect(engine: str | None = None) -> Client:
+        if not made:
+            made.append(make(engine))
+        return made[0]
+
+    return connect
 
 
 def _read(

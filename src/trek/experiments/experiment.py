@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trek.client.client import Client
 from trek.client.models import ENDED, ExperimentDetails, LogLine, MetricPoint, TrialRecord
 from trek.errors import InputError, NotFound, OutsideError, TrainingError
-from trek.experiments.creation import create_experiment
+from trek.experiments.creation import connect_once, create_experiment
 from trek.experiments.hparams import flatten
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Experiment:
         labels: Sequence[str] = (),
         client: Client | None = None,
     ) -> None:
-        connect = functools.cache(lambda: client or Client())
+        connect = connect_once(lambda engine: client or Client(engine=engine))
         created = create_experiment(
             config if isinstance(config, Mapping) else Path(config),
             Path(folder),

@@ -25,6 +25,7 @@ from trek._version import __version__
 from trek.client.models import ENDED
 from trek.control.database_lease import DatabaseLease
 from trek.control.experiments.archives import Archives
+from trek.control.experiments.named_engine import named_engine
 from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
@@ -62,8 +63,8 @@ class MasterSettings:
     """The path under which a proxy serves it, such as /trek."""
     idle_s: float | None = None
     slots: int | None = None
-    engine: str = "local"
-    """The name of the Engine that trials run on."""
+    engine: str | None = None
+    """The name of the Engine that trials run on; by default that of an experiment which has not ended, or `local`."""
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of that Engine."""
     run_as: RunAs | None = None
@@ -141,7 +142,9 @@ class ControlPlane:
         return DatabaseLease(self._database, home=self._settings.home, clock=self._clock, on_lost=self.stop)
 
     def _run(self, store: Store, listener: socket.socket, *, lock_file: OwnFile) -> None:
-        engine = open_engine(self._settings.engine, self._settings.engine_options)
+        with store.reading() as session:
+            name = self._settings.engine or named_engine(session) or "local"
+        engine = open_engine(name, self._settings.engine_options)
         trials_url = self._url
         if self._settings.host in ANY_ADDRESS:
             trials_url = f"http://{_shown_host(engine.own_address())}:{listener.getsockname()[1]}"

@@ -20,7 +20,8 @@ PATIENCE_S = 30.0
 
 @click.command()
 @click.option("--home", type=click.Path(path_type=Path), required=True)
-def main(home: Path) -> None:
+@click.option("--engine")
+def main(home: Path, engine: str | None) -> None:
     """Serve the home's control plane until there is nothing left to do."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     slots = os.environ.get("TREK_SLOTS")
@@ -29,7 +30,7 @@ def main(home: Path) -> None:
         home=home,
         idle_s=float(os.environ.get("TREK_IDLE_S") or IDLE_S),
         slots=int(slots) if slots else None,
-        engine=os.environ.get("TREK_ENGINE") or "local",
+        engine=os.environ.get("TREK_ENGINE") or engine,
         engine_options=read_engine_options(shlex.split(os.environ.get("TREK_ENGINE_OPTIONS") or "")),
         max_log_mb=float(max_log_mb) if max_log_mb else MasterSettings.max_log_mb,
         patience_s=PATIENCE_S,

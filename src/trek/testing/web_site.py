@@ -49,7 +49,7 @@ class WebSite:
 
     def create(self, config: dict[str, Any]) -> int:
         """The id of a new experiment with the model folder of the shell."""
-        return create_experiment(config, self.shell.model, connect=lambda: self.client).id
+        return create_experiment(config, self.shell.model, connect=lambda _: self.client).id
 
     def write_rows(self, statement: str, *parameters: Any) -> None:
         """Change the database behind the master's back: what would take hours to report."""

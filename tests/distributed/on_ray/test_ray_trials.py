@@ -69,6 +69,20 @@ def test_a_trial_of_a_killed_node_goes_on_elsewhere_from_its_checkpoint(cluster:
     assert _batches(shell, trial["id"]) == [*range(8, 65, 8)]
 
 
+def test_the_engine_in_a_config_is_that_of_the_control_plane_it_starts(cluster: RayCluster, shell: Shell) -> None:
+    del shell.variables["TREK_ENGINE"]
+    experiment = _create(
+        shell,
+        engine="ray",
+        hyperparameters={"learning_rate": 0.05, "global_batch_size": 32, "sleep_s": 0.05},
+        searcher={"name": "single", "metric": "validation_error", "max_length": {"batches": 64}},
+    )
+    wait_until(lambda: shell.experiment(experiment)["trials"][0]["batches"] > 0)
+    shell.control_plane().send_signal(signal.SIGKILL)
+    wait_until(lambda: shell.experiment(experiment)["state"] == "completed")
+    assert shell.json("cluster", "info")["engine"] == "ray", "the next one has found the experiment"
+
+
 def test_a_script_is_launched_on_nodes_with_the_folder_it_is_in(
     cluster: RayCluster, shell: Shell, tmp_path: Path
 ) -> None:

@@ -32,8 +32,9 @@ class Plane:
         self.created: dict[str, Any] = {}
         self._client = Client(Address("http://master"), transport=httpx.MockTransport(self._answer))
 
-    def connect(self) -> Client:
+    def connect(self, engine: str | None) -> Client:
         self.num_connects += 1
+        self.engine = engine
         return self._client
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -81,6 +82,14 @@ def test_provenance_is_always_sent(config: Any, model: Path) -> None:
     plane = Plane()
     assert create_experiment(config, model, connect=plane.connect).id == 7
     assert {"trek", "python", "machine", "packages", "git"} <= plane.created["provenance"].keys()
+
+
+def test_the_control_plane_is_asked_for_with_the_engine_of_the_config(config: Any, model: Path) -> None:
+    plane = Plane()
+    create_experiment(config, model, connect=plane.connect)
+    assert plane.engine is None
+    create_experiment(config, model, connect=plane.connect, overrides={"engine": "local"})
+    assert plane.engine == "local"
 
 
 def test_a_mistake_is_found_before_anybody_is_connected(config: Any, model: Path) -> None:

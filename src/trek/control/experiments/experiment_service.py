@@ -205,7 +205,8 @@ class ExperimentService:
         if config.engine not in (None, self._runner.engine_name):
             raise ConfigError(
                 f"engine is {config.engine!r}, but this control plane runs trials on {self._runner.engine_name!r}. "
-                f"Start a master with `trek up --engine {config.engine}`, or remove the key."
+                f"Start a master with `trek up --engine {config.engine}`; or, if a command started this one, end it "
+                "with `trek cluster stop` and create the experiment again."
             )
         wanted, have = config.resources.least_slots, self._runner.slots
         if wanted > have and self._runner.has_gpus:
