@@ -45,11 +45,6 @@ def hook() -> Iterator[ModuleType]:
 @pytest.mark.parametrize(
     "module", [trek, trek.data, trek.flow, trek.search, trek.serve], ids=lambda module: str(module.__name__)
 )
-def test_no_page_holds_a_merge_that_was_not_finished() -> None:
-    marks = re.compile(r"^(<{7}|={7}$|>{7})", re.MULTILINE)
-    assert [page.name for page in [*PAGES, *ROOT.glob("*.md")] if marks.search(page.read_text())] == []
-
-
 def test_every_public_name_is_in_the_reference(module: ModuleType, hook: ModuleType) -> None:
     text = hook.on_page_markdown((DOCS / "reference.md").read_text())
     addresses = {f"{module.__name__}.{name}" for name in module.__all__}
@@ -169,3 +164,8 @@ def _pages(nav: Any) -> Iterator[str]:
         yield nav
     for part in nav.values() if isinstance(nav, Mapping) else nav if isinstance(nav, list) else ():
         yield from _pages(part)
+
+
+def test_no_page_holds_a_merge_that_was_not_finished() -> None:
+    marks = re.compile(r"^(<{7}|={7}$|>{7})", re.MULTILINE)
+    assert [page.name for page in [*PAGES, *ROOT.glob("*.md")] if marks.search(page.read_text())] == []
