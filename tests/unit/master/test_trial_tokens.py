@@ -28,6 +28,10 @@ OPEN = {("/health", "get"), ("/api/v1/login", "post")}
 OF_THE_TRIAL = {
     ("/api/v1/trials/{trial_id}/assignment", "get"),
     ("/api/v1/trials/{trial_id}/artifacts", "put"),
+    ("/api/v1/trials/{trial_id}/checkpoints", "get"),
+    ("/api/v1/trials/{trial_id}/checkpoints/{name}", "put"),
+    ("/api/v1/trials/{trial_id}/checkpoints/{name}/files", "get"),
+    ("/api/v1/trials/{trial_id}/start-checkpoint/files", "get"),
     ("/api/v1/trials/{trial_id}/reports", "post"),
     ("/api/v1/archives/{sha256}", "get"),
     ("/api/v1/archives/{sha256}/exists", "get"),
