@@ -46,7 +46,14 @@ def _kill(cluster: Shell, role: str, *, count: int) -> None:
     wait_until(lambda: len(_pids(cluster, role)) == count and victim not in _pids(cluster, role))
 
 
-@pytest.mark.parametrize("slots", [2, {"min": 1, "max": 2}, 1], ids=["fixed", "range", "one"])
+@pytest.mark.parametrize(
+    "slots",
+    [
+        pytest.param(2, id="fixed", marks=pytest.mark.campaign),
+        pytest.param({"min": 1, "max": 2}, id="range"),
+        pytest.param(1, id="one", marks=pytest.mark.campaign),
+    ],
+)
 def test_a_trial_goes_on_when_its_workers_and_servers_are_killed(cluster: Shell, slots: Any) -> None:
     done = cluster.create("--no-follow", "--json", **SERVED, resources__slots_per_trial=slots)
     assert done.returncode == 0, done.stderr
