@@ -25,13 +25,12 @@ web: $(VENV)/.dev
 pictures: $(VENV)/.dev
 	WEB_PICTURES=1 $(BIN)/python -m pytest tests/e2e/test_web.py -k axe
 
-# Three processes: tests of several processes mostly wait, so that two leave 40 % of two cores idle. ARGS="-n 0 …" runs
-# them in one.
+# Two processes: most tests use one core, or wait. ARGS="-n 0 …" runs them in one.
 # Compiled first: under PYTHONDONTWRITEBYTECODE each of a thousand processes would compile Trek for itself.
 test: $(VENV)/.dev
 	$(BIN)/python -m compileall -q src
 	$(BIN)/python hatch_build.py test || test ! -d web/node_modules
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not campaign" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not campaign" $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

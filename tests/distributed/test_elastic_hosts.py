@@ -74,6 +74,7 @@ def test_every_record_is_trained_once_when_workers_of_two_hosts_die(hosts: Path,
     check_ledgers(tmp_path, epochs=2)
 
 
+@pytest.mark.campaign
 def test_the_weights_of_two_hosts_are_those_of_one_machine(hosts: Path, tmp_path: Path) -> None:
     weights = json.loads(_train_over(hosts, tmp_path, elastic="exact"))
     undisturbed = tmp_path / "undisturbed"

@@ -56,6 +56,7 @@ def test_a_killed_worker_is_replaced_and_one_that_is_told_to_leaves(tmp_path: Pa
     assert result["generation"] > 2
 
 
+@pytest.mark.campaign
 def test_all_workers_are_killed_and_the_servers_go_back_to_the_last_checkpoint(tmp_path: Path) -> None:
     faults = [Fault("kill", "batch", worker, 20) for worker in range(2)]
     _train(tmp_path / "run", *faults, workers=2, delay_s=0.02, checkpoint_period=trek.batches(9))
@@ -76,6 +77,7 @@ def stop_once(tr: trek.Traveler, folder: str, starter: int) -> Any:
     return train_counting(tr, folder, epochs=EPOCHS, delay_s=0.01)
 
 
+@pytest.mark.campaign
 def test_a_run_that_is_stopped_goes_on_with_another_number_of_workers_and_servers(tmp_path: Path) -> None:
     common = {"strategy": "ps", "show_progress": False, "checkpoint_dir": tmp_path / "saved"}
     given = str(tmp_path), os.getpid()
@@ -101,6 +103,7 @@ def wait_for_the_other(tr: trek.Traveler, folder: str) -> int:
     return tr.position.batches
 
 
+@pytest.mark.campaign
 def test_a_slow_worker_does_not_hold_the_others(tmp_path: Path) -> None:
     options = {"workers": 2, "servers": 1, "strategy": "ps", "show_progress": False}
     assert trek.run(wait_for_the_other, str(tmp_path), **options) == 16

@@ -150,6 +150,7 @@ def test_a_killed_replica_fails_no_request_and_comes_back(server: Server) -> Non
     assert _post(server, x=3).json()["y"] == 6
 
 
+@pytest.mark.campaign
 def test_versions_come_and_go_while_it_serves(server: Server, code: Path) -> None:
     before = _post(server, x=1).json()["pid"]
     server.load("served_on_ray:count", version="2", weight=0)
