@@ -26,6 +26,7 @@ from trek.errors import InputError
 from trek.serve.model_source import ModelSource
 from trek.serve.packed_model import PackedModel
 from trek.serve.row_predictor import RowPredictor, choose_columns, load_once
+from trek.serve.settings import check_engine_options
 from trek.world.disk import storage_errors
 
 CHUNK_ROWS = 8192
@@ -114,9 +115,7 @@ def _executor(engine: str, workers: int | None, options: Mapping[str, Any]) -> A
         return running_on("processes" if (workers or 1) > 1 else "threads", num_workers=workers or 1)
     if engine != "ray":
         raise InputError(f"engine {engine!r} does not exist. Use one of: local, ray.")
-    unknown = next((name for name in options if name not in _RAY_OPTIONS), None)
-    if unknown is not None:
-        raise InputError(f"engine option {unknown!r} does not exist here. Use one of: {', '.join(_RAY_OPTIONS)}.")
+    check_engine_options(options, known=_RAY_OPTIONS)
     return running_on("ray", num_workers=workers, **{_RAY_OPTIONS[name]: value for name, value in options.items()})
 
 

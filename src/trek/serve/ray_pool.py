@@ -24,6 +24,7 @@ from trek.errors import InputError
 from trek.serve.model_pool import ModelPool, unavailable
 from trek.serve.packed_model import PackedModel
 from trek.serve.ray_replica import Item, ModelDepot, ModelReplica
+from trek.serve.settings import check_engine_options
 from trek.serve.tickets import Reply, Ticket, error_reply
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ _LOOK_S = 1.0
 _HEALTH_S = 5.0
 _serve_calls = threading.Lock()
 """Ray Serve's functions, which change what the whole process pickles how, fail when two threads call them at once."""
+_OPTIONS = ("address", "cpus", "gpus", "memory_gb", "resources")
+"""Of the engine, those that say what a replica takes; Ray Serve places it."""
 _QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
@@ -40,6 +43,7 @@ class RayPool(ModelPool):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        check_engine_options(self._settings.engine_options, known=_OPTIONS)
         self._options = RayOptions(**self._settings.engine_options)
         self._application = f"trek-{self._settings.name}-{self.version}-{uuid.uuid4().hex[:8]}"
         self._depot: Any = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,3 +56,10 @@ class ServeSettings:
         """Threads of each worker."""
         cores = len(os.sched_getaffinity(0))
         return self.threads or max(1, cores // (self.workers + 1))
+
+
+def check_engine_options(options: Mapping[str, Any], *, known: Iterable[str]) -> None:
+    """InputError for an option of an engine that has no effect on serving or predicting."""
+    for name in options:
+        if name not in known:
+            raise InputError(f"engine option {name!r} does not exist here. Use one of: {', '.join(known)}.")

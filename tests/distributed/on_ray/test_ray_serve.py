@@ -186,6 +186,12 @@ def test_what_the_cluster_cannot_hold_is_one_error(cluster: RayCluster, server: 
         _server(cluster, "served_on_ray:who", code, workers=100).start()
 
 
+@pytest.mark.parametrize("option", ["nosuch", "placement"])
+def test_an_engine_option_without_effect_is_one_error(code: Path, option: str) -> None:
+    with pytest.raises(InputError, match=rf"engine option '{option}' does not exist here\. Use one of: address, cpus"):
+        Server("served_on_ray:who", code=code, port=0, engine="ray", engine_options={option: 1}).start()
+
+
 def test_an_application_whose_command_was_killed_is_removed(cluster: RayCluster, server: Server, code: Path) -> None:
     command = [sys.executable, "-m", "trek", "serve", "served_on_ray:who", "--engine", "ray", "--name", "orphan"]
     options = ["--engine-option", f"address={cluster.address}", "--engine-option", "cpus=0.5", "--port", "0"]
