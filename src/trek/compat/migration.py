@@ -41,7 +41,7 @@ def _parsed(text: str, file: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the script's own literals, which are not our business
-            return ast.parse(text)
+            return ast.parse(text, filename=file)
     except (SyntaxError, ValueError) as error:
         raise InputError(f"{file} is not valid Python: {error}. Nothing was changed.") from None
     except (RecursionError, MemoryError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trek.compat import pytorch_quik
 from trek.compat.names.module_names import ModuleNames
 
 _HERE = "trek.compat.pytorch_quik"
@@ -13,23 +14,6 @@ _ARGUMENTS = {
     "beta_type": "trek.arguments",
     "update_args": "trek.arguments",
 }
-_MODULES = (
-    "api",
-    "arg",
-    "args",
-    "bert",
-    "ddp",
-    "hugging",
-    "io",
-    "metrics",
-    "mlflow",
-    "serve",
-    "tensor",
-    "transform",
-    "travel",
-    "tune",
-    "utils",
-)
 _HUGGING = "trek.integrations.huggingface"
 
 
@@ -41,7 +25,7 @@ PYTORCH_QUIK = (
     ModuleNames(
         "pytorch_quik",
         _HERE,
-        dict.fromkeys(_MODULES, "modules"),
+        dict.fromkeys(pytorch_quik.__all__, "modules"),
         {"dummy": "stands in for a library that Trek does not use"},
     ),
     _module(

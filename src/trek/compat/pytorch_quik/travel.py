@@ -233,7 +233,7 @@ class QuikTraveler:
         """
         found, true = self.data.predictions, self.data.labels
         if found is None or true is None:
-            raise InputError("there are no predictions. Call data.add_results(predictions, labels) first.")
+            raise InputError("no predictions were added. Call data.add_results(predictions, labels) first.")
         figures = result_figures(found, true, label_names, accuracy=accuracy, f1=f1)
         for name, value in figures.items():
             if self.trek.mlflow is not None:
