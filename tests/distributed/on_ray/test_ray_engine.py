@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -14,6 +15,9 @@ import psutil
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+
+from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+from ray.experimental.internal_kv import _internal_kv_get
 
 from trek._version import __version__
 from trek.engines import Engine, GangSpec
@@ -126,6 +130,20 @@ def test_a_gang_that_may_wait_starts_when_a_node_with_room_joins(cluster: RayClu
     gang.wait(PATIENCE_S)
     cluster.kill_node(node)
     assert recorder.texts(0) == ["here"]
+
+
+def test_room_is_asked_for_and_the_request_withdrawn(cluster: RayCluster) -> None:
+    engine = RayEngine(address=cluster.address, cpus=2)
+    engine.request_room(3)
+    assert _requested_room() == [{"CPU": 2.0}] * 3
+    engine.request_room(0)
+    assert _requested_room() == []
+
+
+def _requested_room() -> list[dict[str, float]]:
+    """What an autoscaler would read."""
+    kept = _internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+    return [one.get("resources", one) for one in json.loads(kept)]
 
 
 def test_nodes_are_listed_with_their_slots(cluster: RayCluster) -> None:
