@@ -120,6 +120,7 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in taken.items()}
     result = {
         "seconds_per_trial": medians,
+        "each_round": taken,
         "ratio": medians["trek"] / medians["ray_tune"],
         "target": 0.5,
         "trials": args.trials,
