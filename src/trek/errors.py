@@ -15,6 +15,8 @@
         ├── DataUnavailable           3   a download failed, or its contents are wrong
         ├── StorageError              3   a disk is full, a folder cannot be written
         ├── CheckpointError           3   a checkpoint is damaged or does not fit
+        ├── NoRoom                    3   a cluster had no room for a gang for as long as it was waited for
+        ├── StartCancelled            3   the start of a gang was cancelled while it waited
         └── MasterUnreachable         3   no answer from the control plane
 
 `InvalidHP` is not an error: a Trial raises it to reject its hyperparameters.
@@ -100,6 +102,18 @@ class StorageError(OutsideError):
 
 class CheckpointError(OutsideError):
     """A checkpoint is incomplete, was altered, or does not fit what loads it."""
+
+
+class NoRoom(OutsideError):
+    """A cluster had no room for a gang in time; `is_own_limit` says whether the user set that time."""
+
+    def __init__(self, message: str, *, is_own_limit: bool) -> None:
+        super().__init__(message)
+        self.is_own_limit = is_own_limit
+
+
+class StartCancelled(OutsideError):
+    """The start of a gang was cancelled while it waited for room; nothing of the gang is left."""
 
 
 class MasterUnreachable(OutsideError):

@@ -235,9 +235,12 @@ def _provenance(row: ExperimentRow) -> dict[str, Any]:
 
 
 def _waiting(trial: TrialRow, experiment: ExperimentRow) -> str:
-    """Why a queued trial does not run; the scheduler skips the trials of paused experiments."""
+    """What a trial waits for: a queued one for slots, a running one perhaps for room on a cluster.
+
+    The scheduler skips the trials of paused experiments.
+    """
     if trial.state != "queued":
-        return ""
+        return trial.waiting if trial.state == "running" else ""
     return "its experiment is paused" if experiment.wanted == "pause" else trial.waiting
 
 

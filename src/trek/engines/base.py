@@ -20,6 +20,8 @@ Contracts, for every Engine:
   look into it.
 - Questions: `ask` puts a file `asked` into the folder of every living member; a member that listens writes a JSON
   object to `answer.json` and removes `asked`. See `trek.engines.member_folder`.
+- Waiting: where machines are shared, `start` may wait for room. Others may then ask what it waits for, or cancel it, by
+  the handle that the gang is going to have; both may be called from any thread.
 - Return: a gang whose spec has an `output_dir` outlives its starter, and `attach` finds it again by its handle, which
   is JSON and known before the gang is started (`Engine.handle_of`), so that it can be stored first.
 """
@@ -289,7 +291,17 @@ class Engine(ABC):
         on_line: Callable[[OutputLine], None] | None = None,
         on_exit: Callable[[Exit], None] | None = None,
     ) -> Gang:
-        """Start the members that `spec` describes and return at once."""
+        """Start the members that `spec` describes; return when there is room for those that must be there.
+
+        NoRoom if there was none in time, StartCancelled if it was cancelled; nothing is left running then.
+        """
+
+    def start_waits_for(self, handle: Handle) -> str:
+        """What the start of the gang with this handle waits for, in words; empty if it does not wait."""
+        return ""
+
+    def cancel_start(self, handle: Handle) -> None:  # noqa: B027 - most engines start at once
+        """Have the start of the gang with this handle give up, if it waits."""
 
     @abstractmethod
     def handle_of(self, spec: GangSpec) -> Handle | None:

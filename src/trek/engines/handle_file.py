@@ -18,10 +18,20 @@ def write_handle(path: Path, spec: GangSpec, *, engine: Engine) -> None:
     partial.replace(path)
 
 
-def attach_by_file(path: Path, *, spec: GangSpec | None = None, on_exit: Callable[[Exit], None] | None = None) -> Gang:
-    """The gang whose handle was written to `path`; InputError if there is none, as `Engine.attach` raises it."""
+def attach_by_file(
+    path: Path,
+    *,
+    spec: GangSpec | None = None,
+    on_exit: Callable[[Exit], None] | None = None,
+    engine: Engine | None = None,
+) -> Gang:
+    """The gang whose handle was written to `path`; InputError if there is none, as `Engine.attach` raises it.
+
+    If the gang is of the kind of `engine`, that one is used, with its options; otherwise one without any is opened.
+    """
     try:
         known = json.loads(path.read_text())
     except FileNotFoundError:
         raise InputError(f"no gang was started with its handle in {str(path)!r}. Start one first.") from None
-    return open_engine(known["engine"]).attach(known["handle"], spec=spec, on_exit=on_exit)
+    used = engine if engine is not None and engine.name == known["engine"] else open_engine(known["engine"])
+    return used.attach(known["handle"], spec=spec, on_exit=on_exit)

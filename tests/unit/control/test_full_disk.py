@@ -57,7 +57,7 @@ def test_a_full_disk_is_told_loses_nothing_and_ends_nothing(small_disk: Path, ma
     plane = make_plane("while not os.path.exists(run_dir + '/go'): time.sleep(0.05)\nprint('y'); outcome('done')")
     number = plane.create()
     plane.supervisor.start()
-    _await(lambda: plane.services.experiments.get(number).trials[0].state == "running")
+    _await(lambda: plane.supervisor.running)  # its process is there
     _report(plane, 0)
     filler = _fill(small_disk)
     with pytest.raises(StorageError, match="disk is full"):

@@ -10,7 +10,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,7 +26,7 @@ from trek.control.metrics.metric_blocks import groups, summarise
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.cluster_view import ClusterView, NodeView
-from trek.control.trials.elastic_watch import ElasticWatch, run_settings
+from trek.control.trials.elastic_watch import ElasticWatch
 from trek.control.trials.endings import Ending
 from trek.control.trials.ingest import log_position
 from trek.control.trials.log_intake import MAX_LOG_BYTES, LogIntake
@@ -36,17 +35,15 @@ from trek.control.trials.running_trial import Running
 from trek.control.trials.runs import begin_run, end_run, held_back, occupied, requests
 from trek.control.trials.scheduler import Occupied, plan
 from trek.control.trials.slot_ranges import slot_range
-from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.start_checkpoints import StartCheckpoints
+from trek.control.trials.starting_trial import StartingTrial
+from trek.control.trials.trial_gangs import OpenGang, TrialGangs
 from trek.control.trials.trial_specs import TrialSpecs
 from trek.control.trials.trial_user import RunAs
 from trek.control.trials.unreadable import end_unreadable
-from trek.control.trials.worker_changes import num_changes, record_changes
-from trek.elastic.elastic_gang import ElasticGang
-from trek.elastic.membership import Change, MembershipSettings
-from trek.engines import Engine, Exit, Gang, GangSpec
-from trek.engines.handle_file import attach_by_file, write_handle
-from trek.errors import InputError, TrekError
+from trek.control.trials.worker_changes import record_changes
+from trek.engines import Engine, Exit, Gang
+from trek.errors import TrekError
 from trek.experiments.log_patterns import LogPatterns
 from trek.train.jobs.servers import restart_server
 from trek.world.clock import Clock
@@ -57,6 +54,8 @@ TICK_S = 0.1
 REST_S = 1.0
 STOP_GRACE_S = 20.0
 TIDY_S = 3600.0
+MAX_STARTING = 64
+"""How many gangs are started side by side, each on a thread; further ones follow when those are done."""
 PEER_GRACE_S = 2.0
 """How long the other processes of a gang may take to end by themselves after one of them has failed."""
 
@@ -94,6 +93,10 @@ class Supervisor:
             private_variables=private_variables,
         )
         self._room = RoomRequest(engine)
+        self._gangs = TrialGangs(
+            store, engine=engine, specs=self._specs, cluster=self._cluster, layout=layout, clock=clock, wake=self.wake
+        )
+        self._starting: dict[int, StartingTrial] = {}
         self.running: dict[int, Running] = {}
         self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
         self._pending_removals = PendingRemovals(store, layout=layout, clock=clock)
@@ -121,6 +124,7 @@ class Supervisor:
         self.wake()
         self._thread.join()
         self._room.ask(0)
+        self._end_starts()
         for running in list(self.running.values()):
             running.stop(grace_s=grace_s)
         while self.running:
@@ -150,7 +154,7 @@ class Supervisor:
     @property
     def free_slots(self) -> int:
         """Slots that no trial holds."""
-        return self.slots - sum(len(running.slots) for running in self.running.values())
+        return self.slots - len(self._taken_slots())
 
     def _work(self) -> None:
         while not self._is_stopping:
@@ -164,7 +168,7 @@ class Supervisor:
                 pause_s = REST_S
             else:
                 self._logged = ""
-                pause_s = TICK_S if self.running else REST_S
+                pause_s = TICK_S if self.running or self._starting else REST_S
             self._wake.wait(pause_s)
             self._wake.clear()
 
@@ -178,6 +182,7 @@ class Supervisor:
         """One round: store what happened, act on requests, start what may start."""
         self._tidy()
         self._cluster.refresh()
+        self._take_started()
         self._collect()
         self._pending_removals.remove()
         self._stop_killed()
@@ -263,16 +268,21 @@ class Supervisor:
         return trial, self._layout.checkpoints(trial, config.checkpoint_storage)
 
     def _stop_killed(self) -> None:
-        """Stop trials that were killed. Other requests reach trials in the replies to their reports."""
-        if not self.running:
+        """Stop trials that were killed. Other requests reach trials in the replies to their reports.
+
+        One that is not started yet reports nothing, and gives up on any request.
+        """
+        if not self.running and not self._starting:
             return
         with self._store.reading() as session:
-            doomed = session.scalars(
-                select(TrialRow.id).where(TrialRow.id.in_(list(self.running)), TrialRow.wanted == "kill")
-            ).all()
-        for trial_id in doomed:
-            self.running[trial_id].logs.skip_to_end()
-            self.running[trial_id].stop(grace_s=2.0)
+            known = TrialRow.id.in_([*self.running, *self._starting])
+            asked = session.execute(select(TrialRow.id, TrialRow.wanted).where(known, TrialRow.wanted != "run")).all()
+        for trial_id, wanted in asked:
+            if trial_id in self._starting:
+                self._starting[trial_id].cancel()
+            elif wanted == "kill":
+                self.running[trial_id].logs.skip_to_end()
+                self.running[trial_id].stop(grace_s=2.0)
 
     def _schedule(self) -> None:
         with self._store.reading() as session:
@@ -287,7 +297,7 @@ class Supervisor:
         made = plan(queue, held_slots, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
         self._room.ask(wanted_workers(queue, held_slots, made))
         self._note_waiting({**made.waiting, **late})
-        for trial_id in made.start:
+        for trial_id in made.start[: MAX_STARTING - len(self._starting)]:
             self._start(trial_id, num_slots=made.sizes[trial_id])
         for trial_id in made.sizes.keys() - made.start:
             self._resize(self.running[trial_id], made.sizes[trial_id])
@@ -295,6 +305,8 @@ class Supervisor:
     def _held_slots(self, session: Session) -> list[Occupied]:
         """What running trials hold. GPUs stay with their trial: its processes have chosen theirs when they started."""
         found: list[Occupied] = []
+        for starting in self._starting.values():
+            found.append(Occupied(starting.trial.id, starting.experiment.id, len(starting.trial.slots)))
         for running in self.running.values():
             one = Occupied(running.trial_id, running.experiment_id, len(running.slots))
             if running.elastic is not None:
@@ -326,6 +338,7 @@ class Supervisor:
                     session.get_one(TrialRow, trial_id).waiting = waiting[trial_id]
 
     def _start(self, trial_id: int, *, num_slots: int) -> None:
+        """Begin a run, and have its gang started on another thread: a cluster may have no room for it yet."""
         slots = self._take_slots(num_slots)
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, trial_id)
@@ -333,83 +346,49 @@ class Supervisor:
                 return
             begin_run(session, trial, slots=slots, now_s=self._clock.now_s())
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
-        try:
-            spec = self._specs.spec(experiment, trial)
-            self._specs.publish_url(trial)
-            write_handle(self._specs.handle_file(trial), spec, engine=self._engine)
-            gang, elastic = self._open_gang(experiment, trial, spec)
-        except (TrekError, OSError) as error:
-            with self._store.writing() as session:
-                ending = Ending("input" if isinstance(error, InputError) else "outside", str(error))
-                end_run(session, session.get_one(TrialRow, trial_id), ending, now_s=self._clock.now_s())
-            return
-        self.running[trial_id] = self._watch(experiment, trial, gang, elastic)
+        self._starting[trial_id] = StartingTrial(experiment, trial, gangs=self._gangs, wake=self.wake)
 
-    def _open_gang(
-        self, experiment: ExperimentRow, trial: TrialRow, spec: GangSpec
-    ) -> tuple[Gang, ElasticWatch | None]:
-        settings = self._membership(experiment, trial)
-        if settings is None:
-            return self._engine.start(spec, on_exit=lambda _: self.wake()), None
-        elastic = self._watch_elastic(experiment, trial, spec, settings)
-        return elastic.job.gang, elastic
+    def _take_started(self) -> None:
+        """Watch the gangs that are there now, end the runs whose gangs cannot be, and note what others wait for."""
+        waiting: dict[int, str] = {}
+        for trial_id, starting in list(self._starting.items()):
+            found = starting.result
+            if found is None:
+                waiting[trial_id] = starting.waits_for
+                continue
+            if isinstance(found, OpenGang):
+                self.running[trial_id] = self._watch(starting.experiment, starting.trial, found)
+                waiting[trial_id] = ""
+            else:
+                self._end_without_gang(trial_id, found)
+            del self._starting[trial_id]
+        self._note_waiting(waiting)
 
-    def _watch_elastic(
-        self,
-        experiment: ExperimentRow,
-        trial: TrialRow,
-        spec: GangSpec,
-        settings: MembershipSettings,
-        *,
-        attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
-    ) -> ElasticWatch:
-        with self._store.reading() as session:
-            told = num_changes(session, trial_id=trial.id, run=trial.run)
+    def _end_without_gang(self, trial_id: int, ending: Ending) -> None:
+        """Nothing was trained. An end by a stop of the control plane, or for lack of room, is not a restart."""
+        with self._store.writing() as session:
+            end_run(session, session.get_one(TrialRow, trial_id), ending, now_s=self._clock.now_s())
 
-        def open_elastic(on_change: Callable[[Change], None]) -> ElasticGang:
-            return ElasticGang(
-                self._engine,
-                spec,
-                settings,
-                on_change=on_change,
-                on_replace=partial(self._take_spool_of, experiment, trial),
-                restart_other=restart_server,
-                journal_dir=spec.cwd,
-                attach=attach,
-                num_changes=told,
-            )
-
-        return ElasticWatch(open_elastic, num_workers=len(trial.slots), wake=self.wake)
-
-    def _membership(self, experiment: ExperimentRow, trial: TrialRow) -> MembershipSettings | None:
-        num_slots = len(trial.slots)
-        return run_settings(parsed_config(experiment), num_slots=num_slots, most=num_slots if self.has_gpus else None)
-
-    def _take_spool_of(self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, rank: int) -> None:
-        """Take what a worker could not report any more before another one has its folder."""
-        self._spool(experiment, trial, gang, ranks=[rank]).take_all()
+    def _end_starts(self) -> None:
+        """Give up what waits for room; gangs that came to be meanwhile are running ones."""
+        while self._starting:
+            for starting in self._starting.values():
+                starting.cancel()
+            self._take_started()
+            self._wake.wait(TICK_S)
+            self._wake.clear()
 
     def _take_slots(self, count: int) -> list[int]:
-        taken = {slot for running in self.running.values() for slot in running.slots}
+        taken = set(self._taken_slots())
         free = [slot for slot in range(self.slots) if slot not in taken]
         return (free + list(range(self.slots, count)))[:count]
 
-    def _spool(
-        self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, *, ranks: Sequence[int] | None = None
-    ) -> SpoolIntake:
-        return SpoolIntake(
-            self._store,
-            gang,
-            trial_id=trial.id,
-            run=trial.run,
-            storage=self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage),
-            clock=self._clock,
-            ranks=ranks,
-        )
+    def _taken_slots(self) -> list[int]:
+        running = [slot for one in self.running.values() for slot in one.slots]
+        return [*running, *(slot for one in self._starting.values() for slot in one.trial.slots)]
 
-    def _watch(
-        self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, elastic: ElasticWatch | None = None
-    ) -> Running:
+    def _watch(self, experiment: ExperimentRow, trial: TrialRow, found: OpenGang) -> Running:
+        gang = found.gang
         with self._store.reading() as session:
             positions = [
                 log_position(session, trial_id=trial.id, run=trial.run, rank=rank) for rank in range(gang.num_workers)
@@ -430,8 +409,8 @@ class Supervisor:
                 max_bytes=self._max_log_bytes,
                 used_bytes=trial.log_bytes,
             ),
-            spool=self._spool(experiment, trial, gang),
-            elastic=elastic,
+            spool=self._gangs.spool(experiment, trial, gang),
+            elastic=found.elastic,
         )
 
     def _find_gangs(self) -> None:
@@ -445,31 +424,13 @@ class Supervisor:
         for trial, experiment in rows:
             if trial.id in self.running:
                 continue
-            found = self._attach(experiment, trial)
+            found = self._gangs.attach(experiment, trial)
             if found is not None:
                 self._specs.publish_url(trial)
-                self.running[trial.id] = self._watch(experiment, trial, *found)
+                self.running[trial.id] = self._watch(experiment, trial, found)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
             never_started = Ending("stopped", stop_reason="preempted")
             with self._store.writing() as session:
                 row = session.get_one(TrialRow, trial.id)
                 end_run(session, row, never_started, now_s=self._clock.now_s(), is_shutting_down=True)
-
-    def _attach(self, experiment: ExperimentRow, trial: TrialRow) -> tuple[Gang, ElasticWatch | None] | None:
-        """The gang of a trial's run; None where it was never started."""
-        settings, path = self._membership(experiment, trial), self._specs.handle_file(trial)
-        try:
-            if settings is None:
-                spec = self._specs.spec(experiment, trial)  # servers that are killed are started again
-                return attach_by_file(path, spec=spec, on_exit=lambda _: self.wake()), None
-            elastic = self._watch_elastic(
-                experiment,
-                trial,
-                self._specs.spec(experiment, trial),
-                settings,
-                attach=lambda spec, on_exit: attach_by_file(path, spec=spec, on_exit=on_exit),
-            )
-            return elastic.job.gang, elastic
-        except (InputError, FileNotFoundError):
-            return None

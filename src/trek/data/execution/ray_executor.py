@@ -45,9 +45,10 @@ class RayExecutor(Executor):
     """Runs partitions as Ray tasks, at most `num_workers` at a time: as many as the cluster has CPUs unless given.
 
     `address` is the cluster's `host:port`; otherwise a connection that exists is used, then RAY_ADDRESS, then a cluster
-    started on this machine. Each task asks for `cpus_per_task` and `gpus_per_task`, and is run `max_retries` times more
-    when its worker or node dies. `memory_limit_bytes` is for the queries of this process: rows are in Ray's stores.
-    With `divides_relations`, relational work is done by tasks, too: for more rows than this machine has room for.
+    started on this machine. With `send_trek`, nodes get the Trek of this process. Each task asks for `cpus_per_task`
+    and `gpus_per_task`, and is run `max_retries` times more when its worker or node dies. `memory_limit_bytes` is for
+    the queries of this process: rows are in Ray's stores. With `divides_relations`, relational work is done by tasks,
+    too: for more rows than this machine has room for.
     """
 
     runs_here = False
@@ -59,6 +60,7 @@ class RayExecutor(Executor):
         memory_limit_bytes: int | None = None,
         spill_dir: Path | None = None,
         address: str | None = None,
+        send_trek: bool = False,
         cpus_per_task: float = 1,
         gpus_per_task: float = 0,
         max_retries: int = 5,
@@ -68,7 +70,7 @@ class RayExecutor(Executor):
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.spill_dir = spill_dir
         self.divides_relations = divides_relations
-        connect(address)
+        connect(address, sends_trek=send_trek)
         require_same_versions()
         self._options = {"num_cpus": cpus_per_task, "num_gpus": gpus_per_task, "max_retries": max_retries}
         self._packer = Packer()

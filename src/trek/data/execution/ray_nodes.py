@@ -30,7 +30,8 @@ def require_same_versions() -> None:
             check_versions(ray.get(ref), node=address)
         except ray.exceptions.RayTaskError as error:
             raise InputError(
-                f"node {address} of the Ray cluster cannot load Trek: {error.cause}. Install trek {__version__} there."
+                f"node {address} of the Ray cluster cannot load Trek: {error.cause}. Install trek {__version__} "
+                "there, or set send_trek."
             ) from error
 
 

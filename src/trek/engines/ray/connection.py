@@ -9,30 +9,36 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
 
+import trek
 from trek.errors import ConfigError, InputError, OutsideError
 
 NAMESPACE = "trek"
 _connecting = threading.Lock()
 _REACH_TIMEOUT_S = 5.0
+_PACKAGE = str(Path(trek.__file__).parent)
+_WITH_TREK = {"py_modules": [_PACKAGE], "excludes": ["__pycache__"]}
 
 
-def connect(address: str | None, *, environ: Mapping[str, str] = os.environ) -> None:
+def connect(address: str | None, *, sends_trek: bool = False, environ: Mapping[str, str] = os.environ) -> None:
     """Connect to the cluster at `address`; to that of RAY_ADDRESS, or of this machine, if None.
 
-    A process that is connected already keeps its connection: a user's program, or an earlier gang's.
+    A process that is connected already keeps its connection: a user's program, or an earlier gang's. With `sends_trek`,
+    nodes get this process's Trek, whatever is installed there.
     """
     with _connecting:
         if ray.is_initialized():
             _check_same(address)
+            _check_sent(sends_trek)
             return
         chosen = address or environ.get("RAY_ADDRESS") or "auto"
         _require_reachable(chosen)
         try:
-            _init(chosen)
+            _init(chosen, runtime_env=_WITH_TREK if sends_trek else {})
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             where = f"at {chosen!r}" if chosen != "auto" else "on this machine"
             raise OutsideError(
@@ -74,6 +80,16 @@ def _init(address: str, **more: Any) -> None:
             configure_logging=False,
             logging_level=logging.ERROR,
             **more,
+        )
+
+
+def _check_sent(sends_trek: bool) -> None:
+    """What nodes are sent is decided when a process connects, since Ray has it so."""
+    modules = ray.get_runtime_context().runtime_env.get("py_modules", [])
+    if sends_trek and not modules:
+        raise ConfigError(
+            "this process is connected to Ray already, without sending Trek to the nodes. Set send_trek where it "
+            f"connects first, or connect with ray.init(runtime_env={{'py_modules': [{_PACKAGE!r}]}})."
         )
 
 

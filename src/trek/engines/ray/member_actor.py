@@ -84,7 +84,7 @@ class MemberActor:
         for name, data in files.items():
             (own / name).write_bytes(data)
         request = {**request, "folder": str(own), "keeps_folder": True, "inherit_env": False}
-        request["env"] = {**_own_environment(), **request["env"]}
+        request["env"] = _merged(_own_environment(), request["env"])
         if request["argv"][0] == request["python"]:
             request["argv"] = [sys.executable, *request["argv"][1:]]
         if request.get("has_log"):
@@ -259,6 +259,12 @@ def _remove_stale_folders() -> None:
 def _own_environment() -> dict[str, str]:
     """Of this machine, without what Ray set for its own worker."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_RAYS_OWN)}
+
+
+def _merged(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What was given wins, but modules are found where Ray put those that were sent here first of all."""
+    paths = [env["PYTHONPATH"] for env in (own, given) if env.get("PYTHONPATH")]
+    return {**own, **given, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
 def _is_in(value: str, folder: str) -> bool:

@@ -30,6 +30,8 @@ class RayOptions:
     """Memory that is reserved for each worker."""
     resources: Resources = field(default_factory=dict)
     """Custom resources that each worker takes."""
+    send_trek: bool = False
+    """Whether nodes get the Trek of this process, whatever is installed there."""
     wait_s: float | None = None
     """How long to wait for room. None: 5 minutes for a cluster that is busy, none for one that is too small."""
 
@@ -39,6 +41,8 @@ class RayOptions:
             raise ConfigError(f"placement must be one of {', '.join(rules)}, got {self.placement!r}.")
         if not isinstance(self.resources, Mapping):
             raise ConfigError(f"resources must be a mapping of names to amounts, got {self.resources!r}.")
+        if not isinstance(self.send_trek, bool):
+            raise ConfigError(f"send_trek must be true or false, got {self.send_trek!r}.")
         amounts = {"cpus": self.cpus, "gpus": self.gpus, "memory_gb": self.memory_gb, "wait_s": self.wait_s}
         for name, amount in {**amounts, **self.resources}.items():
             if amount is not None and (isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0):

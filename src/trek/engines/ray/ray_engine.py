@@ -19,6 +19,7 @@ from trek.engines.gang import WatchedGang
 from trek.engines.member import Member
 from trek.engines.member_names import check_spec, member_stem
 from trek.engines.no_starter import NoStarter
+from trek.engines.pending_starts import PendingStarts
 from trek.engines.ray.connection import NAMESPACE, connect, living_nodes
 from trek.engines.ray.gang_record import ActorRecord, GangRecord
 from trek.engines.ray.options import PlacementRule, RayOptions
@@ -44,6 +45,7 @@ class RayEngine(Engine):
         gpus: float | None = None,
         memory_gb: float = 0.0,
         resources: Mapping[str, float] | None = None,
+        send_trek: bool = False,
         wait_s: float | None = None,
         warm_start: bool | None = None,
     ) -> None:
@@ -54,9 +56,11 @@ class RayEngine(Engine):
             gpus=gpus,
             memory_gb=memory_gb,
             resources=resources or {},
+            send_trek=send_trek,
             wait_s=wait_s,
         )
         self._is_warm = os.environ.get("TREK_WARM_START") != "0" if warm_start is None else warm_start
+        self._pending = PendingStarts()
 
     def start(
         self,
@@ -67,10 +71,22 @@ class RayEngine(Engine):
     ) -> WatchedGang:
         """Start the members that `spec` describes; returns when the cluster has room for those that must be there."""
         self._check(spec)
-        connect(self._options.address)
-        starter = self._starter(spec)
-        members = starter.start_all()
-        return WatchedGang(members, starter=starter, handle=self.handle_of(spec), on_line=on_line, on_exit=on_exit)
+        self._connect()
+        starter, handle = self._starter(spec), self.handle_of(spec)
+        with self._pending.begin(handle) as pending:
+            members = starter.start_all(pending)
+        return WatchedGang(members, starter=starter, handle=handle, on_line=on_line, on_exit=on_exit)
+
+    def start_waits_for(self, handle: Handle) -> str:
+        """What the cluster lacks."""
+        return self._pending.waits_for(handle)
+
+    def cancel_start(self, handle: Handle) -> None:
+        """Noticed within a second."""
+        self._pending.cancel(handle)
+
+    def _connect(self) -> None:
+        connect(self._options.address, sends_trek=self._options.send_trek)
 
     def _check(self, spec: GangSpec) -> None:
         if spec.user is not None or spec.hostfile is not None:
@@ -96,7 +112,7 @@ class RayEngine(Engine):
         """The gang that an earlier process started with the `output_dir` that is its handle."""
         folder = Path(handle)
         record = GangRecord.read(folder)
-        connect(self._options.address)
+        self._connect()
         actors = _find_actors(record)
         if not record.members:
             _end(actors, record)
@@ -123,18 +139,18 @@ class RayEngine(Engine):
 
     def request_room(self, num_workers: int) -> None:
         """Tell the cluster's autoscaler, if it has one. It adds nodes for all of them, busy ones included."""
-        connect(self._options.address)
+        self._connect()
         has_gpus = any(node["Resources"].get("GPU") for node in living_nodes())
         request_resources(bundles=[self._options.demand(WORKER, Role((), 1), has_gpus=has_gpus)] * num_workers)
 
     def own_address(self) -> str:
         """The address that this machine has as a node of the cluster."""
-        connect(self._options.address)
+        self._connect()
         return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def nodes(self) -> list[Node]:
         """The nodes that are alive now."""
-        connect(self._options.address)
+        self._connect()
         found = living_nodes()
         has_gpus = any(node["Resources"].get("GPU") for node in found)
         return [

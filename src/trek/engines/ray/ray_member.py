@@ -298,7 +298,7 @@ def version_problem(place: Mapping[str, Any]) -> str:
     """What is wrong with a node that has another version of Trek."""
     return (
         f"node {place['host']} ({place['address']}) has Trek {place['version']}, and this process has Trek "
-        f"{__version__}. Install the same version on every node."
+        f"{__version__}. Install the same version on every node, or set the engine's option send_trek."
     )
 
 

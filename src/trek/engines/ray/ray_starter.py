@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from trek.engines.hosts import AssignedRank
 from trek.engines.member import Member
 from trek.engines.member_folder import ADDRESSES
 from trek.engines.member_names import member_stem
+from trek.engines.pending_starts import PendingStart
 from trek.engines.ray.connection import NAMESPACE, living_nodes
 from trek.engines.ray.gang_record import ActorRecord, GangRecord
 from trek.engines.ray.member_actor import MemberActor
@@ -32,7 +33,7 @@ from trek.engines.ray.options import DEFAULT_WAIT_S, RayOptions, demands_of, des
 from trek.engines.ray.ray_member import RayMember, version_problem
 from trek.engines.roles import WORLD_NAMES, role_environment, torchrun_environment
 from trek.engines.ssh import portable_environment, without_share
-from trek.errors import InputError, OutsideError
+from trek.errors import InputError, NoRoom, OutsideError
 from trek.world.environments import LAUNCHER_NAMES
 from trek.world.world import World
 
@@ -40,6 +41,8 @@ _LOG = logging.getLogger(__name__)
 _CONCURRENT_CALLS = 8
 _NODES_OWN = ("CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
 _TELL_S = 3.0
+_CHECK_S = 1.0
+"""How often a start that waits looks whether it was cancelled, and says what it waits for."""
 _PLACED_S = 60.0
 """How long actors may take to answer on nodes that have room for them: Ray starts a process for each."""
 
@@ -70,15 +73,15 @@ class RayStarter:
 
     # -- the whole gang
 
-    def start_all(self) -> list[RayMember]:
+    def start_all(self, pending: PendingStart) -> list[RayMember]:
         """Start every member; those of an elastic gang that find no room yet follow when there is some."""
         self.record.write(self._folder)
         actors: list[tuple[str, Any]] = []
         try:
-            self._reserve()
+            self._reserve(pending)
             for role, one in self._roles.items():
                 actors += [(role, self._make_actor(role, index)) for index in range(one.count)]
-            self._meet([(role, *named) for role, named in actors])
+            self._meet([(role, *named) for role, named in actors], pending)
         except BaseException:
             for _, (_, actor) in actors:
                 with contextlib.suppress(RayError):
@@ -88,7 +91,7 @@ class RayStarter:
         handles = {name: actor for _, (name, actor) in actors}
         return [self.open_member(one, handles[one.actor], is_placed=bool(one.node)) for one in self.record.members]
 
-    def _reserve(self) -> None:
+    def _reserve(self, pending: PendingStart) -> None:
         """Reserve room for all workers at once; those of an elastic gang come and go, and are placed one by one."""
         demands = demands_of(self._spec, self._options, has_gpus=self._has_gpus)
         needed = demands[WORKER][: self._spec.min_workers]
@@ -113,29 +116,41 @@ class RayStarter:
             name=self.record.gang,
             lifetime="detached" if is_kept else None,
         )
-        self._wait_for_room(needed, missing)
+        group = self._group
+        self._wait_for_room(lambda: bool(group.wait(_CHECK_S)), pending, demands=needed, missing=missing)
 
-    def _wait_for_room(self, demands: Sequence[Mapping[str, float]], missing: str) -> None:
-        assert self._group is not None
-        wait_s = DEFAULT_WAIT_S if self._options.wait_s is None else self._options.wait_s
-        began, is_told = time.monotonic(), False
-        while not self._group.wait(1):
+    def _wait_for_room(
+        self,
+        is_there: Callable[[], bool],
+        pending: PendingStart,
+        *,
+        demands: Sequence[Mapping[str, float]],
+        missing: str = "",
+        least_s: float = 0.0,
+    ) -> None:
+        """Wait until there is room for `demands`, and `least_s` in any case. `is_there` takes a moment to answer no."""
+        own_s, began = self._options.wait_s, time.monotonic()
+        wait_s = max(DEFAULT_WAIT_S if own_s is None else own_s, least_s)
+        while not is_there():
+            pending.check()
             waited_s = time.monotonic() - began
-            free = sum_of([node["Resources"] for node in living_nodes()])
-            held = ray.available_resources()  # type: ignore[no-untyped-call]
-            what = missing or f"{describe(sum_of(demands))} needed, and {_free(held, free)} are free"
+            what = missing or _lack(demands)
             if waited_s >= wait_s:
-                raise OutsideError(
+                raise NoRoom(
                     f"the Ray cluster had no room for {len(demands)} workers for {wait_s:g} s: {what}. Wait for other "
-                    "jobs, ask for less, or raise the engine's option wait_s."
+                    "jobs, ask for less, or raise the engine's option wait_s.",
+                    is_own_limit=own_s is not None,
                 )
-            if waited_s >= _TELL_S and not is_told:
+            if waited_s >= _TELL_S and not pending.waits_for:
                 _LOG.warning("waiting for room on the Ray cluster: %s", what)
-                is_told = True
+            pending.waits_for = f"waits for room on the Ray cluster: {what}"
 
-    def _meet(self, actors: list[tuple[str, str, Any]]) -> None:
+    def _meet(self, actors: list[tuple[str, str, Any]], pending: PendingStart) -> None:
         """Find out where the actors are, and give them ranks and addresses accordingly."""
-        places = self._places([one for one in actors if self._is_needed(one, actors)])
+        needed = [one for one in actors if self._is_needed(one, actors)]
+        if self._group is None:  # otherwise the room is theirs already
+            self._wait_for_actors(needed, pending)
+        places = self._places(needed)
         for place in places.values():
             if place["version"] != __version__:
                 raise InputError(version_problem(place))
@@ -162,21 +177,30 @@ class RayStarter:
         workers = [name for role, name, _ in actors if role == WORKER]
         return one[0] != WORKER or one[1] in workers[: self._spec.min_workers]
 
+    def _wait_for_actors(self, actors: Sequence[tuple[str, str, Any]], pending: PendingStart) -> None:
+        """Wait until Ray has placed all of them; an error of one is told when it is asked where it is."""
+        calls = [actor.describe.remote() for _, _, actor in actors]
+        demands = demands_of(self._spec, self._options, has_gpus=self._has_gpus)[WORKER][: self._spec.min_workers]
+        self._wait_for_room(
+            lambda: len(ray.wait(calls, num_returns=len(calls), timeout=_CHECK_S)[0]) == len(calls),
+            pending,
+            demands=demands,
+            least_s=_PLACED_S,
+        )
+
     def _places(self, actors: Sequence[tuple[str, str, Any]]) -> dict[str, Mapping[str, Any]]:
-        wait_s = DEFAULT_WAIT_S if self._options.wait_s is None else self._options.wait_s
         try:
             calls = [actor.describe.remote() for _, _, actor in actors]
-            timeout_s = _PLACED_S if self._group is not None else max(wait_s, _PLACED_S)
-            found = ray.get(calls, timeout=timeout_s)
+            found = ray.get(calls, timeout=_PLACED_S)
         except GetTimeoutError:
             raise OutsideError(
-                f"the Ray cluster started fewer than {len(actors)} members in {timeout_s:g} s. Look at `ray status`."
+                f"the Ray cluster started fewer than {len(actors)} members in {_PLACED_S:g} s. Look at `ray status`."
             ) from None
         except RayError as error:
             said = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
             raise OutsideError(
                 f"a member could not be started on the Ray cluster: {said} Every node needs Trek {__version__}: run "
-                f"`pip install 'trek[ray]=={__version__}'` there."
+                f"`pip install 'trek[ray]=={__version__}'` there, or set the engine's option send_trek."
             ) from error
         return {name: place for (_, name, _), place in zip(actors, found, strict=True)}
 
@@ -394,5 +418,9 @@ def _log_size(home: Path | None) -> int:
     return log.stat().st_size if log is not None and log.exists() else 0
 
 
-def _free(available: Mapping[str, float], total: Mapping[str, float]) -> str:
-    return describe({name: available.get(name, 0.0) for name in ("CPU", "GPU") if total.get(name)})
+def _lack(demands: Sequence[Mapping[str, float]]) -> str:
+    """What is needed, and what of it is free."""
+    needed, total = sum_of(demands), sum_of([node["Resources"] for node in living_nodes()])
+    available = ray.available_resources()  # type: ignore[no-untyped-call]
+    shown = [name for name in dict.fromkeys(("CPU", "GPU", *needed)) if total.get(name)]
+    return f"{describe(needed)} needed, and {describe({name: available.get(name, 0.0) for name in shown})} are free"
