@@ -33,8 +33,8 @@ _LOOK_S = 1.0
 _HEALTH_S = 5.0
 _serve_calls = threading.Lock()
 """Ray Serve's functions, which change what the whole process pickles how, fail when two threads call them at once."""
-_OPTIONS = ("address", "cpus", "gpus", "memory_gb", "resources", "send_trek")
-"""Of the engine, those that say what a replica takes and needs; Ray Serve places it."""
+_OPTIONS = ("address", "cpus", "gpus", "memory_gb", "resources")
+"""Of the engine, those that say what a replica takes; Ray Serve places it."""
 _QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
@@ -54,7 +54,7 @@ class RayPool(ModelPool):
     async def start(self) -> None:
         """Start all replicas; InputError if the model cannot be loaded, or the cluster has no room for one."""
         try:
-            connect(self._options.address, sends_trek=self._options.send_trek)  # in this thread: Ray warns about others
+            connect(self._options.address)  # in this thread: Ray warns about others
             await asyncio.to_thread(self._deploy)
             self.metadata = await self._loaded()
         except BaseException:

@@ -128,9 +128,10 @@ class Shell:
         if (self.home / "control.json").exists():
             self.run("cluster", "stop", "--kill")
         _, left = psutil.wait_procs(self.processes(), timeout=_LEAVING_S)  # one that was idle may be about to end
+        told = [f"{one.pid} ({one.status()}): {' '.join(one.cmdline())}" for one in left]
         for process in left:
             process.send_signal(signal.SIGKILL)
-        assert not left, f"still running: {left}"
+        assert not left, f"still running: {told}"
 
 
 def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 240) -> None:

@@ -24,7 +24,7 @@ from trek.engines import Engine, GangSpec
 from trek.engines.failure import find_unreached
 from trek.engines.ray.member_actor import FOLDER_PREFIX
 from trek.engines.ray.ray_engine import RayEngine
-from trek.errors import InputError, OutsideError
+from trek.errors import InputError, OutsideError, StartCancelled
 from trek.testing.engine_conformance import EngineConformance
 from trek.testing.ray_cluster import RayCluster
 from trek.testing.recorded_gang import PATIENCE_S, Recorder, python, wait_for
@@ -130,6 +130,31 @@ def test_a_gang_that_may_wait_starts_when_a_node_with_room_joins(cluster: RayClu
     gang.wait(PATIENCE_S)
     cluster.kill_node(node)
     assert recorder.texts(0) == ["here"]
+
+
+@pytest.mark.parametrize("least", [None, 1], ids=["fixed", "elastic"])
+def test_a_start_that_waits_says_for_what_and_can_be_cancelled(
+    cluster: RayCluster, tmp_path: Path, least: int | None
+) -> None:
+    node = cluster.add_node(single=1)
+    engine = RayEngine(address=cluster.address, resources={"single": 1}, warm_start=False)
+    holder = engine.start(GangSpec(python("import time; time.sleep(600)"), 1))
+    spec = GangSpec(["true"], 1, output_dir=tmp_path / "gang", min_workers=least)
+    spec.output_dir.mkdir()
+    handle = engine.handle_of(spec)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(engine.start, spec)
+        wait_for(lambda: engine.start_waits_for(handle))
+        told = engine.start_waits_for(handle)
+        assert re.search(r"waits for room on the Ray cluster: .*1 single needed, and .*0 single are free", told)
+        engine.cancel_start(handle)
+        with pytest.raises(StartCancelled):
+            starting.result()
+    assert engine.start_waits_for(handle) == ""
+    holder.stop(grace_s=0)
+    after = engine.start(GangSpec(python("print()"), 1))  # nothing of the cancelled gang holds the room
+    after.wait(PATIENCE_S)
+    cluster.kill_node(node)
 
 
 def test_room_is_asked_for_and_the_request_withdrawn(cluster: RayCluster) -> None:
