@@ -119,7 +119,7 @@ def search(made: Plane, *, trials: int, experiments: int, rows: int) -> None:
     while not all(made.services.experiments.get(one).state in models.ENDED for one in created):
         made.tick()
         began = time.perf_counter()
-        for trial_id in list(made.engine.gangs):  # those that started in this round
+        for trial_id in made.engine.gangs.keys() & made.supervisor.running.keys():  # started, and not finished yet
             report(made, trial_id, rows=rows)
             made.engine.gangs.pop(trial_id).finish()
             done += 1
@@ -152,7 +152,7 @@ def gang(made: Plane, members: int) -> None:
         return
     made.create({"name": "single"}, slots=members)
     start = time.perf_counter()
-    while not made.engine.gangs:
+    while not made.supervisor.running:
         made.tick()
     started_s = time.perf_counter() - start
     (trial_id,) = made.engine.gangs

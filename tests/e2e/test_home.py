@@ -8,7 +8,11 @@ import shutil
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from trek.testing.shell import Shell, wait_until
 
@@ -81,3 +85,26 @@ def test_a_second_master_on_one_database_is_refused(shell: Shell, tmp_path: Path
         first.kill()
         first.communicate()
         (shell.home / "control.json").unlink(missing_ok=True)
+
+
+def test_a_control_plane_that_is_slow_to_answer_is_waited_for_and_not_doubled(shell: Shell) -> None:
+    """On a busy machine a second one was started, which took over when the first one was stopped."""
+    assert shell.run("experiment", "list").returncode == 0
+    slow = shell.control_plane()
+    slow.suspend()
+    with shell.start("experiment", "list") as listing:
+        with pytest.raises(subprocess.TimeoutExpired):
+            listing.wait(timeout=7)
+        slow.resume()
+        assert listing.wait(timeout=120) == 0
+    assert [one for one in shell.processes() if "trek.master.daemon" in one.cmdline()] == [slow]
+
+
+def test_a_control_plane_that_was_started_beside_one_that_answers_is_ended(shell: Shell) -> None:
+    shell.run("experiment", "list")
+    first = shell.control_plane()
+    start = f"embedded._start(Path({str(shell.home)!r}), engine=None)"
+    program = f"from pathlib import Path; from trek.client import embedded; {start}"
+    done = subprocess.run([sys.executable, "-c", program], env=shell.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [one for one in shell.processes() if "trek.master.daemon" in one.cmdline()] == [first]

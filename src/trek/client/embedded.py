@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ from trek.errors import InputError, MasterUnreachable, StorageError, TrekError
 from trek.world.home import claim_home
 
 START_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 30.0
+"""How long one that listens may take to answer: a busy machine is no reason to start another. Who is gone refuses."""
 
 
 def running_address(home: Path) -> Address | None:
@@ -76,12 +79,24 @@ def _start(home: Path, *, engine: str | None) -> Address:
     while time.monotonic() < deadline:
         address = running_address(home)
         if address is not None:
+            _end_superfluous(pid, home)
             return address
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended == pid:
             raise _start_error(log, began=began, exit_code=os.waitstatus_to_exitcode(status))
         time.sleep(0.02)
     raise _start_error(log, began=began, exit_code=None)
+
+
+def _end_superfluous(pid: int, home: Path) -> None:
+    """End what was started if another one answers: it would wait, and take over when that one is stopped."""
+    try:
+        is_own = json.loads((home / "control.json").read_text())["pid"] == pid
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if not is_own:
+        os.kill(pid, signal.SIGKILL)  # it holds nothing: it waits for the lock of the other one
+        os.waitpid(pid, 0)
 
 
 def _start_error(log: Path, *, began: int, exit_code: int | None) -> TrekError:
@@ -113,7 +128,7 @@ def _answers(address: Address) -> bool:
         reply = httpx.get(
             f"{address.url}/api/v1/cluster",
             headers={"authorization": f"Bearer {address.token}"},
-            timeout=5.0,
+            timeout=ANSWER_TIMEOUT_S,
             trust_env=False,
         )
     except httpx.HTTPError:
