@@ -196,6 +196,11 @@ class Gang(ABC):
         """Where the living members run, workers first; waits the moment that members take to start."""
 
     @property
+    def used_nodes(self) -> set[str]:
+        """The `id` of every Node on which a living member runs or is being started. An Engine that can, never waits."""
+        return {place.node for place in self.placements}
+
+    @property
     def pids(self) -> dict[int, int]:
         """Process id by rank, of the workers that are alive."""
         return {place.rank: place.pid for place in self.placements if place.role == WORKER}
@@ -280,6 +285,8 @@ class Engine(ABC):
     name: str
     shares_disk: bool = True
     """Whether members see the files of the starting process under the same paths."""
+    can_grow: bool = False
+    """Whether machines may be added while it runs: what does not fit now may fit later, and waits."""
 
     @abstractmethod
     def start(
@@ -313,7 +320,7 @@ class Engine(ABC):
 
     @abstractmethod
     def slots(self) -> int:
-        """How many workers this engine can run side by side: GPUs where there are any, else CPU cores."""
+        """How many workers this engine can run side by side: one on each GPU where there are any, else on each core."""
 
     @abstractmethod
     def num_gpus(self) -> int:

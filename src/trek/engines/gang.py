@@ -118,6 +118,12 @@ class WatchedGang(Gang):
                 if member.pid is not None
             ]
 
+    @property
+    def used_nodes(self) -> set[str]:
+        """The `id` of every Node on which a living member runs or is being started; never waits."""
+        with self._changed:
+            return {member.node for member in self._alive() if member.is_placed}
+
     def _alive(self) -> list[Member]:
         return [member for member in self._current.values() if member in self._unfinished and member.code is None]
 

@@ -298,6 +298,8 @@ class EngineConformance(GangPromises):
         assert [(place.role, place.rank) for place in places] == [("worker", 0), ("worker", 1)]
         assert {place.rank: place.pid for place in places} == gang.pids
         assert all(place.host and place.devices for place in places)
+        assert gang.used_nodes == {place.node for place in places}
+        assert gang.used_nodes <= {node.id for node in engine.nodes()}
         gang.stop(grace_s=1)
         assert gang.placements == []
 

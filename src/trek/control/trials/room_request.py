@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from trek.control.trials.scheduler import Occupied, Request, SlotPlan
 from trek.engines import Engine
 from trek.errors import TrekError
+from trek.world.clock import Clock
 
 MAX_WORKERS = 10_000
 """More is never asked for at once: the cluster has a limit of its own far below."""
+REPEAT_S = 5.0
+"""How often a request that stands is made again: an engine may have been told meanwhile that it is too large. A cluster
+has only one, too, which another control plane may replace and a restarted head may have forgotten."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -25,17 +29,20 @@ def wanted_workers(queue: Sequence[Request], running: Sequence[Occupied], plan: 
 class RoomRequest:
     """See the module. Used by the supervisor's thread only."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, clock: Clock) -> None:
         self._engine = engine
-        self._asked = 0
+        self._clock = clock
+        self._asked: int | None = None  # a control plane that was killed may have left a request
+        self._asked_s = 0.0
 
     def ask(self, num_workers: int) -> None:
-        """Ask for room for `num_workers`, unless that is what was asked for last."""
-        if num_workers == self._asked:
+        """Ask for room for `num_workers`, unless that was just asked for; a request for none is made once."""
+        is_new = num_workers != self._asked
+        if not is_new and (not num_workers or self._clock.monotonic_s() < self._asked_s + REPEAT_S):
             return
         try:
             self._engine.request_room(num_workers)
         except TrekError as error:
             _LOG.warning("the engine %s cannot be asked for more machines: %s", self._engine.name, error)
             return
-        self._asked = num_workers
+        self._asked, self._asked_s = num_workers, self._clock.monotonic_s()

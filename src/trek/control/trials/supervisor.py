@@ -93,7 +93,7 @@ class Supervisor:
             run_as=run_as,
             private_variables=private_variables,
         )
-        self._room = RoomRequest(engine)
+        self._room = RoomRequest(engine, clock=clock)
         self.running: dict[int, Running] = {}
         self._start_checkpoints = StartCheckpoints(store, layout=layout, clock=clock)
         self._pending_removals = PendingRemovals(store, layout=layout, clock=clock)
@@ -142,6 +142,11 @@ class Supervisor:
     def has_gpus(self) -> bool:
         """Whether a slot is a GPU, which trials cannot share."""
         return self._cluster.has_gpus
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether more slots may come, so that a trial that needs them waits."""
+        return self._cluster.can_grow
 
     def nodes(self) -> list[NodeView]:
         """The machines that trials run on, and which trials have processes there."""
@@ -284,8 +289,14 @@ class Supervisor:
             return
         late = {**self._start_checkpoints.copy_missing(), **held}
         queue = [request for request in queue if request.trial_id not in late]
-        made = plan(queue, held_slots, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
-        self._room.ask(wanted_workers(queue, held_slots, made))
+        made = plan(
+            queue,
+            held_slots,
+            total_slots=self.slots,
+            may_oversubscribe=not self.has_gpus,
+            can_grow=self.can_grow,
+        )
+        self._room.ask(wanted_workers(queue, held_slots, made) if self.can_grow else 0)
         self._note_waiting({**made.waiting, **late})
         for trial_id in made.start:
             self._start(trial_id, num_slots=made.sizes[trial_id])
