@@ -15,9 +15,9 @@ Contracts, for every Engine:
   TREK_JOB_SECRET, and for every other role its members' addresses as `host:port,…` in TREK_<ROLE>_ADDRESSES; each of
   them listens at its own one.
 - Places: members may run on other machines, so a starter never reads their files. A member finds what it was given
-  (`GangSpec.files`) in the folder named by TREK_MEMBER_DIR, and writes its results there: `read_file` returns them
-  once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the Engine does not
-  look into it.
+  (`GangSpec.files`, and later `write_file`) in the folder named by TREK_MEMBER_DIR, and writes its results there:
+  `read_file` returns them once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the
+  Engine does not look into it.
 - Questions: `ask` puts a file `asked` into the folder of every living member; a member that listens writes a JSON
   object to `answer.json` and removes `asked`. See `trek.engines.member_folder`.
 - Return: a gang whose spec has an `output_dir` outlives its starter, and `attach` finds it again by its handle, which
@@ -257,6 +257,13 @@ class Gang(ABC):
         """A file that a member left in its folder, once it has ended; None if there is none.
 
         With `start` or `size`, a part of it. A file that is too large is only given in parts.
+        """
+
+    @abstractmethod
+    def write_file(self, name: str, data: bytes) -> None:
+        """Put a file into the folder of every living member, whole or not at all; an earlier one is replaced.
+
+        May return before the file is there. Members that are started later get the files of the spec.
         """
 
     @abstractmethod

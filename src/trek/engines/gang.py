@@ -161,6 +161,13 @@ class WatchedGang(Gang):
             answers |= {rank: json.loads(document) for rank, document in found.items() if document}
         return answers
 
+    def write_file(self, name: str, data: bytes) -> None:
+        """Put a file into the folder of every living member."""
+        with self._changed:
+            alive = self._alive()
+        for member in alive:
+            member.write_file(name, data)
+
     def wait(self, timeout_s: float | None = None) -> list[Exit] | None:
         """Exits in the order they happened, once every member has ended; None when the time ran out first."""
         with self._changed:

@@ -48,6 +48,7 @@ from trek.engines import Engine, Exit, Gang, GangSpec
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.experiments.log_patterns import LogPatterns
+from trek.experiments.trial_process import MASTER_URL
 from trek.train.jobs.servers import restart_server
 from trek.world.clock import Clock
 from trek.world.home import close_to_others
@@ -346,7 +347,6 @@ class Supervisor:
             experiment = session.get_one(ExperimentRow, trial.experiment_id)
         try:
             spec = self._specs.spec(experiment, trial)
-            self._specs.publish_url(trial)
             write_handle(self._specs.handle_file(trial), spec, engine=self._engine)
             gang, elastic = self._open_gang(experiment, trial, spec)
         except (TrekError, OSError) as error:
@@ -458,7 +458,7 @@ class Supervisor:
                 continue
             found = self._attach(experiment, trial)
             if found is not None:
-                self._specs.publish_url(trial)
+                self._tell_url(found[0], trial)
                 self.running[trial.id] = self._watch(experiment, trial, *found)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.
@@ -466,6 +466,13 @@ class Supervisor:
             with self._store.writing() as session:
                 row = session.get_one(TrialRow, trial.id)
                 end_run(session, row, never_started, now_s=self._clock.now_s(), is_shutting_down=True)
+
+    def _tell_url(self, gang: Gang, trial: TrialRow) -> None:
+        """Tell the processes of a run where this control plane listens."""
+        try:
+            gang.write_file(MASTER_URL, self._specs.url(trial))
+        except OSError as error:  # what one trial put into its folder, or a full disk, must not end the others
+            _LOG.error("the processes of trial %d cannot be told the new address: %s", trial.id, error)
 
     def _attach(self, experiment: ExperimentRow, trial: TrialRow) -> tuple[Gang, ElasticWatch | None] | None:
         """The gang of a trial's run; None where it was never started."""
