@@ -26,41 +26,35 @@ def autoscaling_head(
     """
     port = find_free_port()
     head = {"resources": {"CPU": cpus}, "node_config": {}, "max_workers": 0}
-    kind = {
-        "resources": {**worker, "object_store_memory": STORE_BYTES},
-        "node_config": {},
-        "min_workers": 0,
-        "max_workers": max_workers,
-    }
+    kind = {"resources": {**worker, "object_store_memory": STORE_BYTES}, "node_config": {}, "max_workers": max_workers}
     config = {
         **_EMPTY,
-        "cluster_name": "trek-test",
         "max_workers": max_workers,
         "idle_timeout_minutes": idle_s / 60,
-        "provider": {
-            "type": "external",
-            "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
-            "disable_node_updaters": True,  # nobody logs in to a node to set it up
-            "use_node_id_as_ip": True,  # all nodes have one address
-            "gcs_address": f"127.0.0.2:{port}",
-            "head_node_id": _HEAD_ID,
-            "launch_multiple": is_v2,
-        },
+        "provider": {**_PROVIDER, "gcs_address": f"127.0.0.2:{port}", "launch_multiple": is_v2},
         "head_node_type": _HEAD_TYPE,
-        "available_node_types": {_HEAD_TYPE: head, "worker": kind},
+        "available_node_types": {_HEAD_TYPE: head, "worker": {**kind, "min_workers": 0}},
     }
     path = folder / "autoscaling.json"
     path.write_text(json.dumps(config))
-    variables = {
-        "RAY_FAKE_CLUSTER": "1",
-        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
-        "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD_ID,
-        "RAY_CLOUD_INSTANCE_ID": _HEAD_ID,
-        "RAY_enable_autoscaler_v2": str(int(is_v2)),
-    }
+    variables = {**_VARIABLES, "RAY_enable_autoscaler_v2": str(int(is_v2))}
     return RayHead(port=port, cpus=cpus, options=[f"--autoscaling-config={path}"], variables=variables)
 
 
+_VARIABLES = {
+    "RAY_FAKE_CLUSTER": "1",
+    "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+    "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD_ID,
+    "RAY_CLOUD_INSTANCE_ID": _HEAD_ID,
+}
+_PROVIDER = {
+    "type": "external",
+    "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+    "head_node_id": _HEAD_ID,
+    "disable_node_updaters": True,  # nobody logs in to a node to set it up
+    "use_node_id_as_ip": True,  # all nodes have one address
+}
+"""Ray's provider of nodes that are processes of one machine."""
 _EMPTY: dict[str, Any] = {
     **{name: {} for name in ("auth", "head_node", "worker_nodes", "file_mounts")},
     **{
@@ -77,6 +71,7 @@ _EMPTY: dict[str, Any] = {
             "worker_start_ray_commands",
         )
     },
+    "cluster_name": "trek-test",
     "file_mounts_sync_continuously": False,
     "upscaling_speed": 100.0,
 }

@@ -121,7 +121,7 @@ class Supervisor:
         self._is_stopping = True
         self.wake()
         self._thread.join()
-        self._room.ask(0)
+        self._room.withdraw()
         for running in list(self.running.values()):
             running.stop(grace_s=grace_s)
         while self.running:
@@ -297,7 +297,8 @@ class Supervisor:
             may_oversubscribe=not self.has_gpus,
             can_grow=self.can_grow,
         )
-        self._room.ask(wanted_workers(queue, held_slots, made) if self.can_grow else 0)
+        wanted = wanted_workers(queue, held_slots, made) if self.can_grow else 0
+        self._room.ask(wanted, is_starting=bool(made.start))
         self._note_waiting({**made.waiting, **late})
         for trial_id in made.start:
             self._start(trial_id, num_slots=made.sizes[trial_id])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trek.control.trials.room_request import REPEAT_S, RoomRequest, wanted_workers
+from trek.control.trials.room_request import HOLD_S, RoomRequest, wanted_workers
 from trek.control.trials.scheduler import Occupied, Request, plan
 from trek.errors import OutsideError
 from trek.testing.clock import FakeClock
@@ -53,10 +53,10 @@ def test_an_engine_is_asked_when_something_changes_and_again_after_an_error() ->
     for wanted in (4, 4, 6):
         room.ask(wanted)
     engine.is_away = True
-    room.ask(0)
+    room.withdraw()
     engine.is_away = False
-    room.ask(0)
-    room.ask(0)
+    room.withdraw()
+    room.withdraw()
     assert engine.asked == [4, 6, 0]
 
 
@@ -71,5 +71,27 @@ def test_a_request_that_stands_is_made_again_and_one_for_nothing_is_not() -> Non
     room = RoomRequest(engine, clock=clock)
     for wanted in (4, 4, 0, 0):
         room.ask(wanted)
-        clock.advance(REPEAT_S)
+        clock.advance(HOLD_S)
     assert engine.asked == [4, 4, 0]
+
+
+def test_a_request_stands_until_the_trials_that_it_was_for_have_their_nodes() -> None:
+    engine, clock = GrowingEngine(), FakeClock()
+    room = RoomRequest(engine, clock=clock)
+    room.ask(4)
+    clock.advance(HOLD_S)
+    room.ask(0, is_starting=True)
+    clock.advance(HOLD_S - 1)
+    room.ask(0)
+    assert set(engine.asked) == {4}
+    clock.advance(1)
+    room.ask(0)
+    assert engine.asked[-1] == 0
+
+
+def test_trials_that_start_ask_for_nothing_by_themselves() -> None:
+    engine = GrowingEngine()
+    room = RoomRequest(engine, clock=FakeClock())
+    room.ask(0, is_starting=True)
+    room.ask(0, is_starting=True)
+    assert engine.asked == [0]
