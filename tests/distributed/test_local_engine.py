@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 
-from trek.engines import Engine, GangSpec
+from trek.engines import Engine, GangSpec, OsUser
 from trek.engines.local import LocalEngine
 from trek.errors import InputError
 from trek.testing.engine_conformance import EngineConformance
@@ -181,6 +183,42 @@ def test_members_on_other_hosts_are_stopped_too(tmp_path: Path) -> None:
     assert (failure.rank, failure.host, failure.code) == (1, "node-b", -signal.SIGKILL)
     gang.stop(grace_s=5)
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.usefixtures("pretended_ssh")
+def test_members_on_other_hosts_are_given_files_while_they_run(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("node-a\nnode-b\n")
+    command = ["sh", "-c", 'while [ ! -e "$TREK_MEMBER_DIR/word" ]; do sleep 0.05; done; cat "$TREK_MEMBER_DIR/word"']
+    recorder = Recorder()
+    gang = LocalEngine().start(GangSpec(command, 2, hostfile=hostfile), on_line=recorder)
+    gang.write_file("word", b"given\n")
+    gang.wait(PATIENCE_S)
+    assert recorder.texts(0) == recorder.texts(1) == ["given"]
+    assert gang.read_file("word", rank=0) is None, "it is not what the member left"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_member_of_another_user_can_read_what_it_is_given_while_it_runs(is_kept: bool) -> None:
+    nobody = pwd.getpwnam("nobody")
+    user = OsUser("nobody", nobody.pw_uid, nobody.pw_gid, (nobody.pw_gid,))
+    command = ["sh", "-c", 'until cat "$TREK_MEMBER_DIR/word" 2>/dev/null; do sleep 0.05; done; id -un']
+    recorder, mask = Recorder(), os.umask(0o077)
+    with tempfile.TemporaryDirectory(prefix="trek-test-") as folder:
+        try:
+            Path(folder).chmod(0o711)
+            out = Path(folder) / "out" if is_kept else None
+            spec = GangSpec(command, 1, user=user, cwd=Path("/"), output_dir=out)
+            gang = LocalEngine().start(spec, on_line=recorder)
+            if out is not None:
+                out.chmod(0o711)
+            assert gang.pids
+            gang.write_file("word", b"given\n")
+            assert [one.code for one in gang.wait(PATIENCE_S) or []] == [0]
+        finally:
+            os.umask(mask)
+        assert recorder.texts(0) == ["given", "nobody"]
 
 
 def test_a_host_that_cannot_be_reached_is_a_failure_with_sshs_words(

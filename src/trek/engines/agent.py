@@ -157,8 +157,17 @@ class Agent:
             order = json.loads(line)
             if "stop" in order:
                 self._ask_to_stop(grace_s=float(order["stop"]))
+            elif "write" in order:
+                self._give_file(order["write"], binascii.a2b_base64(order["data"]))
             else:
                 self._ask_member()
+
+    def _give_file(self, name: str, data: bytes) -> None:
+        self._request["given"] = [*self._request["given"], name]
+        try:
+            write_file(self._folder, name, data)
+        except OSError as error:  # the member put something else there, or the disk is full
+            os.write(2, f"trek: error: {name!r} could not be given to a member: {error.strerror}.\n".encode())
 
     def _ask_member(self) -> None:
         _remove_file(f"{self._folder}/{ANSWER}")
@@ -227,6 +236,26 @@ def _make_folder(request: dict[str, Any]) -> str:
         with open(f"{folder}/{name}", "wb") as file:  # noqa: PTH123
             file.write(binascii.a2b_base64(data))
     return folder
+
+
+def write_file(folder: str, name: str, data: bytes) -> None:
+    """Put a file into a member's folder, whole or not at all.
+
+    It belongs to the owner of the folder, who may have put links there: root must neither follow them nor keep the file
+    to itself.
+    """
+    partial = f"{folder}/.{name}.{os.urandom(8).hex()}"
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if os.geteuid() == 0:
+                owner = os.stat(folder)  # noqa: PTH116
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        os.replace(partial, f"{folder}/{name}")  # noqa: PTH105
+    except OSError:
+        _remove_file(partial)
+        raise
 
 
 def _start_member(

@@ -83,6 +83,10 @@ class AttachedMember(Member):
         """From its folder."""
         return self._folder.read(name, start=start, size=size)
 
+    def write_file(self, name: str, data: bytes) -> None:
+        """To its folder."""
+        self._folder.write(name, data)
+
     def kill(self) -> None:
         """SIGKILL to its group; its agent ends the rest."""
         if _is_alive(self._identity):

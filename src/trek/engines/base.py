@@ -15,9 +15,9 @@ Contracts, for every Engine:
   TREK_JOB_SECRET, and for every other role its members' addresses as `host:port,…` in TREK_<ROLE>_ADDRESSES; each of
   them listens at its own one.
 - Places: members may run on other machines, so a starter never reads their files. A member finds what it was given
-  (`GangSpec.files`) in the folder named by TREK_MEMBER_DIR, and writes its results there: `read_file` returns them
-  once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the Engine does not
-  look into it.
+  (`GangSpec.files`, and later `write_file`) in the folder named by TREK_MEMBER_DIR, and writes its results there:
+  `read_file` returns them once the member has ended. A member's outcome is the JSON object in `outcome.json` there; the
+  Engine does not look into it.
 - Questions: `ask` puts a file `asked` into the folder of every living member; a member that listens writes a JSON
   object to `answer.json` and removes `asked`. See `trek.engines.member_folder`.
 - Waiting: where machines are shared, `start` may wait for room. Others may then ask what it waits for, or cancel it, by
@@ -198,6 +198,11 @@ class Gang(ABC):
         """Where the living members run, workers first; waits the moment that members take to start."""
 
     @property
+    def used_nodes(self) -> set[str]:
+        """The `id` of every Node on which a living member runs or is being started. An Engine that can, never waits."""
+        return {place.node for place in self.placements}
+
+    @property
     def pids(self) -> dict[int, int]:
         """Process id by rank, of the workers that are alive."""
         return {place.rank: place.pid for place in self.placements if place.role == WORKER}
@@ -257,6 +262,13 @@ class Gang(ABC):
         """
 
     @abstractmethod
+    def write_file(self, name: str, data: bytes) -> None:
+        """Put a file into the folder of every living member, whole or not at all; an earlier one is replaced.
+
+        May return before the file is there. Members that are started later get the files of the spec.
+        """
+
+    @abstractmethod
     def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
         """The answers of the living workers to `asked`, by rank; members that did not answer in time are left out."""
 
@@ -282,6 +294,8 @@ class Engine(ABC):
     name: str
     shares_disk: bool = True
     """Whether members see the files of the starting process under the same paths."""
+    can_grow: bool = False
+    """Whether machines may be added while it runs: what does not fit now may fit later, and waits."""
 
     @abstractmethod
     def start(
@@ -325,7 +339,7 @@ class Engine(ABC):
 
     @abstractmethod
     def slots(self) -> int:
-        """How many workers this engine can run side by side: GPUs where there are any, else CPU cores."""
+        """How many workers this engine can run side by side: one on each GPU where there are any, else on each core."""
 
     @abstractmethod
     def num_gpus(self) -> int:

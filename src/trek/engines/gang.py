@@ -118,6 +118,12 @@ class WatchedGang(Gang):
                 if member.pid is not None
             ]
 
+    @property
+    def used_nodes(self) -> set[str]:
+        """The `id` of every Node on which a living member runs or is being started; never waits."""
+        with self._changed:
+            return {member.node for member in self._alive() if member.is_placed}
+
     def _alive(self) -> list[Member]:
         return [member for member in self._current.values() if member in self._unfinished and member.code is None]
 
@@ -154,6 +160,13 @@ class WatchedGang(Gang):
             found = {member.rank: member.read_file(ANSWER) for member in asked if member.rank not in answers}
             answers |= {rank: json.loads(document) for rank, document in found.items() if document}
         return answers
+
+    def write_file(self, name: str, data: bytes) -> None:
+        """Put a file into the folder of every living member."""
+        with self._changed:
+            alive = self._alive()
+        for member in alive:
+            member.write_file(name, data)
 
     def wait(self, timeout_s: float | None = None) -> list[Exit] | None:
         """Exits in the order they happened, once every member has ended; None when the time ran out first."""

@@ -29,7 +29,7 @@ _LAST_LINES = 60
 
 
 class Member(ABC):
-    """A gang's view of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the reading."""
+    """A gang's view of one process. Used by the gang's own thread, except `ask_to_stop`, `ask` and the files."""
 
     log_path: Path | None = None
     hint = ""
@@ -96,6 +96,10 @@ class Member(ABC):
     @abstractmethod
     def read_file(self, name: str, *, start: int = 0, size: int | None = None) -> bytes | None:
         """A part of a file it left in its folder, as far as that is known here."""
+
+    @abstractmethod
+    def write_file(self, name: str, data: bytes) -> None:
+        """Put a file into its folder, unless it has just ended."""
 
     @property
     def is_starting(self) -> bool:
@@ -235,6 +239,13 @@ class AgentMember(Member):
             return self._folder.read(name, start=start, size=size)
         data = self._files.get(name)
         return None if data is None else data[start : None if size is None else start + size]
+
+    def write_file(self, name: str, data: bytes) -> None:
+        """Order the agent to, unless the folder can be reached from here for good."""
+        if self._keeps_folder and self._folder is not None:
+            self._folder.write(name, data)
+            return
+        self._order({"write": name, "data": binascii.b2a_base64(data, newline=False).decode()})
 
     def _order(self, order: Mapping[str, Any]) -> None:
         with self._lock:

@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.engines.agent import ADDRESSES, ANSWER, ASKED, MAX_FILE_BYTES, MEMBER_DIR, NO_SHARED_DISK, OUTCOME
+from trek.engines.agent import (
+    ADDRESSES,
+    ANSWER,
+    ASKED,
+    MAX_FILE_BYTES,
+    MEMBER_DIR,
+    NO_SHARED_DISK,
+    OUTCOME,
+    write_file,
+)
 from trek.errors import InputError
 
 __all__ = ["ADDRESSES", "ANSWER", "ASKED", "MEMBER_DIR", "NO_SHARED_DISK", "OUTCOME", "MemberFolder"]
@@ -51,9 +60,7 @@ class MemberFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Put the file called `name` there, whole or not at all."""
-        partial = self.path / f".{name}.{os.getpid()}"
-        partial.write_bytes(data)
-        partial.replace(self.path / name)
+        write_file(str(self.path), name, data)
 
     def write_outcome(self, document: Mapping[str, Any]) -> None:
         """The outcome of this member."""

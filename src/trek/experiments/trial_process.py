@@ -22,6 +22,9 @@ from trek.world import World
 
 RESTART_TIMEOUT_S = 120.0
 """How long a process waits at its start for a control plane that is being restarted."""
+MASTER_URL = "master.url"
+"""The file in a process's folder that holds the URL of the control plane, and nothing else: each one that starts and
+finds the process puts it there."""
 T = TypeVar("T")
 
 
@@ -36,8 +39,6 @@ class TrialProcess:
     folder: MemberFolder
     """The folder of this process alone."""
     address: Address
-    url_file: Path | None
-    """Where the control plane writes its URL, and nothing else, whenever it has started."""
     visible_gpus: str | None = None
     """As in CUDA_VISIBLE_DEVICES; None for all of the machine."""
     shares_disk: bool = True
@@ -53,7 +54,6 @@ class TrialProcess:
                 run_folder=Path(environ["TREK_RUN_DIR"]),
                 folder=MemberFolder.from_env(environ),
                 address=Address(environ["TREK_MASTER"], environ.get("TREK_TOKEN", "")),
-                url_file=Path(environ["TREK_MASTER_FILE"]) if environ.get("TREK_MASTER_FILE") else None,
                 visible_gpus=environ.get("CUDA_VISIBLE_DEVICES"),
                 shares_disk=environ.get(NO_SHARED_DISK) != "1",
             )
@@ -105,10 +105,7 @@ class TrialProcess:
 
     def _relocated(self) -> Address | None:
         """The address of a restarted control plane, which may have changed; the trial's token stays valid."""
-        try:
-            url = self.url_file.read_text().strip() if self.url_file is not None else ""
-        except OSError:
-            return None
+        url = (self.folder.read(MASTER_URL) or b"").decode().strip()
         return Address(url, self.address.token) if url else None
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
+from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine, Role
 from trek.errors import InputError
 from trek.testing.gang_promises import GangPromises
 from trek.testing.recorded_gang import IMPORTS, NOTICE_S, PATIENCE_S, Recorder, python, wait_for
@@ -298,6 +298,8 @@ class EngineConformance(GangPromises):
         assert [(place.role, place.rank) for place in places] == [("worker", 0), ("worker", 1)]
         assert {place.rank: place.pid for place in places} == gang.pids
         assert all(place.host and place.devices for place in places)
+        assert gang.used_nodes == {place.node for place in places}
+        assert gang.used_nodes <= {node.id for node in engine.nodes()}
         gang.stop(grace_s=1)
         assert gang.placements == []
 
@@ -323,6 +325,28 @@ class EngineConformance(GangPromises):
         assert gang.read_file("never.bin", rank=1) is None
         gang.stop()
         assert gang.outcomes().keys() == {0, 1}, "an outcome outlives its member"
+
+    def test_a_file_is_given_to_members_that_run(self, engine: Engine, recorder: Recorder) -> None:
+        code = """
+            import time
+            from trek.engines.member_folder import MemberFolder
+            folder = MemberFolder.from_env()
+            print(folder.read("word").decode(), flush=True)
+            while folder.read("word") == b"first": time.sleep(0.01)
+            print(len(folder.read("word")), folder.read("word") == bytes(range(256)) * 1000)
+        """
+        server = Role(python(code), 1, outlives_workers=True)
+        given = {"files": {"word": b"first"}, "roles": {"server": server}}
+        gang = self._start(engine, recorder, python(code), 2, **given)
+        wait_for(lambda: len([one for one in recorder.news if isinstance(one, OutputLine)]) == 3)
+        gang.write_file("word", bytes(range(256)) * 1000)
+        exits = gang.wait(PATIENCE_S)
+        assert exits is not None
+        assert [one.code for one in exits] == [0, 0, 0], exits
+        told = sorted(one.text for one in recorder.news if isinstance(one, OutputLine))
+        assert told == ["256000 True"] * 3 + ["first"] * 3
+        gang.write_file("word", b"to nobody")
+        assert gang.read_file("word", rank=0) != b"to nobody"
 
     def test_a_member_without_an_outcome_has_none(self, engine: Engine, recorder: Recorder) -> None:
         gang = self._start(engine, recorder, python("import os; os._exit(7)"))

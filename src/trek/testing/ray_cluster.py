@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from trek.engines.free_port import find_free_port
 
 STORE_BYTES = 80 << 20
 """Near the least that Ray takes."""
@@ -57,7 +60,16 @@ class RayCluster:
 
     def add_far_node(self, hidden: Path, **resources: float) -> FarNode:
         """Another node, which does not see this machine's folder `hidden`: it has a disk of its own there."""
-        node = FarNode(self.address, hidden=hidden, settings=self._settings(), resources=resources)
+        mounts = f"mount -t tmpfs trek-test {shlex.quote(str(hidden))}"
+        return self._add_mounted(FarNode(self.address, mounts=mounts, settings=self._settings(), resources=resources))
+
+    def add_gpu_node(self, num_gpus: int, **resources: float) -> FarNode:
+        """Another node, which has GPUs as far as Ray and Trek can tell: nothing can be computed on them."""
+        settings = {**self._settings(), "num_gpus": num_gpus}
+        mounts = _GPU_MOUNTS.format(names=" ".join(f"nvidia{number}" for number in range(num_gpus)))
+        return self._add_mounted(FarNode(self.address, mounts=mounts, settings=settings, resources=resources))
+
+    def _add_mounted(self, node: FarNode) -> FarNode:
         self.far_nodes.append(node)
         while not node.is_alive:
             node.check_running()
@@ -89,22 +101,35 @@ class RayCluster:
         }
 
 
+_GPU_MOUNTS = """
+layers=$(mktemp -d)
+mount -t tmpfs trek-test $layers
+mkdir $layers/upper $layers/work $layers/shm
+for name in {names}; do touch $layers/upper/$name; done
+mount --bind /dev/shm $layers/shm
+mount -t overlay -o lowerdir=/dev,upperdir=$layers/upper,workdir=$layers/work trek-test /dev
+mount --bind $layers/shm /dev/shm
+"""
+"""Gives /dev further names, without which Trek counts no GPU. The memory that processes share stays what it was."""
+
+
 class FarNode:
-    """A node with mounts of its own, so that an empty disk is where others see a folder of this machine."""
+    """A node with mounts of its own, made by `mounts` in a shell: it sees other disks or devices than this machine."""
 
     def __init__(
-        self, address: str, *, hidden: Path, settings: Mapping[str, Any], resources: Mapping[str, float]
+        self, address: str, *, mounts: str, settings: Mapping[str, Any], resources: Mapping[str, float]
     ) -> None:
         self.node_ip_address = str(settings["node_ip_address"])
         start = [
             f"--address={address}",
             f"--num-cpus={settings['num_cpus']}",
+            f"--num-gpus={settings.get('num_gpus', 0)}",
             f"--object-store-memory={settings['object_store_memory']}",
             f"--node-ip-address={self.node_ip_address}",
             f"--resources={json.dumps(dict(resources))}",
         ]
         ray_start = [sys.executable, "-m", "ray.scripts.scripts", "start", *start, "--block"]
-        hide = ["sh", "-c", 'mount -t tmpfs trek-test "$0" && exec "$@"', str(hidden)]
+        hide = ["sh", "-ec", f'{mounts}\nexec "$@"', "sh"]
         self._process = psutil.Popen(
             ["unshare", "--mount", "--propagation", "private", *hide, *ray_start],
             stdout=subprocess.DEVNULL,
@@ -131,18 +156,24 @@ class FarNode:
 class RayHead:
     """The head of a cluster of one node in processes of its own: it can be killed and started again at its address."""
 
-    def __init__(self, *, port: int, cpus: int) -> None:
+    def __init__(
+        self, *, port: int, cpus: int, options: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    ) -> None:
+        """`options` are further ones of `ray start`."""
         self.address = f"127.0.0.2:{port}"
         self._command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
             *(f"--port={port}", f"--num-cpus={cpus}", f"--object-store-memory={STORE_BYTES}"),
-            *("--node-ip-address=127.0.0.2", "--include-dashboard=false", f"--ray-client-server-port={port + 1}"),
+            *("--node-ip-address=127.0.0.2", "--include-dashboard=false"),
+            f"--ray-client-server-port={find_free_port()}",
+            *options,
         ]
+        self._variables = dict(variables or {})
         self._process: psutil.Popen | None = None
 
     def start(self) -> None:
         """Start it, and return when its control process listens."""
-        env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", **self._variables}
         self._process = psutil.Popen(self._command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         host, _, port = self.address.partition(":")
         while True:
@@ -181,14 +212,22 @@ def can_hide_folders() -> bool:
 @contextmanager
 def ray_cluster(*, num_nodes: int = 3, cpus: int = 4) -> Iterator[RayCluster]:
     """A cluster for the block. What Ray changes in the environment is put back."""
+    with with_environment({}):
+        cluster = RayCluster(num_nodes=num_nodes, cpus=cpus)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+@contextmanager
+def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a cluster that this process starts; afterwards all variables are as they were."""
     before = dict(os.environ)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    cluster = RayCluster(num_nodes=num_nodes, cpus=cpus)
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", **variables})
     try:
-        yield cluster
+        yield
     finally:
-        cluster.close()
-        with contextlib.suppress(KeyError):
-            for name in os.environ.keys() - before.keys():
-                del os.environ[name]
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
         os.environ.update(before)

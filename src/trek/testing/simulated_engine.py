@@ -91,6 +91,9 @@ class SimulatedGang(Gang):
         told = {"rank": rank, "kind": "done", "message": "", "traceback": "", "stop_reason": "", "time_s": time.time()}
         return json.dumps(told).encode()
 
+    def write_file(self, name: str, data: bytes) -> None:
+        """Nobody reads."""
+
     def ask(self, *, timeout_s: float) -> dict[int, dict[str, Any]]:
         """None answers."""
         return {}

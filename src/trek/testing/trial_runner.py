@@ -15,6 +15,7 @@ class IdleRunner:
     slots: int = 1
     engine_name: str = "local"
     has_gpus: bool = False
+    can_grow: bool = False
     num_wakes: int = 0
     """How often it was woken."""
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from ray.experimental.internal_kv import _internal_kv_get
 from trek._version import __version__
 from trek.engines import Engine, GangSpec
 from trek.engines.failure import find_unreached
-from trek.engines.ray.member_actor import FOLDER_PREFIX
 from trek.engines.ray.ray_engine import RayEngine
 from trek.errors import InputError, OutsideError, StartCancelled
 from trek.testing.engine_conformance import EngineConformance
@@ -34,10 +32,6 @@ class TestRayEngine(EngineConformance):
     @pytest.fixture
     def engine(self, cluster: RayCluster) -> Engine:
         return RayEngine(address=cluster.address, warm_start=False)
-
-    def _let_go(self, output_dir: Path) -> None:
-        for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/member"):
-            (folder / "go").write_text("go")
 
 
 def test_a_node_that_is_killed_is_reported_and_leaves_no_process(cluster: RayCluster) -> None:

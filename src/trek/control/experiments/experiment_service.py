@@ -209,7 +209,7 @@ class ExperimentService:
                 "with `trek cluster stop` and create the experiment again."
             )
         wanted, have = config.resources.least_slots, self._runner.slots
-        if wanted > have and self._runner.has_gpus:
+        if wanted > have and self._runner.has_gpus and not self._runner.can_grow:
             raise ConfigError(
                 f"resources.slots_per_trial needs {wanted} GPUs, but this machine has {have}. Lower slots_per_trial."
             )

@@ -42,6 +42,11 @@ class ClusterView:
         """Whether a slot is a GPU."""
         return any(node.num_gpus for node in self._nodes)
 
+    @property
+    def can_grow(self) -> bool:
+        """Whether more slots may come, so that a trial that needs them waits."""
+        return self._engine.can_grow and not self._fixed
+
     def refresh(self) -> None:
         """Ask the Engine again, now and then; where it cannot be reached, what was known stays."""
         if self._clock.monotonic_s() < self._next_s:
@@ -59,7 +64,7 @@ class ClusterView:
 
     def nodes(self, gangs: Mapping[int, Gang]) -> list[NodeView]:
         """The machines, with the trials of `gangs` that have processes there."""
-        hosts = {trial_id: {place.node for place in gang.placements} for trial_id, gang in gangs.items()}
+        hosts = {trial_id: gang.used_nodes for trial_id, gang in gangs.items()}
         return [
             NodeView(node, tuple(sorted(trial_id for trial_id, used in hosts.items() if node.id in used)))
             for node in self._nodes

@@ -9,11 +9,14 @@ from trek.errors import ConfigError, InputError
 from trek.strategies.strategy_registry import STRATEGIES
 
 
-def check_scaling(trial: TrialRow, experiment: ExperimentRow, *, slots: int, cluster_slots: int) -> None:
-    """InputError if the trial has ended, can never get that many slots, or cannot use them."""
+def check_scaling(trial: TrialRow, experiment: ExperimentRow, *, slots: int, cluster_slots: int | None) -> None:
+    """InputError if the trial has ended, can never get that many slots, or cannot use them.
+
+    `cluster_slots` is None for a cluster that can grow.
+    """
     if trial.state in ENDED:
         raise InputError(f"trial {trial.id} is already {trial.state} and needs no slots. Fork its experiment instead.")
-    if slots > cluster_slots:
+    if cluster_slots is not None and slots > cluster_slots:
         raise InputError(f"trial {trial.id} cannot have {slots} slots: the cluster has {cluster_slots}.")
     _check_range(trial, experiment, slots=slots)
     _check_limits(trial, experiment, slots=slots)

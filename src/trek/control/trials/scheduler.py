@@ -75,12 +75,17 @@ Elastic: TypeAlias = Request | Occupied
 
 
 def plan(
-    queue: Sequence[Request], running: Sequence[Occupied], *, total_slots: int, may_oversubscribe: bool = False
+    queue: Sequence[Request],
+    running: Sequence[Occupied],
+    *,
+    total_slots: int,
+    may_oversubscribe: bool = False,
+    can_grow: bool = False,
 ) -> SlotPlan:
     """Fill the slots: by priority, then by fair share between experiments, then by age.
 
     With `may_oversubscribe`, a trial that needs more slots than there are runs when nothing else does: processor cores
-    can be shared, GPUs cannot.
+    can be shared, GPUs cannot. With `can_grow`, it waits for more slots.
     """
     made = SlotPlan()
     used, trials = Counter[int](), Counter[int]()
@@ -88,7 +93,10 @@ def plan(
         used[occupied.experiment_id] += occupied.base
         trials[occupied.experiment_id] += 1
     free = total_slots - sum(occupied.slots for occupied in running)
+    may_oversubscribe = may_oversubscribe and not can_grow
     admitted = _admit(queue, made, used, trials, free=free, total=total_slots, may_oversubscribe=may_oversubscribe)
+    if can_grow:
+        _note_growth(made, queue, total=total_slots)
     room = total_slots - sum(used.values())
     elastic: list[Elastic] = [*(one for one in running if one.least is not None), *admitted]
     wanted = _share(elastic, used, room=room)
@@ -130,6 +138,13 @@ def _admit(
             made.waiting[request.trial_id] = _why(request, room, total, place=len(made.waiting) + 1)
             made.without_room.append(request.trial_id)
     return admitted
+
+
+def _note_growth(made: SlotPlan, queue: Sequence[Request], *, total: int) -> None:
+    """Say of those that need more slots than there are what they wait for."""
+    lacking = set(made.without_room)
+    too_large = [one.trial_id for one in queue if one.trial_id in lacking and one.slots > total]
+    made.waiting |= {trial_id: f"{made.waiting[trial_id]}, waits for more nodes" for trial_id in too_large}
 
 
 def _in_turn(queue: Sequence[Request], used: Counter[int]) -> Iterator[Request]:

@@ -92,7 +92,7 @@ class Supervisor:
             run_as=run_as,
             private_variables=private_variables,
         )
-        self._room = RoomRequest(engine)
+        self._room = RoomRequest(engine, clock=clock)
         self._gangs = TrialGangs(
             store, engine=engine, specs=self._specs, cluster=self._cluster, layout=layout, clock=clock, wake=self.wake
         )
@@ -123,7 +123,7 @@ class Supervisor:
         self._is_stopping = True
         self.wake()
         self._thread.join()
-        self._room.ask(0)
+        self._room.withdraw()
         self._end_starts()
         for running in list(self.running.values()):
             running.stop(grace_s=grace_s)
@@ -146,6 +146,11 @@ class Supervisor:
     def has_gpus(self) -> bool:
         """Whether a slot is a GPU, which trials cannot share."""
         return self._cluster.has_gpus
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether more slots may come, so that a trial that needs them waits."""
+        return self._cluster.can_grow
 
     def nodes(self) -> list[NodeView]:
         """The machines that trials run on, and which trials have processes there."""
@@ -290,12 +295,19 @@ class Supervisor:
             held = held_back(session, queue)
             held_slots = self._held_slots(session)
         if not queue and all(one.least is None for one in held_slots):
-            self._room.ask(0)
+            self._room.ask(0, is_starting=bool(self._starting))
             return
         late = {**self._start_checkpoints.copy_missing(), **held}
         queue = [request for request in queue if request.trial_id not in late]
-        made = plan(queue, held_slots, total_slots=self.slots, may_oversubscribe=not self.has_gpus)
-        self._room.ask(wanted_workers(queue, held_slots, made))
+        made = plan(
+            queue,
+            held_slots,
+            total_slots=self.slots,
+            may_oversubscribe=not self.has_gpus,
+            can_grow=self.can_grow,
+        )
+        wanted = wanted_workers(queue, held_slots, made) if self.can_grow else 0
+        self._room.ask(wanted, is_starting=bool(made.start or self._starting))
         self._note_waiting({**made.waiting, **late})
         for trial_id in made.start[: MAX_STARTING - len(self._starting)]:
             self._start(trial_id, num_slots=made.sizes[trial_id])
@@ -426,7 +438,6 @@ class Supervisor:
                 continue
             found = self._gangs.attach(experiment, trial)
             if found is not None:
-                self._specs.publish_url(trial)
                 self.running[trial.id] = self._watch(experiment, trial, found)
                 continue
             # The supervisor was killed before the gang started: nothing was trained, so it does not count as a restart.

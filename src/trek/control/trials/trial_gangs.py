@@ -5,6 +5,7 @@ Threads: `start` is called on several threads at once, everything else on the su
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +25,11 @@ from trek.engines import Engine, Exit, Gang, GangSpec
 from trek.engines.base import Handle
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError
+from trek.experiments.trial_process import MASTER_URL
 from trek.train.jobs.servers import restart_server
 from trek.world.clock import Clock
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,6 @@ class TrialGangs:
     def prepare(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
         """Make the folders of the trial's current run, and write down by what its gang will be found again."""
         spec = self._specs.spec(experiment, trial)
-        self._specs.publish_url(trial)
         write_handle(self._specs.handle_file(trial), spec, engine=self._engine)
         self._starting[trial.id] = self._engine.handle_of(spec)
         return spec
@@ -89,6 +92,12 @@ class TrialGangs:
 
     def attach(self, experiment: ExperimentRow, trial: TrialRow) -> OpenGang | None:
         """The gang of the trial's current run, which an earlier control plane started; None if it never did."""
+        found = self._find(experiment, trial)
+        if found is not None:
+            self._tell_url(found.gang, trial)
+        return found
+
+    def _find(self, experiment: ExperimentRow, trial: TrialRow) -> OpenGang | None:
         settings = self._membership(experiment, trial)
         try:
             spec = self._specs.spec(experiment, trial)
@@ -97,6 +106,13 @@ class TrialGangs:
             return self._watch_elastic(experiment, trial, spec, settings, attach=partial(self._attach, trial))
         except (InputError, FileNotFoundError):
             return None
+
+    def _tell_url(self, gang: Gang, trial: TrialRow) -> None:
+        """Tell the processes of a run where this control plane listens: its port may be another."""
+        try:
+            gang.write_file(MASTER_URL, self._specs.url(trial))
+        except OSError as error:  # what one trial put into its folder, or a full disk, must not end the others
+            _LOG.error("the processes of trial %d cannot be told the new address: %s", trial.id, error)
 
     def spool(
         self, experiment: ExperimentRow, trial: TrialRow, gang: Gang, *, ranks: Sequence[int] | None = None

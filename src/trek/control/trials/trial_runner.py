@@ -26,6 +26,10 @@ class TrialRunner(Protocol):
     def has_gpus(self) -> bool:
         """Whether a slot is a GPU, which trials cannot share."""
 
+    @property
+    def can_grow(self) -> bool:
+        """Whether more slots may come, so that a trial that needs them waits."""
+
     def nodes(self) -> list[NodeView]:
         """The machines that trials run on, and which trials have processes there."""
 

@@ -173,7 +173,8 @@ class TrialService:
         with self._store.writing() as session:
             trial = find_trial(session, trial_id)
             experiment = find_experiment(session, trial.experiment_id)
-            check_scaling(trial, experiment, slots=slots, cluster_slots=self._runner.slots)
+            most = None if self._runner.can_grow else self._runner.slots
+            check_scaling(trial, experiment, slots=slots, cluster_slots=most)
             trial.num_slots = slots
         self._runner.wake()
         return self.get(trial_id)

@@ -11,6 +11,7 @@ from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.cluster_view import ClusterView
 from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
 from trek.engines import GangSpec, OsUser
+from trek.experiments.trial_process import MASTER_URL
 from trek.train.jobs.job import TRAINING_IMPORTS
 from trek.train.jobs.servers import server_roles
 
@@ -53,6 +54,7 @@ class TrialSpecs:
             user=user,
             cwd=work,
             output_dir=folder,
+            files={MASTER_URL: self.url(trial)},
             slots=trial.slots if self._cluster.has_gpus else (),
             gpus_per_worker=1 if self._cluster.has_gpus else 0,
             # A command may do without torch.
@@ -60,20 +62,13 @@ class TrialSpecs:
             roles=server_roles(parsed_config(experiment).resources.servers, folder=work / "servers"),
         )
 
+    def url(self, trial: TrialRow) -> bytes:
+        """Where the control plane listens now: after a restart, its port may differ."""
+        return self._environment(trial.id, trial.run).get("TREK_MASTER", "").encode()
+
     def handle_file(self, trial: TrialRow) -> Path:
         """What the gang of the trial's current run is found again by."""
         return self._layout.run(trial) / "gang.json"
-
-    def publish_url(self, trial: TrialRow) -> None:
-        """Write where the control plane listens now into the trial's folder: after a restart, its port may differ."""
-        url = self._environment(trial.id, trial.run).get("TREK_MASTER", "")
-        partial = self._url_file(trial).with_suffix(".new")
-        partial.write_text(url)
-        partial.chmod(0o644)
-        partial.replace(self._url_file(trial))
-
-    def _url_file(self, trial: TrialRow) -> Path:
-        return self._layout.run(trial) / "master.url"
 
     def _variables(self, experiment: ExperimentRow, trial: TrialRow, *, user: OsUser | None) -> dict[str, str]:
         variables = dict(experiment.config["environment"]["environment_variables"])
@@ -92,5 +87,4 @@ class TrialSpecs:
             "TREK_TRIAL_ID": str(trial.id),
             "TREK_RUN": str(trial.run),
             "TREK_RUN_DIR": str(run_dir),
-            "TREK_MASTER_FILE": str(self._url_file(trial)),
         }

@@ -50,6 +50,7 @@ class MemberActor:
         self._changed = threading.Condition()
         self._member: AgentMember | None = None
         self._is_requested = False
+        self._given: dict[str, bytes] = {}
         self._has_log = False
         self._is_over = False
         """Nothing of the member is left, and its pipes are closed."""
@@ -75,14 +76,14 @@ class MemberActor:
 
         A second request is ignored: it is that of a starter that attached, while that of one that died was under way.
         """
+        own = self._folder / "member"
         with self._changed:
             if self._is_requested:
                 return
             self._is_requested = True
-        own = self._folder / "member"
-        own.mkdir(mode=0o700)
-        for name, data in files.items():
-            (own / name).write_bytes(data)
+            own.mkdir(mode=0o700)
+            for name, data in {**files, **self._given}.items():
+                (own / name).write_bytes(data)
         request = {**request, "folder": str(own), "keeps_folder": True, "inherit_env": False}
         request["env"] = _merged(_own_environment(), request["env"])
         if request["argv"][0] == request["python"]:
@@ -228,9 +229,12 @@ class MemberActor:
         return MemberFolder(self._folder / "member").read(name, start=start, size=size)
 
     def write_file(self, name: str, data: bytes) -> None:
-        """Put a file into the member's folder."""
-        with contextlib.suppress(FileNotFoundError):
-            MemberFolder(self._folder / "member").write(name, data)
+        """Put a file into the member's folder, or keep it for a member whose start is still under way."""
+        with self._changed:
+            self._given[name] = data
+            if self._is_requested:
+                with contextlib.suppress(FileNotFoundError):  # it was closed
+                    MemberFolder(self._folder / "member").write(name, data)
 
     def close(self) -> None:
         """Remove what was kept; the caller ends this process then."""

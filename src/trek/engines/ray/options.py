@@ -12,6 +12,8 @@ from trek.errors import ConfigError
 PlacementRule = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 Resources = Mapping[str, float]
 DEFAULT_WAIT_S = 300.0
+_ROUNDING = 1e-6
+"""Ray counts in ten-thousandths."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,12 @@ def demands_of(spec: GangSpec, options: RayOptions, *, has_gpus: bool) -> dict[s
     return {
         name: [options.demand(name, role, has_gpus=has_gpus)] * role.count for name, role in spec.all_roles().items()
     }
+
+
+def num_fitting(demand: Resources, node: Resources) -> int:
+    """How many members with this demand a node with these resources holds when nothing else runs there."""
+    counted = demand or {"CPU": 1.0}
+    return min(int(node.get(name, 0.0) / amount + _ROUNDING) for name, amount in counted.items())
 
 
 def find_missing(demands: Sequence[Resources], nodes: Sequence[Resources], *, placement: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 
 from trek.engines.attached import AttachedMember
@@ -20,9 +19,10 @@ from trek.engines.member import Member
 from trek.engines.member_names import check_spec, member_stem
 from trek.engines.no_starter import NoStarter
 from trek.engines.pending_starts import PendingStarts
+from trek.engines.ray.autoscaler import Autoscaler
 from trek.engines.ray.connection import NAMESPACE, connect, living_nodes
 from trek.engines.ray.gang_record import ActorRecord, GangRecord
-from trek.engines.ray.options import PlacementRule, RayOptions
+from trek.engines.ray.options import PlacementRule, RayOptions, num_fitting
 from trek.engines.ray.ray_member import write_end
 from trek.engines.ray.ray_starter import RayStarter
 from trek.errors import InputError
@@ -35,6 +35,7 @@ class RayEngine(Engine):
 
     name = "ray"
     shares_disk = False
+    can_grow = True
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class RayEngine(Engine):
             send_trek=send_trek,
             wait_s=wait_s,
         )
+        self._autoscaler = Autoscaler()
         self._is_warm = os.environ.get("TREK_WARM_START") != "0" if warm_start is None else warm_start
         self._pending = PendingStarts()
 
@@ -130,18 +132,17 @@ class RayEngine(Engine):
         return WatchedGang(members, starter=used, handle=handle, on_line=on_line, on_exit=on_exit)
 
     def slots(self) -> int:
-        """GPUs where the cluster has any, else its CPUs."""
+        """How many workers with what the options give each fit on the nodes: GPUs where there are any, else CPUs."""
         return sum(node.slots for node in self.nodes())
 
     def num_gpus(self) -> int:
-        """The GPUs of all nodes."""
+        """The GPUs of all nodes; none if the options say that workers take none."""
         return sum(node.num_gpus for node in self.nodes())
 
     def request_room(self, num_workers: int) -> None:
         """Tell the cluster's autoscaler, if it has one. It adds nodes for all of them, busy ones included."""
         self._connect()
-        has_gpus = any(node["Resources"].get("GPU") for node in living_nodes())
-        request_resources(bundles=[self._options.demand(WORKER, Role((), 1), has_gpus=has_gpus)] * num_workers)
+        self._autoscaler.ask(self._worker_demand(living_nodes()), num_workers)
 
     def own_address(self) -> str:
         """The address that this machine has as a node of the cluster."""
@@ -152,17 +153,22 @@ class RayEngine(Engine):
         """The nodes that are alive now."""
         self._connect()
         found = living_nodes()
-        has_gpus = any(node["Resources"].get("GPU") for node in found)
+        demand = self._worker_demand(found)
         return [
             Node(
                 name=node["NodeManagerHostname"],
                 address=node["NodeManagerAddress"],
-                slots=int(node["Resources"].get("GPU" if has_gpus else "CPU", 0)),
-                num_gpus=int(node["Resources"].get("GPU", 0)),
+                slots=num_fitting(demand, node["Resources"]),
+                num_gpus=int(node["Resources"].get("GPU", 0)) if demand.get("GPU") else 0,
                 id=node["NodeID"],
             )
             for node in found
         ]
+
+    def _worker_demand(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """What a worker of a gang takes that says nothing about it."""
+        has_gpus = any(node["Resources"].get("GPU") for node in nodes)
+        return self._options.demand(WORKER, Role((), 1), has_gpus=has_gpus)
 
 
 def _find_actors(record: GangRecord) -> dict[str, Any]:

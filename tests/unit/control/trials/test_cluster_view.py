@@ -12,6 +12,7 @@ from trek.testing.clock import FakeClock
 
 class _Engine:
     name = "fake"
+    can_grow = True
 
     def __init__(self) -> None:
         self.found: list[Node] | None = [Node("a", "10.0.0.1", 2, id="1")]
@@ -43,13 +44,15 @@ def test_slots_follow_the_nodes_and_stay_while_these_are_not_known() -> None:
 
 
 def test_a_fixed_number_of_slots_stays() -> None:
-    assert _view(_Engine(), FakeClock(), slots=5).slots == 5
+    fixed = _view(_Engine(), FakeClock(), slots=5)
+    assert (fixed.slots, fixed.can_grow) == (5, False)
+    assert _view(_Engine(), FakeClock()).can_grow
 
 
 def test_trials_are_shown_where_they_have_processes() -> None:
     class _Gang:
         def __init__(self, node: str) -> None:
-            self.placements = [type("Place", (), {"node": node})]
+            self.used_nodes = {node}
 
     engine = _Engine()
     engine.found = [Node("a", "10.0.0.1", 2, id="1"), Node("a", "10.0.0.2", 2, id="2")]

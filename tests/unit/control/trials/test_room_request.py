@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trek.control.trials.room_request import RoomRequest, wanted_workers
+from trek.control.trials.room_request import HOLD_S, RoomRequest, wanted_workers
 from trek.control.trials.scheduler import Occupied, Request, plan
 from trek.errors import OutsideError
+from trek.testing.clock import FakeClock
 from trek.testing.simulated_engine import SimulatedEngine
 
 
@@ -48,11 +49,49 @@ class GrowingEngine(SimulatedEngine):
 
 def test_an_engine_is_asked_when_something_changes_and_again_after_an_error() -> None:
     engine = GrowingEngine()
-    room = RoomRequest(engine)
-    for wanted in (0, 4, 4, 6):
+    room = RoomRequest(engine, clock=FakeClock())
+    for wanted in (4, 4, 6):
         room.ask(wanted)
     engine.is_away = True
-    room.ask(0)
+    room.withdraw()
     engine.is_away = False
-    room.ask(0)
+    room.withdraw()
+    room.withdraw()
     assert engine.asked == [4, 6, 0]
+
+
+def test_what_a_killed_control_plane_asked_for_is_withdrawn_first() -> None:
+    engine = GrowingEngine()
+    RoomRequest(engine, clock=FakeClock()).ask(0)
+    assert engine.asked == [0]
+
+
+def test_a_request_that_stands_is_made_again_and_one_for_nothing_is_not() -> None:
+    engine, clock = GrowingEngine(), FakeClock()
+    room = RoomRequest(engine, clock=clock)
+    for wanted in (4, 4, 0, 0):
+        room.ask(wanted)
+        clock.advance(HOLD_S)
+    assert engine.asked == [4, 4, 0]
+
+
+def test_a_request_stands_until_the_trials_that_it_was_for_have_their_nodes() -> None:
+    engine, clock = GrowingEngine(), FakeClock()
+    room = RoomRequest(engine, clock=clock)
+    room.ask(4)
+    clock.advance(HOLD_S)
+    room.ask(0, is_starting=True)
+    clock.advance(HOLD_S - 1)
+    room.ask(0)
+    assert set(engine.asked) == {4}
+    clock.advance(1)
+    room.ask(0)
+    assert engine.asked[-1] == 0
+
+
+def test_trials_that_start_ask_for_nothing_by_themselves() -> None:
+    engine = GrowingEngine()
+    room = RoomRequest(engine, clock=FakeClock())
+    room.ask(0, is_starting=True)
+    room.ask(0, is_starting=True)
+    assert engine.asked == [0]

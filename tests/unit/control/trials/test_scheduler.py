@@ -55,6 +55,13 @@ def test_but_not_for_ever() -> None:
     assert plan(queue, running, total_slots=4).start == []
 
 
+def test_what_a_cluster_that_can_grow_does_not_hold_waits_for_nodes_also_if_nothing_runs() -> None:
+    made = plan([request(1, slots=8), request(2)], [], total_slots=4, may_oversubscribe=True, can_grow=True)
+    assert made.start == [2]
+    assert made.waiting == {1: "needs 8 slots, the cluster has 4, waits for more nodes"}
+    assert made.without_room == [1]
+
+
 def test_what_can_never_run_says_so_and_blocks_nobody() -> None:
     made = plan([request(1, slots=8, waited_s=10_000), request(2)], [], total_slots=4)
     assert made.start == [2]

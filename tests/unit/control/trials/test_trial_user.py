@@ -52,7 +52,7 @@ def test_a_trial_inherits_nothing_that_is_the_control_planes(
     assert (environ["TREK_MASTER"], environ["TREK_TOKEN"]) == ("http://127.0.0.1:1", "narrow")
     assert not [name for name, value in environ.items() if (Path(value) / "control.json").exists()]
     assert not [name for name, value in environ.items() if value.endswith("control.json")]
-    assert Path(environ["TREK_MASTER_FILE"]).read_text() == "http://127.0.0.1:1"
+    assert (Path(environ["TREK_MEMBER_DIR"]) / "master.url").read_text() == "http://127.0.0.1:1"
 
 
 def test_caches_of_the_home_are_those_of_its_trials(make_plane: MakePlane) -> None:
@@ -77,10 +77,9 @@ def test_a_running_trial_finds_a_control_plane_that_moved(make_plane: MakePlane,
             "TREK_TRIAL_ID": "1",
             "TREK_RUN": "1",
             "TREK_RUN_DIR": str(tmp_path),
-            "TREK_MEMBER_DIR": str(tmp_path),
+            "TREK_MEMBER_DIR": str(after.layout.run(after.trial()) / "rank_0"),
             "TREK_MASTER": "http://127.0.0.1:1",
             "TREK_TOKEN": "t",
-            "TREK_MASTER_FILE": str(after.layout.run(after.trial()) / "master.url"),
         }
     )
     moved = place._relocated()
@@ -128,7 +127,7 @@ echo x > "$TREK_RUN_DIR/mine" && echo "wrote to its run"
 echo x > "$TREK_HOME/mine" && echo "wrote to its home"
 mkdir "$CHECKPOINTS/one" && echo "wrote a checkpoint"
 rm -rf "$(dirname "$TREK_MEMBER_DIR")/rank_0.json" 2>/dev/null || echo "cannot remove what is the master's"
-cat "$TREK_MASTER_FILE" && echo
+cat "$TREK_MEMBER_DIR/master.url" && echo
 echo "HOME=$HOME"
 printf '{"rank": 0, "kind": "done"}' > "$TREK_MEMBER_DIR/outcome.json"
 """

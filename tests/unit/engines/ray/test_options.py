@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trek.engines import GangSpec, Role
-from trek.engines.ray.options import RayOptions, demands_of, find_missing
+from trek.engines.ray.options import RayOptions, demands_of, find_missing, num_fitting
 from trek.errors import ConfigError
 
 
@@ -25,6 +25,26 @@ def test_a_worker_takes_a_gpu_where_there_are_any() -> None:
     spec = GangSpec(["x"], 1)
     assert demands_of(spec, RayOptions(), has_gpus=True)["worker"] == [{"CPU": 1.0, "GPU": 1.0}]
     assert demands_of(spec, RayOptions(gpus=0), has_gpus=True)["worker"] == [{"CPU": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("demand", "node", "fitting"),
+    [
+        ({"CPU": 1}, {"CPU": 4}, 4),
+        ({"CPU": 2}, {"CPU": 5}, 2),
+        ({"CPU": 1, "GPU": 1}, {"CPU": 8, "GPU": 2}, 2),
+        ({"CPU": 1, "GPU": 1}, {"CPU": 1, "GPU": 2}, 1),
+        ({"CPU": 1, "GPU": 0.5}, {"CPU": 8, "GPU": 2}, 4),
+        ({"CPU": 1, "GPU": 0.1}, {"CPU": 20, "GPU": 1}, 10),
+        ({"CPU": 1, "GPU": 1}, {"CPU": 8}, 0),
+        ({"CPU": 1, "a100": 1}, {"CPU": 8}, 0),
+        ({}, {"CPU": 3}, 3),
+    ],
+)
+def test_a_node_has_a_slot_for_every_worker_that_fits(
+    demand: dict[str, float], node: dict[str, float], fitting: int
+) -> None:
+    assert num_fitting(demand, node) == fitting
 
 
 def test_members_beside_the_workers_take_no_slot() -> None:
