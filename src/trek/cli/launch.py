@@ -213,7 +213,8 @@ def _read_workers(text: str) -> tuple[int | None, int]:
 def _default_workers(hostfile: Path | None, slots: int) -> int:
     from trek.engines.hosts import read_hostfile
 
-    return sum(host.slots for host in read_hostfile(hostfile)) if hostfile else slots
+    # An engine without a slot says itself what one worker lacks.
+    return sum(host.slots for host in read_hostfile(hostfile)) if hostfile else max(slots, 1)
 
 
 def _parse_variables(variables: tuple[str, ...]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from trek.testing.ray_cluster import RayCluster, can_hide_folders
 from trek.testing.shell import Shell, wait_until
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 
-HPARAMS = {"learning_rate": 0.05, "global_batch_size": 32, "first_run_sleep_s": 0.1}
+HPARAMS = {"learning_rate": 0.05, "global_batch_size": 32, "first_run_sleep_s": 1.0}
 
 
 @pytest.mark.skipif(not can_hide_folders(), reason="needs root, to give a node a disk of its own")

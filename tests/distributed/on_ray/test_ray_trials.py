@@ -99,3 +99,10 @@ def test_a_script_is_launched_on_nodes_with_the_folder_it_is_in(
     lines = sorted(line.split() for line in done.stdout.splitlines())
     assert [line[:-1] for line in lines] == [["[rank", f"{rank}]", "beside", "given", str(rank)] for rank in range(2)]
     assert not any(line[-1] == str(folder) for line in lines), "it was unpacked there"
+
+
+def test_a_script_on_a_cluster_without_a_slot_for_it_is_told_what_is_missing(cluster: RayCluster, shell: Shell) -> None:
+    options = ["--engine-option", f"address={cluster.address}", "--engine-option", "resources={tpu: 1}"]
+    done = shell.run("launch", "--engine", "ray", *options, "--no-python", "true")
+    assert done.returncode == 2, done.stderr
+    assert "1 tpu needed, and the cluster has 0 tpu" in done.stderr
