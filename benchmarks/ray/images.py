@@ -26,7 +26,7 @@ from trek.engines.ray.connection import connect
 from trek.testing.ray_cluster import ray_cluster
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tables import quieten
+from tables import set_up_ray_data
 
 BATCH, WIDTH, PARTITIONS, CPUS, TARGET = 128, 784, 8, 2, 3.0
 
@@ -74,7 +74,7 @@ def main() -> None:
     images = np.random.default_rng(0).integers(0, 256, (options.rows, WIDTH), dtype=np.uint8)
     best: dict[str, float] = {}
     with ray_cluster(num_nodes=3, cpus=CPUS) as cluster:
-        quieten()
+        set_up_ray_data()
         connect(cluster.address)
         runs = {"trek": with_trek, "ray data": with_ray_data}
         for run in runs.values():

@@ -88,6 +88,8 @@ class GangSpec:
     cwd: Path | None = None
     workspace: bytes = field(default=b"", repr=False)
     """A tar of the folder to run in, for members on machines that do not have `cwd`."""
+    waits_for_machines: bool = False
+    """Whether a start waits for machines that are not there, as it does for those that are busy, unless told not to."""
     min_workers: int | None = None
     """How many workers there must be room for at the start; the others follow as room is found. None: all of them."""
     cpus_per_worker: float = 1

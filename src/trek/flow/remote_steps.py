@@ -42,10 +42,11 @@ class RemoteSteps(Gangs):
         for left in reversed(range(_MAX_LOSSES + 1)):
             failure = gang.wait_first_failure()
             gang.stop(grace_s=0.0 if failure is not None and failure.is_unreached else GRACE_S)
-            if failure is None or not failure.is_unreached or task not in self._running or not left:
+            lost = _find_loss(failure, gang)
+            if not lost or task not in self._running or not left:
                 return _to_ended(task, failure, gang)
             with task.log.open("a", encoding="utf-8") as log:
-                log.write(f"[trek] {failure.host} was lost; the step is started again elsewhere.\n")
+                log.write(f"[trek] {lost}; the step is started again elsewhere.\n")
             gang = self._running[task] = start_gang(self._engine, task, self._spec(task))
         raise AssertionError("the last round returns")
 
@@ -81,6 +82,15 @@ def _work(task: Task, inputs: Inputs) -> dict[str, Any]:
         "outputs": str(output_folder(task.attempt)),
         "output_names": tuple(work.output_names),
     }
+
+
+def _find_loss(failure: Exit | None, gang: Gang) -> str:
+    """What was lost with a machine: the step, or what it had made there, before it came home. Empty if nothing was."""
+    if failure is not None:
+        return f"{failure.host} was lost" if failure.is_unreached else ""
+    has_ended = gang.outcomes().get(0) is not None
+    is_home = gang.read_file(OUTPUTS, rank=0, size=1) is not None
+    return "its outputs could not be read from the machine that it ran on" if has_ended and not is_home else ""
 
 
 def _to_ended(task: Task, failure: Exit | None, gang: Gang) -> Ended:

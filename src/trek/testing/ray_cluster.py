@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ _QUICK = {
     "health_check_failure_threshold": 2,
 }
 """A node that was killed counts as dead after about a second, where Ray's default is some ten."""
+_RELEASE_S = 120.0
+"""How long Ray may take to give back what nobody uses any more."""
 
 
 class RayCluster:
@@ -52,9 +56,10 @@ class RayCluster:
         """Where it is reached."""
         return str(self._cluster.address)
 
-    def add_node(self, **resources: float) -> Any:
+    def add_node(self, *, cpus: int | None = None, **resources: float) -> Any:
         """Another node, which is there when this returns."""
-        node = self._cluster.add_node(**{**self._settings(), "resources": resources})
+        settings = {**self._settings(), "resources": resources}
+        node = self._cluster.add_node(**{**settings, "num_cpus": cpus or self._cpus})
         self.nodes.append(node)
         return node
 
@@ -76,10 +81,29 @@ class RayCluster:
             time.sleep(0.1)
         return node
 
-    def kill_node(self, node: Any) -> None:
-        """SIGKILL to the raylet; its workers notice by themselves."""
+    def kill_node(self, node: Any, *, with_workers: bool = False) -> None:
+        """SIGKILL to the raylet; its workers notice by themselves, unless they are killed with it."""
         self.nodes.remove(node)
+        if with_workers:
+            kill_all(*self.processes(node))
         self._cluster.remove_node(node, allow_graceful=False)
+
+    @staticmethod
+    def processes(node: Any) -> list[psutil.Process]:
+        """The raylet of a node, and everything that it runs."""
+        (started,) = node.all_processes["raylet"]
+        raylet = psutil.Process(started.process.pid)
+        return [raylet, *raylet.children(recursive=True)]
+
+    @contextmanager
+    def leaving_nothing(self) -> Iterator[None]:
+        """Fail if jobs of the block leave actors, reserved room, CPUs in use or objects of this process behind."""
+        before = _held()
+        yield
+        deadline = time.monotonic() + _RELEASE_S
+        while left := _held() - before:
+            assert time.monotonic() < deadline, f"left on the cluster: {', '.join(sorted(left))}"
+            time.sleep(0.1)
 
     def close(self) -> None:
         """End everything."""
@@ -97,7 +121,7 @@ class RayCluster:
         return {
             "num_cpus": self._cpus,
             "object_store_memory": STORE_BYTES,
-            "node_ip_address": f"127.0.0.{self._num_nodes + 1}",
+            "node_ip_address": node_address(self._num_nodes),
         }
 
 
@@ -111,6 +135,11 @@ mount -t overlay -o lowerdir=/dev,upperdir=$layers/upper,workdir=$layers/work tr
 mount --bind $layers/shm /dev/shm
 """
 """Gives /dev further names, without which Trek counts no GPU. The memory that processes share stays what it was."""
+
+
+def node_address(number: int) -> str:
+    """The loopback address of a node, counted from 1: campaigns start more nodes than the last byte can tell apart."""
+    return str(IPv4Address("127.0.0.1") + number)
 
 
 class FarNode:
@@ -197,10 +226,32 @@ def _kill_tree(root: psutil.Popen | None) -> None:
     """The raylet first: what runs on the node must notice by itself."""
     if root is None or not root.is_running():
         return
-    for process in [*sorted(root.children(recursive=True), key=lambda one: one.name() != "raylet"), root]:
+    kill_all(*sorted(root.children(recursive=True), key=lambda one: one.name() != "raylet"), root)
+    root.wait()
+
+
+def kill_all(*processes: psutil.Process) -> None:
+    """SIGKILL to each that is still there, in this order."""
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    root.wait()
+
+
+def _held() -> set[str]:
+    """What jobs hold on the cluster. The lists of actors and objects are Ray's own: it has no public ones here."""
+    import ray
+    from ray._private.state import actors
+    from ray._private.worker import global_worker
+
+    worker: Any = global_worker
+    gc.collect()
+    found = {f"actor {one['ActorClassName']} {key}" for key, one in actors().items() if one["State"] != "DEAD"}
+    groups = ray.util.placement_group_table()
+    found |= {f"placement group {one['name']}" for one in groups.values() if one["state"] != "REMOVED"}
+    found |= {f"object {key.decode()}" for key in worker.core_worker.get_all_reference_counts()}
+    total, free = ray.cluster_resources(), ray.available_resources()  # type: ignore[no-untyped-call]
+    num_used = total.get("CPU", 0) - free.get("CPU", 0)
+    return found | ({f"{num_used:g} CPUs in use"} if num_used > 0 else set())
 
 
 def can_hide_folders() -> bool:

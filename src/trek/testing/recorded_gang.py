@@ -34,9 +34,9 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-m", "trek.testing.code_member", textwrap.dedent(code)]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool], *, poll_s: float = 0.01) -> None:
     """Poll until `condition` holds; fail after minutes."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+        time.sleep(poll_s)

@@ -28,6 +28,15 @@ def cluster() -> Iterator[RayCluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def large_node(cluster: RayCluster) -> Iterator[int]:
+    """The CPUs of a node that is there for all tests of a file, for work that no other node has room for."""
+    cpus = 10
+    node = cluster.add_node(cpus=cpus)
+    yield cpus
+    cluster.kill_node(node)
+
+
 @pytest.fixture
 def shell(cluster: RayCluster, tmp_path: Path) -> Iterator[Shell]:
     """Commands whose control plane runs trials on the cluster."""

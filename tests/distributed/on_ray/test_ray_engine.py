@@ -19,7 +19,7 @@ from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray.experimental.internal_kv import _internal_kv_get
 
 from trek._version import __version__
-from trek.engines import Engine, GangSpec
+from trek.engines import Engine, Exit, GangSpec
 from trek.engines.failure import find_unreached
 from trek.engines.ray.ray_engine import RayEngine
 from trek.errors import InputError, OutsideError, StartCancelled
@@ -51,6 +51,28 @@ def test_a_node_that_is_killed_is_reported_and_leaves_no_process(cluster: RayClu
         wait_for(lambda: not psutil.pid_exists(pid))
     finally:
         gang.stop(grace_s=0)
+
+
+def test_a_node_that_dies_while_a_gang_starts_is_no_failure_of_the_gang(cluster: RayCluster) -> None:
+    """Its place was reserved there; no member ran yet, so it is placed anew, and waits for room that comes back."""
+    recorder = Recorder()
+    node = cluster.add_node(doomed=1)
+    before = set(cluster.processes(node))
+    engine = RayEngine(address=cluster.address, resources={"doomed": 1}, warm_start=False)
+
+    def run() -> list[Exit] | None:
+        return engine.start(GangSpec(python("print('here')"), 1), on_line=recorder).wait(PATIENCE_S)
+
+    with cluster.leaving_nothing(), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        wait_for(lambda: bool(set(cluster.processes(node)) - before))
+        for process in set(cluster.processes(node)) - before:
+            process.suspend()  # the actor's process has just been started, and never answers
+        cluster.kill_node(node, with_workers=True)
+        other = cluster.add_node(doomed=1)
+        assert [one.code for one in running.result() or []] == [0]
+    cluster.kill_node(other)
+    assert recorder.texts(0) == ["here"]
 
 
 def test_members_die_with_a_starter_that_was_killed_and_kept_ones_are_found_again(

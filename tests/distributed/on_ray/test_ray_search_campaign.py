@@ -7,10 +7,10 @@ checkpoint of its end.
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 
+from trek.testing.node_kills import DoomedNodes, NodeKill
 from trek.testing.ray_cluster import RayCluster
 from trek.testing.shell import Shell, wait_until
 
@@ -26,22 +26,15 @@ SEARCH = {"name": "random", "metric": "validation_error", "max_trials": NUM_TRIA
 def test_a_search_loses_nothing_and_counts_nothing_twice_whichever_node_is_killed_when(
     cluster: RayCluster, shell: Shell, seed: int
 ) -> None:
-    """The seed chooses the node and after how many batches of all trials it dies; every third time none replaces it."""
-    chooser = random.Random(seed)
-    nodes = [cluster.add_node(place=1) for _ in range(2)]
-    doomed, num_batches = chooser.choice(nodes), chooser.randrange(1, NUM_TRIALS * LENGTH)
+    """The seed chooses the node and after how many batches of all trials it dies."""
+    kill = NodeKill.drawn(seed, num_nodes=2, max_progress=NUM_TRIALS * LENGTH - 1)
     shell.variables["TREK_ENGINE_OPTIONS"] = "'resources={place: 0.5}'"
-    experiment = _create(shell)
-    wait_until(lambda: _num_trained(shell, experiment) >= num_batches)
-    nodes.remove(doomed)
-    cluster.kill_node(doomed)
-    if seed % 3:
-        nodes.append(cluster.add_node(place=1))
-    wait_until(lambda: shell.experiment(experiment)["state"] in ("completed", "errored"), timeout_s=500)
-    _check(shell, experiment)
-    shell.clean_up()  # before the nodes on which it may be closing gangs
-    for node in nodes:
-        cluster.kill_node(node)
+    with cluster.leaving_nothing(), DoomedNodes(cluster, kill, num_nodes=2, place=1) as nodes:
+        experiment = _create(shell)
+        nodes.strike(lambda: _num_trained(shell, experiment), poll_s=0.25)
+        wait_until(lambda: shell.experiment(experiment)["state"] in ("completed", "errored"), timeout_s=500)
+        _check(shell, experiment)
+        shell.clean_up()  # before the nodes on which it may be closing gangs
 
 
 def _create(shell: Shell) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import socket
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -104,6 +102,12 @@ def test_relations_divided_among_the_nodes_give_the_same_rows(cluster: RayCluste
         rows = plan().to_arrow()
     with running_on("threads", num_workers=2):
         assert rows.equals(plan().to_arrow())
+
+
+def test_nothing_of_a_divided_relation_stays_in_the_object_stores(cluster: RayCluster) -> None:
+    rows = Table.of({"x": np.arange(400_000)[::-1]}, num_partitions=4)  # Ray keeps small objects elsewhere
+    with cluster.leaving_nothing(), running_on(RayExecutor(2, address=cluster.address, divides_relations=True)):
+        assert rows.map(lambda batch: batch).sort("x").to_numpy()["x"].tolist() == list(range(400_000))
 
 
 def test_rows_outlive_the_executor(cluster: RayCluster) -> None:
@@ -206,7 +210,7 @@ def test_a_node_killed_in_the_middle_of_a_shuffle_changes_nothing(cluster: RayCl
     def kill() -> None:
         while not started.exists():
             time.sleep(0.01)
-        kill_with_workers(cluster, victim)
+        cluster.kill_node(victim, with_workers=True)
         (tmp_path / "killed").touch()
 
     first = Table.of({"x": np.arange(400_000)}, num_partitions=8).map(lambda batch: {"x": batch["x"]}).partition(7)
@@ -218,12 +222,3 @@ def test_a_node_killed_in_the_middle_of_a_shuffle_changes_nothing(cluster: RayCl
     with running_on("threads"):
         expected = first.map(slowly).partition(3, by="k").to_arrow()
     assert rows.equals(expected)
-
-
-def kill_with_workers(cluster: RayCluster, node: Any) -> None:
-    """SIGKILL to a node's raylet and everything that it runs."""
-    (raylet,) = node.all_processes["raylet"]
-    for process in [psutil.Process(raylet.process.pid), *psutil.Process(raylet.process.pid).children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    cluster.kill_node(node)

@@ -54,6 +54,7 @@ class TrialSpecs:
             user=user,
             cwd=work,
             output_dir=folder,
+            waits_for_machines=True,
             files={MASTER_URL: self.url(trial)},
             slots=trial.slots if self._cluster.has_gpus else (),
             gpus_per_worker=1 if self._cluster.has_gpus else 0,

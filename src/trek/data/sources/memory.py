@@ -101,6 +101,9 @@ class MemorySource(Source):
 class HeldSource(Source):
     """A partition that was computed and is kept."""
 
+    travels_once = False
+    """One task reads it; a process that remembered it would hold on to its rows long after."""
+
     def __init__(self, part: Part, schema: pa.Schema, *, title: str) -> None:
         self.part = part
         self.title = title

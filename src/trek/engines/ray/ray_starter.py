@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
@@ -45,6 +45,12 @@ _CHECK_S = 1.0
 """How often a start that waits looks whether it was cancelled, and says what it waits for."""
 _PLACED_S = 60.0
 """How long actors may take to answer on nodes that have room for them: Ray starts a process for each."""
+_MAX_LOST_STARTS = 5
+"""How often a start is repeated when nodes die during it."""
+
+
+class _NodeLost(OutsideError):
+    """A node was lost before the members on it had started."""
 
 
 class RayStarter:
@@ -74,11 +80,24 @@ class RayStarter:
     # -- the whole gang
 
     def start_all(self, pending: PendingStart) -> list[RayMember]:
-        """Start every member; those of an elastic gang that find no room yet follow when there is some."""
+        """Start every member; those of an elastic gang that find no room yet follow when there is some.
+
+        A node that dies meanwhile is no failure of the gang: no member runs yet, so all of it is done again elsewhere.
+        """
+        for left in reversed(range(_MAX_LOST_STARTS + 1)):
+            try:
+                return self._try_to_start(pending, is_again=left < _MAX_LOST_STARTS)
+            except _NodeLost as lost:
+                if not left:
+                    raise
+                _LOG.warning("%s The gang is started again elsewhere.", str(lost))  # not what its traceback holds
+        raise AssertionError("the last round returns or raises")
+
+    def _try_to_start(self, pending: PendingStart, *, is_again: bool) -> list[RayMember]:
         self.record.write(self._folder)
         actors: list[tuple[str, Any]] = []
         try:
-            self._reserve(pending)
+            self._reserve(pending, is_again=is_again)
             for role, one in self._roles.items():
                 actors += [(role, self._make_actor(role, index)) for index in range(one.count)]
             self._meet([(role, *named) for role, named in actors], pending)
@@ -91,14 +110,18 @@ class RayStarter:
         handles = {name: actor for _, (name, actor) in actors}
         return [self.open_member(one, handles[one.actor], is_placed=bool(one.node)) for one in self.record.members]
 
-    def _reserve(self, pending: PendingStart) -> None:
-        """Reserve room for all workers at once; those of an elastic gang come and go, and are placed one by one."""
+    def _reserve(self, pending: PendingStart, *, is_again: bool) -> None:
+        """Reserve room for all workers at once; those of an elastic gang come and go, and are placed one by one.
+
+        `is_again`: there was room until a node was lost, so that what is missing now may come back.
+        """
         demands = demands_of(self._spec, self._options, has_gpus=self._has_gpus)
         needed = demands[WORKER][: self._spec.min_workers]
         missing = find_missing(
             needed, [node["Resources"] for node in living_nodes()], placement=self._options.placement
         )
-        if missing and not self._options.wait_s:
+        may_wait = self._options.wait_s is None and (is_again or self._spec.waits_for_machines)
+        if missing and not self._options.wait_s and not may_wait:
             raise InputError(
                 f"{len(needed)} workers with {describe(needed[0])} each do not fit on the Ray cluster: {missing}. Ask "
                 "for fewer workers, CPUs or GPUs, add nodes, or set the engine's option wait_s to wait for them."
@@ -198,6 +221,8 @@ class RayStarter:
             ) from None
         except RayError as error:
             said = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
+            if isinstance(error, RayActorError) and not error.actor_init_failed:
+                raise _NodeLost(f"the Ray cluster lost a member before it was started: {said}") from error
             raise OutsideError(
                 f"a member could not be started on the Ray cluster: {said} Every node needs Trek {__version__}: run "
                 f"`pip install 'trek[ray]=={__version__}'` there, or set the engine's option send_trek."
