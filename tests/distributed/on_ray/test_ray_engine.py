@@ -173,6 +173,23 @@ def test_a_start_that_waits_says_for_what_and_can_be_cancelled(
     cluster.kill_node(node)
 
 
+def test_a_gang_that_waits_for_machines_waits_for_nodes_that_are_not_there(cluster: RayCluster, tmp_path: Path) -> None:
+    recorder = Recorder()
+    spec = GangSpec(python("print('here')"), 1, output_dir=tmp_path / "gang", waits_for_machines=True)
+    spec.output_dir.mkdir()
+    with pytest.raises(InputError, match="1 absent needed, and the cluster has 0 absent"):
+        RayEngine(address=cluster.address, resources={"absent": 1}, wait_s=0).start(spec)
+    engine = RayEngine(address=cluster.address, resources={"absent": 1}, warm_start=False)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(engine.start, spec, on_line=recorder)
+        wait_for(lambda: "1 absent needed, and the cluster has 0" in engine.start_waits_for(engine.handle_of(spec)))
+        node = cluster.add_node(absent=1)
+        gang = starting.result()
+    gang.wait(PATIENCE_S)
+    cluster.kill_node(node)
+    assert recorder.texts(0) == ["here"]
+
+
 def test_room_is_asked_for_and_the_request_withdrawn(cluster: RayCluster) -> None:
     engine = RayEngine(address=cluster.address, cpus=2)
     engine.request_room(3)
