@@ -27,6 +27,7 @@ from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TemplateRow, TrialRow
 from trek.experiments.package import pack
 from trek.master.app import make_app
+from trek.testing.control_parts import QUICK_HASHER, open_store
 from trek.testing.trial_runner import IdleRunner
 from trek.world.clock import SystemClock
 
@@ -50,8 +51,10 @@ NASTY = [
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[FastAPI, Services, Store, str]]:
-    store = Store.at(tmp_path / "home")
-    services = Services.over(store, layout=Layout(tmp_path / "home"), runner=IdleRunner(), clock=SystemClock())
+    store = open_store(tmp_path / "home")
+    services = Services.over(
+        store, layout=Layout(tmp_path / "home"), runner=IdleRunner(), clock=SystemClock(), hasher=QUICK_HASHER
+    )
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model_def.py").write_text("class T: ...")
     package = pack(tmp_path / "model")
