@@ -1,5 +1,5 @@
 """`python -m trek` is `trek`."""
 
-from trek.cli.main import main
+from trek.cli.main import command
 
-main()
+command()

@@ -58,6 +58,14 @@ def test_a_stopped_control_plane_lets_trials_save_and_continues_them_at_its_next
     assert (trial["restarts"], trial["run"], trial["batches"]) == (0, 2, 100)
 
 
+def test_a_control_plane_that_is_stopped_with_its_experiments_ends_them(shell: Shell) -> None:
+    experiment = create(shell, hyperparameters__sleep_s=0.2)
+    wait_until(lambda: trial_of(shell, experiment)["batches"] > 0)
+    assert shell.run("cluster", "stop", "--kill").returncode == 0
+    assert not shell.processes()
+    assert shell.experiment(experiment)["state"] == "killed"
+
+
 def test_a_search_outlives_a_killed_control_plane_and_is_found_again(shell: Shell) -> None:
     space = {"learning_rate": {"type": "log", "minval": -3, "maxval": -1}, "global_batch_size": 32, "sleep_s": 0.01}
     searcher = {"name": "adaptive_asha", "metric": "validation_error", "max_trials": 3, "max_length": {"batches": 64}}

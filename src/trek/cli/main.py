@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from trek._version import __version__
 from trek.cli.terminal import echo_lines
 from trek.errors import TrainingError, TrekError
+from trek.world.leaving import run_and_leave
 
 # command -> (module:attribute, help shown in the list, so that listing imports nothing)
 COMMANDS = {
@@ -73,6 +74,11 @@ def trek(ctx: click.Context, master: str | None) -> None:
     ctx.obj = {"master": master}
 
 
+def command() -> NoReturn:
+    """The command of a shell: `main` in a process of its own."""
+    run_and_leave(main)
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Run the command line and exit with 0, 1, 2, 3 or 130; see `trek.errors`."""
     try:
@@ -98,4 +104,4 @@ def _show(error: TrekError) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command()

@@ -43,12 +43,12 @@ class Identity:
 
 
 class Accounts:
-    """Users and tokens of one store."""
+    """Users and tokens of one store. Passwords are hashed by `hasher`, or with the work that argon2-cffi recommends."""
 
-    def __init__(self, store: Store, *, clock: Clock) -> None:
+    def __init__(self, store: Store, *, clock: Clock, hasher: PasswordHasher | None = None) -> None:
         self._store = store
         self._clock = clock
-        self._hasher = PasswordHasher()
+        self._hasher = hasher or PasswordHasher()
         self._recognised: IdentityCache[Identity] = IdentityCache(clock=clock)
         self._signing_key = self._load_signing_key()
 

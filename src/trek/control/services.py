@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from argon2 import PasswordHasher
+
 from trek.control.accounts import Accounts
 from trek.control.checkpoints.checkpoint_service import CheckpointService
 from trek.control.checkpoints.model_registry import ModelRegistry
@@ -44,11 +46,19 @@ class Services:
     trials: TrialService
 
     @classmethod
-    def over(cls, store: Store, *, layout: Layout, runner: TrialRunner, clock: Clock) -> Services:
-        """All services over one store."""
+    def over(
+        cls,
+        store: Store,
+        *,
+        layout: Layout,
+        runner: TrialRunner,
+        clock: Clock,
+        hasher: PasswordHasher | None = None,
+    ) -> Services:
+        """All services over one store. For `hasher` see `Accounts`."""
         archives = Archives(store, folder=layout.archives, clock=clock)
         return cls(
-            accounts=Accounts(store, clock=clock),
+            accounts=Accounts(store, clock=clock, hasher=hasher),
             archives=archives,
             artifacts=ArtifactService(store, layout=layout),
             checkpoints=CheckpointService(store, layout=layout),

@@ -13,6 +13,7 @@ import click
 from trek.engines.option_words import read_engine_options
 from trek.errors import TrekError
 from trek.master.control_plane import ControlPlane, MasterSettings
+from trek.world.leaving import run_and_leave
 
 IDLE_S = 30.0
 PATIENCE_S = 30.0
@@ -43,4 +44,4 @@ def main(home: Path, engine: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_and_leave(main)

@@ -28,6 +28,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
+_STOPPING_S = 60.0
 _LEAVING_S = 20.0
 
 
@@ -125,13 +126,25 @@ class Shell:
 
     def clean_up(self) -> None:
         """Stop the control plane with all its experiments, and fail if anything of it stays."""
-        if (self.home / "control.json").exists():
-            self.run("cluster", "stop", "--kill")
+        self._stop_control_plane()
         _, left = psutil.wait_procs(self.processes(), timeout=_LEAVING_S)  # one that was idle may be about to end
         told = [f"{one.pid} ({one.status()}): {' '.join(one.cmdline())}" for one in left]
         for process in left:
             process.send_signal(signal.SIGKILL)
         assert not left, f"still running: {told}"
+
+    def _stop_control_plane(self) -> None:
+        """What `trek cluster stop --kill` does, without a process for it."""
+        address = running_address(self.home)
+        if address is None:
+            return
+        try:
+            with Client(address) as client:
+                pid = client.cluster().pid
+                client.stop_cluster(kill=True)
+        except MasterUnreachable:  # it was idle, and has just ended
+            return
+        psutil.wait_procs([one for one in self.processes() if one.pid == pid], timeout=_STOPPING_S)
 
 
 def wait_until(is_true: Callable[[], bool], *, timeout_s: float = 240) -> None:

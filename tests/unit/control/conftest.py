@@ -19,6 +19,7 @@ from trek.control.tables import TrialRow
 from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
+from trek.testing.control_parts import open_store
 from trek.testing.postgres import can_run_postgres, postgres
 from trek.world.clock import Clock, SystemClock
 
@@ -112,7 +113,7 @@ def make_plane(tmp_path: Path) -> Iterator[MakePlane]:
     ) -> Plane:
         home = tmp_path / "control-home"
         home.mkdir(exist_ok=True)
-        store = Store(url) if url is not None else Store.at(home)
+        store = Store(url) if url is not None else open_store(home)
         layout, clock = Layout(home), clock or SystemClock()
         supervisor = Supervisor(
             store,

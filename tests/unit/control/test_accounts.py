@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from argon2 import Type, extract_parameters
+from argon2.profiles import get_default_parameters
+from sqlalchemy import select
 
 from trek.client.models import ChangeUser, CreateToken, CreateUser, Login
 from trek.control.accounts import Accounts
 from trek.control.identity_cache import IdentityCache
 from trek.control.store import Store
+from trek.control.tables import UserRow
 from trek.errors import InputError, NotAllowed, NotFound
 from trek.testing.clock import FakeClock
+from trek.testing.control_parts import QUICK_HASHER, open_store
 
 
 @pytest.fixture
@@ -22,14 +27,14 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
 def accounts(store: Store, clock: FakeClock) -> Accounts:
-    made = Accounts(store, clock=clock)
+    made = Accounts(store, clock=clock, hasher=QUICK_HASHER)
     made.create_user(CreateUser(name="ann", password="correct horse"))
     return made
 
@@ -42,6 +47,19 @@ def test_the_right_password_gives_a_token_that_says_who_it_is(accounts: Accounts
     identity = accounts.identify(login(accounts, "correct horse"))
     assert identity is not None
     assert (identity.name, identity.role) == ("ann", "editor")
+
+
+def test_passwords_are_hashed_with_the_work_that_is_recommended(store: Store, clock: FakeClock) -> None:
+    """The other tests hash with less."""
+    accounts = Accounts(store, clock=clock)
+    accounts.create_user(CreateUser(name="bob", password="correct horse"))
+    with store.reading() as session:
+        hashed = session.scalars(select(UserRow.password_hash)).one()
+    parameters = extract_parameters(hashed)
+    assert (parameters.type, parameters) == (Type.ID, get_default_parameters())
+    assert login(accounts, "correct horse", "bob")
+    with pytest.raises(NotAllowed):
+        login(accounts, "wrong", "bob")
 
 
 @pytest.mark.parametrize("name", ["ann", "nobody"])

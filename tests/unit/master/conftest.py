@@ -15,6 +15,7 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.master.app import make_app
+from trek.testing.control_parts import QUICK_HASHER, open_store
 from trek.testing.trial_runner import IdleRunner
 from trek.world.clock import SystemClock
 
@@ -30,14 +31,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
 def services(store: Store, tmp_path: Path) -> Services:
-    return Services.over(store, layout=Layout(tmp_path), runner=IdleRunner(), clock=SystemClock())
+    return Services.over(store, layout=Layout(tmp_path), runner=IdleRunner(), clock=SystemClock(), hasher=QUICK_HASHER)
 
 
 @pytest.fixture

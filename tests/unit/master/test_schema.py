@@ -20,6 +20,7 @@ from trek.control.store import Store
 from trek.control.tables import TrialRow
 from trek.experiments.package import pack
 from trek.master.app import make_app
+from trek.testing.control_parts import QUICK_HASHER, open_store
 from trek.testing.trial_runner import IdleRunner
 from trek.world.clock import SystemClock
 
@@ -71,8 +72,8 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    store, layout = Store.at(tmp_path / "home"), Layout(tmp_path / "home")
-    services = Services.over(store, layout=layout, runner=IdleRunner(), clock=SystemClock())
+    store, layout = open_store(tmp_path / "home"), Layout(tmp_path / "home")
+    services = Services.over(store, layout=layout, runner=IdleRunner(), clock=SystemClock(), hasher=QUICK_HASHER)
     model = tmp_path / "model"
     model.mkdir()
     (model / "model_def.py").write_text("class T: ...")

@@ -14,6 +14,7 @@ from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import ArchiveTable, ExperimentRow, MetricTable, TrialRow
 from trek.experiments.config import ExperimentConfig
+from trek.testing.control_parts import open_store
 
 pytestmark = pytest.mark.anyio
 CONFIG = ExperimentConfig.parse(
@@ -45,7 +46,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     row = {"key": 0, "hparams": {}, "seed": 0, "length": 1, "created_s": 1.0}
     (tmp_path / "archives").mkdir()
     with made.writing() as session:

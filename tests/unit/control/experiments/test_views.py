@@ -21,6 +21,7 @@ from trek.control.trials.runs import begin_run, end_run
 from trek.control.trials.searching import advance
 from trek.errors import ConfigError, NotFound
 from trek.experiments.masking import MASK
+from trek.testing.control_parts import open_store
 from trek.testing.trial_runner import IdleRunner
 from trek.world.clock import SystemClock
 
@@ -37,7 +38,7 @@ CONFIG = {
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     yield made
     made.close()
 

@@ -13,11 +13,12 @@ from trek.control.logs.log_service import LogService
 from trek.control.logs.query import LogSearch
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, LogTable, TrialRow
+from trek.testing.control_parts import open_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     with made.writing() as session:
         session.add(ExperimentRow(name="e", config={}, archive="", created_s=0.0))
         session.flush()

@@ -15,11 +15,12 @@ from trek.control.metrics.overview import Extent
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 from trek.errors import NotFound
+from trek.testing.control_parts import open_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     yield made
     made.close()
 

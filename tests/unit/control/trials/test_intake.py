@@ -27,6 +27,7 @@ from trek.engines.member_folder import MemberFolder
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.log_patterns import LogPatterns
 from trek.experiments.spool import SPOOL
+from trek.testing.control_parts import open_store
 from trek.world.clock import SystemClock
 
 CONFIG = ExperimentConfig.parse(
@@ -56,7 +57,7 @@ class GangDouble:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store.at(tmp_path)
+    made = open_store(tmp_path)
     row = {"key": 0, "hparams": {}, "seed": 0, "length": 1, "created_s": 1.0}
     with made.writing() as session:
         session.add(ExperimentRow(id=1, name="x", state="running", config=CONFIG, archive="", created_s=1.0))
