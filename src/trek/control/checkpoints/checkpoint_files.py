@@ -39,8 +39,14 @@ def find_checkpoints(place: str, *, owner: str) -> dict[str, CheckpointReport] |
     return {report.uuid: report for report in reports if report is not None}
 
 
-def reconcile_checkpoints(session: Session, trial: TrialRow, found: Mapping[str, CheckpointReport]) -> None:
-    """Add rows for checkpoints that were not reported, and mark missing ones as deleted. Call between runs only."""
+def reconcile_checkpoints(
+    session: Session, trial: TrialRow, found: Mapping[str, CheckpointReport], *, are_reports_lost: bool = False
+) -> None:
+    """Add rows for checkpoints that were not reported, and mark missing ones as deleted. Call between runs only.
+
+    Where reports were lost, a checkpoint that was not reported is left alone: the trial would go on after it, and what
+    was reported before it would never be known.
+    """
     known = session.scalars(
         select(CheckpointTable).where(CheckpointTable.trial_id == trial.id, ~CheckpointTable.is_deleted)
     ).all()
@@ -48,7 +54,7 @@ def reconcile_checkpoints(session: Session, trial: TrialRow, found: Mapping[str,
     take_checkpoints(
         session,
         trial,
-        [report for uuid, report in found.items() if uuid not in reported],
+        [] if are_reports_lost else [report for uuid, report in found.items() if uuid not in reported],
         gone=[row.uuid for row in known if row.uuid not in found],
     )
 
