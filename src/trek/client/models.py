@@ -197,6 +197,8 @@ class Assignment(Model):
     experiment_key: str = ""
     """Identifies the experiment among those of all control planes: the owner of its first trial."""
     resume: str | None = None
+    checkpoints: list[str] | None = None
+    """Names of those of its checkpoints that count: another one is of a run that was lost before it could report it."""
     name: str
 
 

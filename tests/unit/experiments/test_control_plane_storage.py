@@ -14,7 +14,7 @@ from trek.errors import InputError, MasterUnreachable, NotFound
 from trek.experiments.control_plane_storage import ControlPlaneStorage
 from trek.experiments.trial_process import TrialProcess
 from trek.experiments.trial_storage_choice import open_trial_storage, resume_point, tell_storage
-from trek.train.checkpointing.stores import MANIFEST
+from trek.train.checkpointing.stores import MANIFEST, Storage
 from trek.train.checkpointing.stores.folder import FolderStorage
 from trek.train.checkpointing.stores.remote import RemoteStorage
 from trek.world import World
@@ -71,12 +71,12 @@ def make_storage(tmp_path: Path, *, num_outages: int = 0, patience_s: float = 60
     return ControlPlaneStorage(client, place=make_place(tmp_path), address=str(disk), patience_s=patience_s)  # type: ignore[arg-type]
 
 
-def publish(storage: ControlPlaneStorage, name: str) -> str:
+def publish(storage: Storage, name: str) -> str:
     workspace = storage.workspace()
     (workspace / "weights").write_bytes(name.encode())
     (workspace / MANIFEST).write_text("{}")
     address = storage.publish(workspace, name)
-    shutil.rmtree(workspace)
+    shutil.rmtree(workspace, ignore_errors=True)  # a folder was moved
     return address
 
 
@@ -108,10 +108,12 @@ def test_a_control_plane_that_never_answers_is_an_error(tmp_path: Path) -> None:
         publish(make_storage(tmp_path, num_outages=10, patience_s=0.0), "a")
 
 
-def make_assignment(checkpoint_dir: str, *, resume: str | None = None) -> Assignment:
+def make_assignment(
+    checkpoint_dir: str, *, resume: str | None = None, run: int = 1, checkpoints: list[str] | None = None
+) -> Assignment:
     return Assignment(
-        trial_id=7, experiment_id=1, run=1, config={}, hparams={}, seed=0, length={"batches": 1}, archive="", name="x",
-        checkpoint_dir=checkpoint_dir, resume=resume,
+        trial_id=7, experiment_id=1, run=run, config={}, hparams={}, seed=0, length={"batches": 1}, archive="",
+        name="x", checkpoint_dir=checkpoint_dir, resume=resume, checkpoints=checkpoints,
     )  # fmt: skip
 
 
@@ -150,3 +152,31 @@ def test_a_trial_starts_from_the_copy_that_the_control_plane_has(
     monkeypatch.setattr(storage, "names", list)
     found = resume_point(make_assignment("/folder", resume="/folder/start"), storage)
     assert (Path(found) / "weights").read_bytes() == b"start"
+
+
+@pytest.mark.parametrize("shares_disk", [True, False])
+def test_a_run_does_not_see_what_an_earlier_one_could_not_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shares_disk: bool
+) -> None:
+    disk = make_storage(tmp_path)
+    publish(disk, "batch-32")
+    publish(disk, "batch-40")
+    assignment = make_assignment(disk.address, run=2, checkpoints=["batch-32"], resume=f"{disk.address}/batch-32")
+    place = make_place(tmp_path, shares_disk=shares_disk)
+    storage = open_trial_storage(assignment, place=place, client=disk._client)
+    assert storage.names() == ["batch-32"]
+    assert resume_point(assignment, storage) == "latest"
+    publish(storage, "batch-48")
+    assert storage.names() == ["batch-32", "batch-48"]
+    assert (storage.fetch("batch-48") / "weights").read_bytes() == b"batch-48"
+    tell_storage(storage, world=World(rank=0, size=1))
+    assert capsys.readouterr().out == ("" if shares_disk else f"{THROUGH} {disk.address}\n")
+
+
+def test_a_run_of_which_nothing_was_reported_starts_where_the_trial_does(tmp_path: Path) -> None:
+    disk = make_storage(tmp_path)
+    publish(disk, "batch-40")
+    publish(disk, "start")
+    assignment = make_assignment(disk.address, run=2, checkpoints=[], resume="/folder/start")
+    storage = open_trial_storage(assignment, place=make_place(tmp_path), client=disk._client)
+    assert (Path(resume_point(assignment, storage)) / "weights").read_bytes() == b"start"

@@ -39,18 +39,24 @@ def find_checkpoints(place: str, *, owner: str) -> dict[str, CheckpointReport] |
     return {report.uuid: report for report in reports if report is not None}
 
 
-def reconcile_checkpoints(session: Session, trial: TrialRow, found: Mapping[str, CheckpointReport]) -> None:
-    """Add rows for checkpoints that were not reported, and mark missing ones as deleted. Call between runs only."""
+def reconcile_checkpoints(
+    session: Session, trial: TrialRow, found: Mapping[str, CheckpointReport], *, are_reports_lost: bool = False
+) -> None:
+    """Add rows for checkpoints that were not reported, and mark missing ones as deleted. Call between runs only.
+
+    Where reports were lost, a checkpoint that was not reported is removed: the trial would go on after it, and what it
+    had to report before would never be known.
+    """
     known = session.scalars(
         select(CheckpointTable).where(CheckpointTable.trial_id == trial.id, ~CheckpointTable.is_deleted)
     ).all()
     reported = {row.uuid for row in known}
-    take_checkpoints(
-        session,
-        trial,
-        [report for uuid, report in found.items() if uuid not in reported],
-        gone=[row.uuid for row in known if row.uuid not in found],
-    )
+    unreported = [report for uuid, report in found.items() if uuid not in reported]
+    missing = [row.uuid for row in known if row.uuid not in found]
+    ignored = [report.uuid for report in unreported] if are_reports_lost else []
+    take_checkpoints(session, trial, unreported, gone=[*missing, *ignored])
+    for uuid in ignored:
+        session.get_one(CheckpointTable, uuid, populate_existing=True).awaits_removal = True
 
 
 def _read(path: Path, address: str, *, owner: str) -> CheckpointReport | None:

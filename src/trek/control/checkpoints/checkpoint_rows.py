@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -33,6 +34,12 @@ def newest_checkpoint(session: Session, trial_id: int) -> str | None:
         .order_by(CheckpointTable.batches.desc(), CheckpointTable.time_s.desc())
     )
     return session.scalars(newest.limit(1)).first()
+
+
+def stored_checkpoints(session: Session, trial_id: int) -> list[str]:
+    """The names, in the trial's storage, of its checkpoints that are still stored."""
+    own = select(CheckpointTable.path).where(CheckpointTable.trial_id == trial_id, ~CheckpointTable.is_deleted)
+    return sorted(PurePosixPath(path).name for path in session.scalars(own))
 
 
 def _take(session: Session, trial: TrialRow, report: CheckpointReport) -> None:

@@ -228,7 +228,8 @@ class Supervisor:
             running.spool.take_part()
             self.wake()
         else:
-            self._finish(running, running.ending(exits))
+            are_reports_lost = any(one.is_unreached for one in exits)  # what it could not deliver was on its machine
+            self._finish(running, running.ending(exits), are_reports_lost=are_reports_lost)
 
     def _note_workers(self, running: Running, elastic: ElasticWatch) -> None:
         """Store who joined and left, and give up the slots that workers have left."""
@@ -247,7 +248,7 @@ class Supervisor:
             self.wake()
         running.num_workers, running.slots = num_workers, kept
 
-    def _finish(self, running: Running, ending: Ending) -> None:
+    def _finish(self, running: Running, ending: Ending, *, are_reports_lost: bool) -> None:
         running.join()
         trial, storage = self._files_of(running)
         if self._run_as is None:  # otherwise the folders are closed already, and their owner could put links there
@@ -257,7 +258,7 @@ class Supervisor:
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)
             if found is not None:
-                reconcile_checkpoints(session, trial, found)
+                reconcile_checkpoints(session, trial, found, are_reports_lost=are_reports_lost)
             for group in groups(session, trial.id):
                 summarise(session, trial.id, group)  # rows of an earlier run that this one did not reach again
             next_ = end_run(session, trial, ending, now_s=now_s, is_shutting_down=self._is_stopping)

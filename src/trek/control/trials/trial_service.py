@@ -12,6 +12,7 @@ from trek.client import models
 from trek.client.models import ENDED
 from trek.client.view_models import TrialEvent
 from trek.control import views
+from trek.control.checkpoints.checkpoint_rows import stored_checkpoints
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment, find_trial
@@ -97,6 +98,7 @@ class TrialService:
                 raise InputError(f"run {run} of trial {trial_id} has ended; the trial is {trial.state}.")
             siblings = select(TrialRow.uuid).where(TrialRow.experiment_id == experiment.id)
             first = session.scalar(siblings.order_by(TrialRow.id).limit(1))
+            known = stored_checkpoints(session, trial.id)
         config = parsed_config(experiment)
         storage = self._layout.checkpoints(trial, config.checkpoint_storage)
         return models.Assignment(
@@ -113,6 +115,7 @@ class TrialService:
             owner=trial.uuid,
             experiment_key=first or "",
             resume=trial.start_checkpoint,
+            checkpoints=known,
             name=f"{experiment.name}/{trial.id}",
         )
 
