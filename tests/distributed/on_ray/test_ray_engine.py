@@ -97,7 +97,9 @@ def _start_then_kill(address: str, output_dir: str, *, seconds: float) -> list[i
     command = [sys.executable, "-c", _STARTER.replace("{seconds}", str(seconds)), address, output_dir]
     starter = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert starter.stdout is not None
-    pids = [int(part) for part in starter.stdout.readline().split()]
+    # Ray prints what it hears of nodes that died, those of earlier tests included, in between.
+    told = next(line for line in starter.stdout if line.startswith(b"pids "))
+    pids = [int(part) for part in told.split()[1:]]
     starter.kill()
     starter.wait()
     starter.stdout.close()
@@ -112,7 +114,7 @@ output_dir = Path(sys.argv[2]) if sys.argv[2] else None
 code = "import time; print('up'); time.sleep({seconds}); print('done'); raise SystemExit(4)"
 spec = GangSpec([sys.executable, "-uc", code], 2, output_dir=output_dir)
 gang = open_engine("ray", {"address": sys.argv[1]}).start(spec)
-print(*gang.pids.values(), flush=True)
+print("pids", *gang.pids.values(), flush=True)
 time.sleep(600)
 """
 
