@@ -24,7 +24,7 @@ from trek.engines.failure import find_unreached
 from trek.engines.ray.ray_engine import RayEngine
 from trek.errors import InputError, OutsideError, StartCancelled
 from trek.testing.engine_conformance import EngineConformance
-from trek.testing.ray_cluster import RayCluster
+from trek.testing.ray_cluster import RayCluster, can_hide_folders
 from trek.testing.recorded_gang import PATIENCE_S, Recorder, python, wait_for
 
 
@@ -204,6 +204,25 @@ def _requested_room() -> list[dict[str, float]]:
     """What an autoscaler would read."""
     kept = _internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
     return [one.get("resources", one) for one in json.loads(kept)]
+
+
+@pytest.mark.skipif(not can_hide_folders(), reason="needs root, to mount a small disk")
+def test_a_full_disk_here_ends_the_member_whose_output_it_cannot_keep(cluster: RayCluster, tmp_path: Path) -> None:
+    """The thread that watches the gang ended with the error, and everybody who waited for the gang hung."""
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "trek-test", str(small)], check=True)
+    try:
+        engine = RayEngine(address=cluster.address, warm_start=False)
+        command = python("import time\nprint('x' * 4_000_000, flush=True)\ntime.sleep(600)")
+        gang = engine.start(GangSpec(command, 1, output_dir=small))
+        failure = gang.wait_first_failure(PATIENCE_S)
+        assert failure is not None
+        assert any("cannot be kept here: [Errno 28] No space left" in line for line in failure.last_lines)
+        gang.stop(grace_s=0)
+        assert gang.wait(PATIENCE_S) is not None
+    finally:
+        subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
 def test_nodes_are_listed_with_their_slots(cluster: RayCluster) -> None:

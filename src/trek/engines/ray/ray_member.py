@@ -97,11 +97,17 @@ class RayMember(Member):
             os.eventfd_read(self._wake)
         while not self._arrived.empty():
             method, future = self._arrived.get()
-            error = future.exception()
-            if error is None:
-                yield from getattr(self, f"_on_{method}")(future.result())
-            else:
-                yield from self._on_error(method, error)
+            try:
+                yield from self._take(method, future)
+            except OSError as error:  # a full disk, say: the gang goes on with the others
+                yield from self._lose(f"what the member left cannot be kept here: {error}", code=-signal.SIGKILL)
+
+    def _take(self, method: str, future: Future[Any]) -> Iterator[OutputLine]:
+        error = future.exception()
+        if error is None:
+            yield from getattr(self, f"_on_{method}")(future.result())
+        else:
+            yield from self._on_error(method, error)
 
     def ask_to_stop(self, *, grace_s: float) -> None:
         """Through the actor; one that has no place yet is not started any more."""
@@ -238,15 +244,16 @@ class RayMember(Member):
 
     def _end(self, code: int) -> None:
         if self._home is not None:
-            write_end(
-                self._home,
-                role=self.role,
-                rank=self.rank,
-                host=self.host,
-                code=code,
-                pid=self.pid or 0,
-                devices=self.devices,
-            )
+            with contextlib.suppress(OSError):  # whoever attaches to the gang finds it lost
+                write_end(
+                    self._home,
+                    role=self.role,
+                    rank=self.rank,
+                    host=self.host,
+                    code=code,
+                    pid=self.pid or 0,
+                    devices=self.devices,
+                )
         self.code = code
 
     def _take_files(self, files: Mapping[str, bytes], large: Sequence[str]) -> None:
