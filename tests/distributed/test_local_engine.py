@@ -216,6 +216,7 @@ def test_a_member_of_another_user_can_read_what_it_is_given_while_it_runs(is_kep
             assert gang.pids
             gang.write_file("word", b"given\n")
             assert [one.code for one in gang.wait(PATIENCE_S) or []] == [0]
+            gang.stop()  # its agent, too, has written its last
         finally:
             os.umask(mask)
         assert recorder.texts(0) == ["given", "nobody"]

@@ -10,10 +10,11 @@ from trek.testing.control_parts import open_store
 
 
 def _contents(folder: Path) -> list[str]:
+    """Sorted: in which order the indexes of a table are made differs from process to process."""
     with sqlite3.connect(folder / "control.db") as connection:
         found = list(connection.iterdump())
     connection.close()
-    return found
+    return sorted(found)
 
 
 def test_a_copied_database_has_the_tables_and_rows_of_a_migrated_one(tmp_path: Path) -> None:
