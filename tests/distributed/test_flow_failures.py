@@ -9,33 +9,14 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 import trek
 from trek.errors import InputError, TrainingError
-from trek.flow import Run
 from trek.flow.flow_store import FlowStore
-
-
-def _count(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def one(log: str) -> int:
-    with open(log, "a") as file:
-        file.write("one\n")
-    return 1
-
-
-def add(a: int, b: int = 0) -> int:
-    return a + b
-
-
-def _run(flow: trek.Flow, **settings: Any) -> Run:
-    return flow.run(show=False, parallel=2, **settings)
+from trek.testing.flow_steps import add, num_lines, one, run_flow
 
 
 def test_a_failure_stops_its_dependants_while_other_branches_finish(tmp_path: Path) -> None:
@@ -49,7 +30,7 @@ def test_a_failure_stops_its_dependants_while_other_branches_finish(tmp_path: Pa
     flow.step(add, bad, name="after_bad")
     flow.step(one, str(log))
     with pytest.raises(TrainingError, match="step 'fail' failed: ValueError: bad 3") as error:
-        _run(flow)
+        run_flow(flow)
     assert "in fail" in error.value.traceback_text
     assert "performing.py" not in error.value.traceback_text
     store = FlowStore("failing", home=Path(os.environ["TREK_HOME"]))
@@ -62,7 +43,7 @@ def test_a_failure_stops_its_dependants_while_other_branches_finish(tmp_path: Pa
     assert row.state == "failed"
     assert (store.run_folder(row.id) / "logs" / "fail.log").read_text().startswith("about to fail\n")
     store.close()
-    assert _count(log) == 1
+    assert num_lines(log) == 1
 
 
 def test_a_resumed_run_starts_at_the_failed_step(tmp_path: Path) -> None:
@@ -77,15 +58,15 @@ def test_a_resumed_run_starts_at_the_failed_step(tmp_path: Path) -> None:
     a = flow.step(one, str(log), cache=False)
     b = flow.step(need, str(switch), a)
     with pytest.raises(TrainingError, match="FileNotFoundError"):
-        _run(flow)
+        run_flow(flow)
     switch.touch()
     store = FlowStore("resumed", home=Path(os.environ["TREK_HOME"]))
     failed = store.find_run(None).id
     store.close()
-    run = _run(flow, resume=failed)
+    run = run_flow(flow, resume=failed)
     assert (run.id, run[b]) == (failed, 2)
     assert run.states() == {"one": "cached", "need": "done"}
-    assert _count(log) == 1, "what was done was not done again, though it is not kept for other runs"
+    assert num_lines(log) == 1, "what was done was not done again, though it is not kept for other runs"
 
 
 def test_a_step_is_tried_again_with_a_pause(tmp_path: Path) -> None:
@@ -98,7 +79,7 @@ def test_a_step_is_tried_again_with_a_pause(tmp_path: Path) -> None:
 
     flow = trek.Flow("flaky")
     flow.step(flaky, str(tmp_path / "log"), retries=2, backoff_s=0.01)
-    run = _run(flow)
+    run = run_flow(flow)
     assert run.steps[0].attempt == 3
 
 
@@ -113,8 +94,8 @@ def test_retries_end(tmp_path: Path) -> None:
     flow = trek.Flow("retries")
     flow.step(fail, str(log), retries=1, backoff_s=0.01)
     with pytest.raises(TrainingError, match="never"):
-        _run(flow)
-    assert _count(log) == 2
+        run_flow(flow)
+    assert num_lines(log) == 2
 
 
 def test_a_timeout_ends_the_step_with_all_it_started(tmp_path: Path) -> None:
@@ -126,7 +107,7 @@ def test_a_timeout_ends_the_step_with_all_it_started(tmp_path: Path) -> None:
     flow = trek.Flow("hanging")
     flow.step(hang, str(tmp_path / "pid"), timeout_s=2)
     with pytest.raises(TrainingError, match="timed out after 2 s"):
-        _run(flow)
+        run_flow(flow)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
@@ -146,8 +127,8 @@ def test_a_step_that_takes_its_process_with_it_is_a_failure_and_others_go_on(
     flow.step(die, ending)
     flow.step(one, str(log))
     with pytest.raises(TrainingError, match=message):
-        _run(flow)
-    assert _count(log) == 1
+        run_flow(flow)
+    assert num_lines(log) == 1
 
 
 def test_a_rank_that_fails_fails_the_step() -> None:
@@ -159,7 +140,7 @@ def test_a_rank_that_fails_fails_the_step() -> None:
     flow = trek.Flow("failing-rank")
     flow.step(together, workers=2)
     with pytest.raises(TrainingError, match=r"rank 1 of 2 .* KeyError: 'mine'"):
-        _run(flow)
+        run_flow(flow)
 
 
 def test_what_cannot_be_sent_or_stored_says_so() -> None:
@@ -167,11 +148,11 @@ def test_what_cannot_be_sent_or_stored_says_so() -> None:
     flow = trek.Flow("unsendable")
     flow.step(lambda: lock.locked(), name="captures_a_lock", cache=False)
     with pytest.raises(InputError, match="the function of step 'captures_a_lock' cannot be sent to another process"):
-        _run(flow)
+        run_flow(flow)
     other = trek.Flow("unstorable")
     other.step(lambda: object(), name="gives_an_object")
     with pytest.raises(TrainingError, match=r"the step returned a builtins\.object, which cannot be stored"):
-        _run(other)
+        run_flow(other)
 
 
 def test_a_worker_that_cannot_start_is_a_failure_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +160,7 @@ def test_a_worker_that_cannot_start_is_a_failure_and_not_a_hang(monkeypatch: pyt
     flow.step(add, 1)
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
     with pytest.raises(TrainingError, match="exited with code 1"):
-        _run(flow)
+        run_flow(flow)
 
 
 _INTERRUPTED = """

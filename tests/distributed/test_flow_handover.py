@@ -11,25 +11,8 @@ import pytest
 
 import trek
 from trek.errors import InputError, TrainingError
-from trek.flow import Run, scratch
-
-
-def _count(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def one(log: str) -> int:
-    with open(log, "a") as file:
-        file.write("one\n")
-    return 1
-
-
-def add(a: int, b: int = 0) -> int:
-    return a + b
-
-
-def _run(flow: trek.Flow, **settings: Any) -> Run:
-    return flow.run(show=False, parallel=2, **settings)
+from trek.flow import scratch
+from trek.testing.flow_steps import add, num_lines, one, run_flow
 
 
 def test_files_made_in_scratch_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -48,10 +31,10 @@ def test_files_made_in_scratch_are_kept_whole_or_not_at_all(tmp_path: Path) -> N
     succeed = flow.param("succeed", False)
     text = flow.step(read, flow.step(make, succeed))
     with pytest.raises(TrainingError, match="torn"):
-        _run(flow)
+        run_flow(flow)
     store = Path(os.environ["TREK_HOME"]) / "flows" / "files"
     assert not list(store.rglob("model.bin"))
-    assert _run(flow, params={"succeed": True})[text] == "model.bin: whole"
+    assert run_flow(flow, params={"succeed": True})[text] == "model.bin: whole"
 
 
 def test_arrays_arrive_as_mapped_views() -> None:
@@ -63,7 +46,7 @@ def test_arrays_arrive_as_mapped_views() -> None:
 
     flow = trek.Flow("arrays")
     out = flow.step(kind, flow.step(make))
-    assert _run(flow)[out] == ("memmap", 10.0)
+    assert run_flow(flow)[out] == ("memmap", 10.0)
 
 
 def test_hand_over_in_memory_gives_the_same_and_leaves_nothing() -> None:
@@ -75,7 +58,7 @@ def test_hand_over_in_memory_gives_the_same_and_leaves_nothing() -> None:
 
     flow = trek.Flow("memory")
     out = flow.step(use, flow.step(make), handover="memory")
-    run = _run(flow)
+    run = run_flow(flow)
     total, filename = run[out]
     assert total == 4950
     assert "/shm/" in filename
@@ -88,19 +71,19 @@ def test_the_way_of_handing_over_may_be_a_parameter() -> None:
     flow = trek.Flow("chosen-handover")
     way = flow.param("handover", "disk")
     where = flow.step(lambda array: str(array.filename), flow.step(np.arange, 10), handover=way)
-    assert "/shm/" in _run(flow, params={"handover": "memory"})[where]
-    assert "/shm/" not in _run(flow)[where]
+    assert "/shm/" in run_flow(flow, params={"handover": "memory"})[where]
+    assert "/shm/" not in run_flow(flow)[where]
     with pytest.raises(InputError, match="'disk' or 'memory', got 'mail'"):
-        _run(flow, params={"handover": "mail"})
+        run_flow(flow, params={"handover": "mail"})
 
 
 def test_what_lasts_by_itself_is_kept_though_it_is_handed_over_in_memory(tmp_path: Path) -> None:
     log = tmp_path / "log"
     flow = trek.Flow("lasting")
     flow.step(add, flow.step(one, str(log)), b=flow.param("b", 1), handover="memory")
-    assert _run(flow).states() == {"one": "done", "add": "done"}
-    assert _run(flow, params={"b": 2}).states() == {"one": "cached", "add": "done"}
-    assert _count(log) == 1
+    assert run_flow(flow).states() == {"one": "done", "add": "done"}
+    assert run_flow(flow, params={"b": 2}).states() == {"one": "cached", "add": "done"}
+    assert num_lines(log) == 1
 
 
 def test_tables_are_handed_over_either_way_with_the_same_rows() -> None:
@@ -113,9 +96,9 @@ def test_tables_are_handed_over_either_way_with_the_same_rows() -> None:
     flow = trek.Flow("tables")
     way = flow.param("handover", "disk")
     out = flow.step(total, flow.step(make), handover=way)
-    rows, plan = _run(flow, params={"handover": "memory"})[out]
+    rows, plan = run_flow(flow, params={"handover": "memory"})[out]
     assert (rows, "shared memory" in plan) == (9900, True)
-    rows, plan = _run(flow)[out]
+    rows, plan = run_flow(flow)[out]
     assert (rows, "shared memory" in plan) == (9900, False)
 
 
@@ -125,6 +108,6 @@ def test_what_is_handed_over_in_memory_is_not_taken_for_an_older_one() -> None:
     fresh = flow.step(lambda: np.frombuffer(os.urandom(16), dtype=np.uint8), cache=False)
     total = flow.step(lambda array: array.tolist(), fresh, handover="memory")
     kept = flow.step(lambda array: len(array), flow.step(np.arange, size), handover="memory", name="kept")
-    first, second = _run(flow), _run(flow)
+    first, second = run_flow(flow), run_flow(flow)
     assert first[total] != second[total]
-    assert (second.states()["kept"], _run(flow, params={"size": 20})[kept]) == ("cached", 20)
+    assert (second.states()["kept"], run_flow(flow, params={"size": 20})[kept]) == ("cached", 20)

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import trek
 from trek.errors import TrainingError
-from trek.flow import Run
 from trek.flow.flow_store import FlowStore
-
-
-def _count(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def one(log: str) -> int:
-    with open(log, "a") as file:
-        file.write("one\n")
-    return 1
-
-
-def add(a: int, b: int = 0) -> int:
-    return a + b
-
-
-def _run(flow: trek.Flow, **settings: Any) -> Run:
-    return flow.run(show=False, parallel=2, **settings)
+from trek.testing.flow_steps import add, num_lines, one, run_flow
 
 
 def test_a_wide_map_is_collected() -> None:
     flow = trek.Flow("wide")
     squares = flow.map(lambda x: x * x, range(1000), name="square")
     total = flow.step(sum, squares)
-    assert _run(flow)[total] == sum(x * x for x in range(1000))
+    assert run_flow(flow)[total] == sum(x * x for x in range(1000))
 
 
 def test_a_map_over_an_output_has_as_many_parts_as_the_list_then_has(tmp_path: Path) -> None:
@@ -52,14 +33,14 @@ def test_a_map_over_an_output_has_as_many_parts_as_the_list_then_has(tmp_path: P
     items = flow.step(lambda n: list(range(n)), size, name="items")
     squares = flow.map(square, items, log=str(log), offset=flow.step(add, 1))
     total = flow.step(sum, squares)
-    run = _run(flow)
+    run = run_flow(flow)
     assert (run[squares], run[total]) == ([1, 2, 5], 8)
     assert run.states()["square[2]"] == run.states()["square"] == "done"
-    longer = _run(flow, params={"size": 4})
+    longer = run_flow(flow, params={"size": 4})
     assert longer[total] == 18
     assert (longer.states()["square[2]"], longer.states()["square[3]"]) == ("cached", "done")
-    assert _count(log) == 4
-    assert _run(flow, params={"size": 0})[total] == 0
+    assert num_lines(log) == 4
+    assert run_flow(flow, params={"size": 0})[total] == 0
 
 
 def test_a_part_that_fails_blocks_what_needs_the_map_and_a_resume_does_only_that_part(tmp_path: Path) -> None:
@@ -76,12 +57,12 @@ def test_a_part_that_fails_blocks_what_needs_the_map_and_a_resume_does_only_that
     picked = flow.map(pick, flow.step(lambda: [0, 1, 2]), switch=str(switch), log=str(log), cache=False)
     total = flow.step(sum, picked)
     with pytest.raises(TrainingError, match=r"step 'pick\[1\]' failed: ValueError: not yet"):
-        _run(flow)
+        run_flow(flow)
     switch.touch()
     store = FlowStore("parts", home=Path(os.environ["TREK_HOME"]))
     failed = store.find_run(None).id
     store.close()
-    assert _run(flow, resume=failed)[total] == 3
+    assert run_flow(flow, resume=failed)[total] == 3
     assert sorted(log.read_text().split()) == ["0", "1", "2"]
 
 
@@ -91,5 +72,5 @@ def test_a_map_over_what_is_no_list_fails_while_other_branches_finish(tmp_path: 
     flow.map(add, flow.step(add, 1), name="each")
     flow.step(one, str(log))
     with pytest.raises(TrainingError, match=r"step 'each' failed: expected a list to map over, got a int\."):
-        _run(flow)
-    assert _count(log) == 1
+        run_flow(flow)
+    assert num_lines(log) == 1

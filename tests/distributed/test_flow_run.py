@@ -14,26 +14,8 @@ import pytest
 
 import trek
 from trek.errors import InputError
-from trek.flow import Run
 from trek.flow.flow_store import FlowStore
-
-
-def _count(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def one(log: str) -> int:
-    with open(log, "a") as file:
-        file.write("one\n")
-    return 1
-
-
-def add(a: int, b: int = 0) -> int:
-    return a + b
-
-
-def _run(flow: trek.Flow, **settings: Any) -> Run:
-    return flow.run(show=False, parallel=2, **settings)
+from trek.testing.flow_steps import add, num_lines, one, run_flow
 
 
 def test_values_go_from_step_to_step(tmp_path: Path) -> None:
@@ -43,7 +25,7 @@ def test_values_go_from_step_to_step(tmp_path: Path) -> None:
     flow = trek.Flow("values")
     first, second = flow.step(pair, flow.step(add, 2, b=3), outputs=2)
     total = flow.step(lambda a, b: a + b[0], first, second)
-    run = _run(flow)
+    run = run_flow(flow)
     assert run[total] == 10
     assert set(run.states().values()) == {"done"}
     assert json.loads(run.path(total).read_text()) == 10
@@ -54,14 +36,14 @@ def test_what_has_not_changed_is_not_run_again(tmp_path: Path) -> None:
     flow = trek.Flow("kept")
     lr = flow.param("lr", 1)
     b = flow.step(add, flow.step(one, str(log)), b=lr)
-    assert _run(flow)[b] == 2
-    again = _run(flow)
+    assert run_flow(flow)[b] == 2
+    again = run_flow(flow)
     assert again.states() == {"one": "cached", "add": "cached"}
-    changed = _run(flow, params={"lr": 5})
+    changed = run_flow(flow, params={"lr": 5})
     assert changed[b] == 6
     assert changed.states() == {"one": "cached", "add": "done"}
     assert changed.reasons()["add"] == "argument b changed"
-    assert _count(log) == 1
+    assert num_lines(log) == 1
 
 
 def test_force_from_and_only_choose_what_is_run(tmp_path: Path) -> None:
@@ -72,12 +54,12 @@ def test_force_from_and_only_choose_what_is_run(tmp_path: Path) -> None:
     flow.step(add, b, name="c")
     flow.step(add, 7, name="d")
     with pytest.raises(InputError, match="step 'a' must run before --only"):
-        _run(flow, only="b")
-    _run(flow)
-    assert _run(flow, only="b").states() == {"a": "cached", "b": "done"}
-    assert _run(flow, from_step="b").states() == {"a": "cached", "b": "done", "c": "done", "d": "cached"}
-    _run(flow, force=True)
-    assert _count(log) == 2
+        run_flow(flow, only="b")
+    run_flow(flow)
+    assert run_flow(flow, only="b").states() == {"a": "cached", "b": "done"}
+    assert run_flow(flow, from_step="b").states() == {"a": "cached", "b": "done", "c": "done", "d": "cached"}
+    run_flow(flow, force=True)
+    assert num_lines(log) == 2
 
 
 def test_a_kept_output_that_was_truncated_is_made_again() -> None:
@@ -86,10 +68,10 @@ def test_a_kept_output_that_was_truncated_is_made_again() -> None:
 
     flow = trek.Flow("truncated")
     array = flow.step(make)
-    path = _run(flow).path(array)
+    path = run_flow(flow).path(array)
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:100])
-    run = _run(flow)
+    run = run_flow(flow)
     assert run.states() == {"make": "done"}
     assert "100 bytes instead of" in str(run.reasons()["make"])
     assert run[array].sum() == 499500
@@ -104,9 +86,9 @@ def test_a_changed_input_file_is_never_trained_on_stale(tmp_path: Path) -> None:
 
     flow = trek.Flow("stale")
     total = flow.step(prepare, raw)
-    assert _run(flow)[total] == 3
+    assert run_flow(flow)[total] == 3
     raw.write_text("1\n5\n")
-    assert _run(flow)[total] == 6
+    assert run_flow(flow)[total] == 6
 
 
 def test_several_ranks_perform_a_step_together() -> None:
@@ -119,7 +101,7 @@ def test_several_ranks_perform_a_step_together() -> None:
 
     flow = trek.Flow("ranks")
     out = flow.step(together, flow.step(add, 1), workers=2)
-    run = _run(flow)
+    run = run_flow(flow)
     assert run[out] == [1, 0, 2]
     log = Path(os.environ["TREK_HOME"]) / "flows" / "ranks" / "runs" / run.id / "logs" / "together.log"
     assert sorted(log.read_text().splitlines()) == ["[rank 0] rank 0 of 2", "[rank 1] rank 1 of 2"]
@@ -130,9 +112,9 @@ def test_threads_of_a_step_are_its_share_of_the_cores(monkeypatch: pytest.Monkey
     seen = flow.step(lambda: os.environ["OMP_NUM_THREADS"], cache=False)
     own = flow.step(lambda: os.environ["OMP_NUM_THREADS"], env={"OMP_NUM_THREADS": "7"}, cache=False)
     cores = len(os.sched_getaffinity(0))
-    assert (_run(flow)[seen], _run(flow)[own]) == (str(max(cores // 2, 1)), "7")
+    assert (run_flow(flow)[seen], run_flow(flow)[own]) == (str(max(cores // 2, 1)), "7")
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert _run(flow)[seen] == "5"
+    assert run_flow(flow)[seen] == "5"
 
 
 def test_a_condition_that_is_not_met_skips_the_step_and_what_needs_it() -> None:
@@ -140,7 +122,7 @@ def test_a_condition_that_is_not_met_skips_the_step_and_what_needs_it() -> None:
     good = flow.step(lambda x: x > 3, flow.step(add, 1, 1))
     publish = flow.step(add, 1, when=good, name="publish")
     flow.step(add, publish, name="tell")
-    assert _run(flow).states() == {"add": "done", "step": "done", "publish": "skipped", "tell": "skipped"}
+    assert run_flow(flow).states() == {"add": "done", "step": "done", "publish": "skipped", "tell": "skipped"}
 
 
 def test_independent_branches_run_side_by_side(tmp_path: Path) -> None:
@@ -155,7 +137,7 @@ def test_independent_branches_run_side_by_side(tmp_path: Path) -> None:
     flow = trek.Flow("branches")
     flow.step(meet, a, b)
     flow.step(meet, b, a)
-    _run(flow)
+    run_flow(flow)
 
 
 def test_two_runs_at_the_same_time_do_not_disturb_each_other() -> None:
@@ -172,7 +154,7 @@ def test_two_runs_at_the_same_time_do_not_disturb_each_other() -> None:
 
     def work(number: int) -> None:
         flow, total = build(number)
-        results.append(_run(flow)[total])
+        results.append(run_flow(flow)[total])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -191,15 +173,15 @@ def test_a_run_that_goes_on_cannot_be_resumed_or_cleaned(tmp_path: Path) -> None
     flow = trek.Flow("busy")
     flow.step(one, str(tmp_path / "log"))
     with pytest.raises(InputError, match="still running"):
-        _run(flow, resume=run)
+        run_flow(flow, resume=run)
 
 
 def test_cleaning_removes_what_no_kept_run_used() -> None:
     flow = trek.Flow("cleaned")
     size = flow.param("size", 10)
     array = flow.step(np.arange, size)
-    old = _run(flow).path(array)
-    new = _run(flow, params={"size": 20})
+    old = run_flow(flow).path(array)
+    new = run_flow(flow, params={"size": 20})
     store = FlowStore("cleaned", home=Path(os.environ["TREK_HOME"]))
     count, num_bytes = store.clean(keep_runs=1)
     store.close()
