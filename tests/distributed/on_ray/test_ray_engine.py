@@ -152,7 +152,7 @@ def test_a_gang_that_may_wait_starts_when_a_node_with_room_joins(cluster: RayClu
 
 @pytest.mark.parametrize("least", [None, 1], ids=["fixed", "elastic"])
 def test_a_start_that_waits_says_for_what_and_can_be_cancelled(
-    cluster: RayCluster, tmp_path: Path, least: int | None
+    cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, least: int | None
 ) -> None:
     node = cluster.add_node(single=1)
     engine = RayEngine(address=cluster.address, resources={"single": 1}, warm_start=False)
@@ -163,6 +163,7 @@ def test_a_start_that_waits_says_for_what_and_can_be_cancelled(
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(engine.start, spec)
         wait_for(lambda: engine.start_waits_for(handle))
+        wait_for(lambda: "waiting for room on the Ray cluster: " in caplog.text)
         told = engine.start_waits_for(handle)
         assert re.search(r"waits for room on the Ray cluster: .*1 single needed, and .*0 single are free", told)
         engine.cancel_start(handle)

@@ -152,7 +152,7 @@ class RayStarter:
         least_s: float = 0.0,
     ) -> None:
         """Wait until there is room for `demands`, and `least_s` in any case. `is_there` takes a moment to answer no."""
-        own_s, began = self._options.wait_s, time.monotonic()
+        own_s, began, is_told = self._options.wait_s, time.monotonic(), False
         wait_s = max(DEFAULT_WAIT_S if own_s is None else own_s, least_s)
         while not is_there():
             pending.check()
@@ -164,8 +164,9 @@ class RayStarter:
                     "jobs, ask for less, or raise the engine's option wait_s.",
                     is_own_limit=own_s is not None,
                 )
-            if waited_s >= _TELL_S and not pending.waits_for:
+            if waited_s >= _TELL_S and not is_told:
                 _LOG.warning("waiting for room on the Ray cluster: %s", what)
+                is_told = True
             pending.waits_for = f"waits for room on the Ray cluster: {what}"
 
     def _meet(self, actors: list[tuple[str, str, Any]], pending: PendingStart) -> None:
