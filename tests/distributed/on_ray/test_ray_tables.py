@@ -194,6 +194,14 @@ def unused_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def test_send_trek_is_true_or_false(cluster: RayCluster) -> None:
+    with (
+        pytest.raises(InputError, match="send_trek must be true or false, got 'yes'"),
+        running_on("ray", address=cluster.address, send_trek="yes"),
+    ):
+        pass
+
+
 def test_a_node_killed_in_the_middle_of_a_shuffle_changes_nothing(cluster: RayCluster, tmp_path: Path) -> None:
     """Its tasks are run again, and the rows that it held are made again: all rows, none twice."""
     started = tmp_path / "started"

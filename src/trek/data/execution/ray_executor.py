@@ -32,6 +32,7 @@ from trek.data.execution.ray_nodes import cluster_resources, num_tasks, require_
 from trek.data.execution.ray_objects import SEGMENT_BYTES, Packer, RefSegment, RowWriter, put_rows, unpack
 from trek.data.progress import progress_bar
 from trek.engines.ray.connection import connect
+from trek.engines.ray.options import RayOptions
 from trek.errors import OutsideError
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class RayExecutor(Executor):
         self.memory_limit_bytes = memory_limit_bytes or default_memory_limit()
         self.spill_dir = spill_dir
         self.divides_relations = divides_relations
-        connect(address, sends_trek=send_trek)
+        chosen = RayOptions(address=address, send_trek=send_trek)
+        connect(chosen.address, sends_trek=chosen.send_trek)
         require_same_versions()
         self._options = {"num_cpus": cpus_per_task, "num_gpus": gpus_per_task, "max_retries": max_retries}
         self._packer = Packer()
