@@ -152,6 +152,23 @@ def test_the_code_that_ran_is_read_and_compared(site: WebSite, open_page: Visits
     page.wait_for_selector(".code-line:has-text('bias=False')")
 
 
+@pytest.mark.parametrize(
+    ("place", "field", "parameter"),
+    [
+        ("/experiments/1?tab=code", "label:has-text('Compare with experiment') input", "against=1"),
+        ("/trials/1?tab=logs", "[aria-label='Search the log']", "grep=1"),
+    ],
+)
+def test_what_is_being_typed_outlives_an_update_of_the_page(
+    open_page: Visits, place: str, field: str, parameter: str
+) -> None:
+    page = open_page(place)
+    page.fill(field, "1")
+    page.evaluate("new Promise(done => { dispatchEvent(new Event('hashchange')); setTimeout(done, 200) })")
+    page.press(field, "Enter")
+    page.wait_for_url(f"**{place}&{parameter}")
+
+
 def test_artifacts_are_shown_if_they_are_images_and_downloaded_otherwise(site: WebSite, open_page: Visits) -> None:
     folder = next(site.shell.home.glob("trials/1-*")) / "artifacts"
     folder.mkdir()

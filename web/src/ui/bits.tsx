@@ -1,5 +1,5 @@
 // The small parts every page is made of.
-import type { ComponentChildren, VNode } from "preact";
+import type { ComponentChildren, JSX, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { percent } from "../lib/format";
 
@@ -177,6 +177,13 @@ export function Toggle({ label, value, onChange }: { label: string; value: boole
       <span>{label}</span>
     </label>
   );
+}
+
+/** A line of text that counts once Enter is pressed or the field is left; until then, updates of the page leave it alone. */
+export function Entry({ value, onEnter, ...attributes }: { value: string; onEnter: (value: string) => void } & Omit<JSX.IntrinsicElements["input"], "onInput" | "onChange">): VNode {
+  const [draft, setDraft] = useState<string | null>(null);
+  useEffect(() => setDraft(null), [value]);
+  return <input {...attributes} value={draft ?? value} onInput={(event) => setDraft(event.currentTarget.value)} onChange={(event) => onEnter(event.currentTarget.value)} />;
 }
 
 let announce: (text: string, isError: boolean) => void = () => {};

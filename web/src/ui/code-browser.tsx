@@ -7,7 +7,7 @@ import { bytes } from "../lib/format";
 import { useQuery } from "../lib/query";
 import { useParam } from "../lib/router";
 import type { CodeFile, CodeText } from "../lib/types";
-import { Card, Empty, Failure, Loading } from "./bits";
+import { Card, Empty, Entry, Failure, Loading } from "./bits";
 
 export function CodeBrowser({ experimentId }: { experimentId: number }): VNode {
   const files = useQuery(`files ${experimentId}`, () => get<CodeFile[]>(`/experiments/${experimentId}/files`), { subjects: null });
@@ -24,7 +24,7 @@ export function CodeBrowser({ experimentId }: { experimentId: number }): VNode {
       actions={
         <label class="choice">
           <span>Compare with experiment</span>
-          <input class="input short" inputMode="numeric" value={other} placeholder="id" onChange={(event) => setOther(event.currentTarget.value)} />
+          <Entry class="input short" inputMode="numeric" placeholder="id" value={other} onEnter={setOther} />
         </label>
       }
     >

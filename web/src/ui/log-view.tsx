@@ -7,7 +7,7 @@ import { clock, count, moment } from "../lib/format";
 import { useQuery } from "../lib/query";
 import { useParam } from "../lib/router";
 import type { LogLine, LogOutline } from "../lib/types";
-import { Choice, Failure, Loading, Toggle } from "./bits";
+import { Choice, Entry, Failure, Loading, Toggle } from "./bits";
 
 interface Props {
   /** Such as /trials/3. */
@@ -40,16 +40,9 @@ export function LogView({ owner, subjects, isLive, ranks, withTrial = false }: P
   return (
     <section class="card logs" aria-label="Log">
       <header class="card-head">
-        <form
-          class="log-search"
-          role="search"
-          onSubmit={(event) => {
-            event.preventDefault();
-            setText(new FormData(event.currentTarget).get("text") as string);
-          }}
-        >
-          <input class="input" type="search" name="text" placeholder="Search the log" aria-label="Search the log" value={text} />
-        </form>
+        <div class="log-search" role="search">
+          <Entry class="input" type="search" placeholder="Search the log" aria-label="Search the log" value={text} onEnter={setText} />
+        </div>
         <div class="card-actions">
           {ranks > 1 && (
             <Choice label="Rank" value={rank} options={[["", "all"], ...Array.from({ length: ranks }, (_, at): [string, string] => [String(at), String(at)])]} onChange={setRank} />
