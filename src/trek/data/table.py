@@ -26,7 +26,7 @@ from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
 from trek.data.plans.keyed import CombineArrays, Reduce
 from trek.data.plans.keys import require_keys
-from trek.data.plans.lowering import compute_whole, count_rows, evaluate, read_rows
+from trek.data.plans.lowering import collect_whole, count_rows, evaluate, read_rows
 from trek.data.plans.plan import Context, PlanNode, Source, explain
 from trek.data.plans.relations import Aggregation, Distinct, Join, KeyedGather, Sort, Union
 from trek.data.plans.schemas import schema_of
@@ -315,8 +315,7 @@ class Table:
         whole = self._node.whole() if isinstance(self._node, Source) else None
         if whole is not None:
             return whole
-        parts = compute_whole(self._node, current_executor())
-        batches = [batch for part in parts for batch in part.batches()]
+        batches = [batch for stream in collect_whole(self._node, current_executor()) for batch in stream]
         if not batches:
             return empty_table(self.schema)
         return pa.Table.from_batches(alike(batches, where="between partitions"))
@@ -347,7 +346,7 @@ class Table:
             raise InputError(f"num_rows must be a whole number of at least 0, got {num_rows!r}.")
         held: list[pa.RecordBatch] = []
         missing = num_rows
-        for batch in self:
+        for batch in read_rows(self._node, current_executor(), ahead=1):
             held.append(batch.slice(0, missing))
             missing -= held[-1].num_rows
             if missing <= 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from trek.data.execution.base import Executor
-from trek.data.execution.parts import Part
+from trek.data.execution.parts import Part, Readable
 from trek.data.tensors import to_column, to_numpy
 from trek.errors import InputError
 
@@ -145,10 +146,56 @@ class ExecutorConformance:
                 gc.collect()
             assert executor.num_spilled_bytes == 0
 
+    def test_pieces_are_collected_in_order_computed_or_not(self, executor: Executor) -> None:
+        """compute, collect and read: rows of Parts and of pieces that are still to be computed."""
+        parts = _parts(executor, [3, 0, 2])
+        pieces: list[Readable] = [
+            _Scaled(parts[0], 10),
+            parts[1],
+            _Scaled(parts[1], 10),
+            _Scaled(parts[2], -1),
+            parts[2],
+        ]
+        expected = [[0, 10, 20], [], [], [0, -1], [0, 1]]
+        assert executor.compute(parts) == parts, "taken as they are"
+        assert [_rows(executor, [part], "x") for part in executor.compute(pieces)] == expected
+        for streams in (executor.collect(pieces), executor.read(pieces), executor.read(pieces, ahead=1)):
+            assert [[x for batch in stream for x in batch.column("x").to_pylist()] for stream in streams] == expected
+
+    def test_a_failure_while_rows_are_collected_is_raised_as_it_was(self, executor: Executor) -> None:
+        """As for map; what comes before it may be read."""
+        first, second = _parts(executor, [2, 2])
+        pieces: list[Readable] = [first, _Scaled(second, None), *[_Scaled(first, 1)] * 6]
+        for collect in (executor.collect, executor.read):
+            with pytest.raises(InputError, match="no scale"):
+                [batch for stream in collect(pieces) for batch in stream]
+        assert [batch.num_rows for stream in executor.collect(pieces[2:]) for batch in stream] == [2] * 6
+
+    def test_reading_may_stop_before_the_end(self, executor: Executor) -> None:
+        """Nothing is left behind that would keep a worker busy."""
+        (part,) = _parts(executor, [2])
+        for _ in range(5):
+            streams = executor.read([_Scaled(part, 3)] * 4)
+            assert next(next(streams)).column("x").to_pylist() == [0, 3]
+        assert _rows(executor, executor.map(_same, [part] * 4), "x") == [0, 1] * 4
+
     def test_a_chain_of_many_partitions_comes_to_an_end(self, executor: Executor) -> None:
         """More partitions than workers."""
         parts = executor.map(_doubled, _parts(executor, [2] * 20))
         assert _rows(executor, parts, "x") == [0, 2] * 20
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A piece that is still to be computed."""
+
+    origin: Part
+    scale: int | None
+
+    def batches(self) -> Stream:
+        if self.scale is None:
+            raise InputError("no scale")
+        return (pa.record_batch({"x": batch.column("x").to_numpy() * self.scale}) for batch in self.origin.batches())
 
 
 def _same(index: int, batches: Stream) -> Stream:

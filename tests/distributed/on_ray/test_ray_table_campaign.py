@@ -1,4 +1,4 @@
-"""Nodes killed during shuffles of Tables, by seed: `make campaign ARGS="-k ray_table"`.
+"""Nodes killed while Tables are computed, shuffled and read, by seed: `make campaign ARGS="-k ray_table"`.
 
 Tasks run on two nodes alone, one of which dies, since no other has room for one: all rows between the first step and
 the last are there. The ledger is the result: the rows of local execution, in its order, and nothing that stays on the
@@ -32,6 +32,7 @@ NUM_BATCHES = 7 * NUM_PARTITIONS + 1
 """Of the first step, which are counted; one of them here, where the columns of its result are learned."""
 
 SHUFFLES: dict[str, Callable[[Table], Table]] = {
+    "read": lambda rows: rows,
     "partition": lambda rows: rows.partition(4, by="name").map(lambda batch: {**batch, "z": batch["x"] + 1}),
     "sort": lambda rows: rows.sort("name", "x", descending=True),
     "join": lambda rows: rows.join(_names(), on="k", how="outer"),

@@ -70,6 +70,25 @@ class Executor(ABC):
     def map(self, task: Task, *inputs: Sequence[Readable]) -> list[Part]:
         """Run `task` over partition i of every input, for all i at once; keep what each gives."""
 
+    def compute(self, pieces: Sequence[Readable]) -> list[Part]:
+        """Every piece, computed; if all are Parts already, they are taken as they are."""
+        parts = [piece for piece in pieces if isinstance(piece, Part)]
+        return parts if len(parts) == len(pieces) else self.map(pass_on, pieces)
+
+    def collect(self, pieces: Sequence[Readable]) -> Iterator[Stream]:
+        """The rows of each piece, computed by the workers, in this process.
+
+        Each is read before the next is asked for, and none once the iterator is gone.
+        """
+        return (part.batches() for part in self.compute(pieces))
+
+    def read(self, pieces: Sequence[Readable], *, ahead: int | None = None) -> Iterator[Stream]:
+        """The same for rows that are computed while they are read, a few at a time: here, by this process.
+
+        Where workers compute them, at most `ahead` pieces are begun before they are read to their end.
+        """
+        return (piece.batches() for piece in pieces)
+
     @abstractmethod
     def exchange(self, split: Split, parts: Sequence[Readable], *, num_partitions: int) -> list[Part]:
         """Send every row to the partition that `split` names; rows of lower partitions come first."""
@@ -92,3 +111,8 @@ class Executor(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def pass_on(index: int, batches: Stream) -> Stream:
+    """The rows as they are: a task that only has them computed and kept."""
+    return batches

@@ -36,8 +36,10 @@ def _limit_threads(number: int, num_workers: int) -> None:
 
     from trek.data.execution.parallel import set_worker_id
     from trek.data.execution.polars_engine import limit_threads
+    from trek.data.execution.worker_memory import keep_freed_memory
 
     set_worker_id(number)
+    keep_freed_memory()
     num_threads = max(1, (os.cpu_count() or 1) // num_workers)
     pa.set_cpu_count(num_threads)
     limit_threads(num_threads)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,18 +23,20 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayError
 
-from trek.data.execution.base import Executor, Split, Task
+from trek.data.execution.base import Executor, Split, Stream, Task
 from trek.data.execution.executor_worker import pickled_answer
 from trek.data.execution.local import require_positive
 from trek.data.execution.parallel import set_worker_id
 from trek.data.execution.partition_store import default_memory_limit
 from trek.data.execution.parts import Part, Readable
+from trek.data.execution.ray_delivery import Delivery, Destination, Receiver, lost_task
 from trek.data.execution.ray_nodes import cluster_resources, num_tasks, require_same_versions
 from trek.data.execution.ray_objects import SEGMENT_BYTES, Packer, RefSegment, RowWriter, put_rows, unpack
+from trek.data.execution.ray_reading import Reading
+from trek.data.execution.worker_memory import keep_freed_memory
 from trek.data.progress import progress_bar
 from trek.engines.ray.connection import connect
 from trek.engines.ray.options import RayOptions
-from trek.errors import OutsideError
 
 if TYPE_CHECKING:
     from trek.data.plans.plan import PlanNode
@@ -78,6 +81,9 @@ class RayExecutor(Executor):
         self._packer = Packer()
         self._segments: weakref.WeakSet[RefSegment] = weakref.WeakSet()
         self._has_warned = False
+        self._process_id = os.getpid()
+        self._opening = threading.Lock()
+        self._receiver: Receiver | None = None
         self.num_workers = num_workers or num_tasks(cpus=cpus_per_task, gpus=gpus_per_task)
         self._store_bytes = cluster_resources().get("object_store_memory", 0)
 
@@ -106,6 +112,21 @@ class RayExecutor(Executor):
             for target in range(num_partitions)
         ]
 
+    def collect(self, pieces: Sequence[Readable]) -> Iterator[Stream]:
+        """The rows of each piece, fetched while the next ones are computed."""
+        with progress_bar(len(pieces), title="data", unit=" partitions", delay_s=1.0) as bar:
+            for stream in self.read(pieces):
+                yield stream
+                bar.update()
+        self._warn_of_spilling()
+
+    def read(self, pieces: Sequence[Readable], *, ahead: int | None = None) -> Iterator[Stream]:
+        """The rows of each piece, computed by tasks while they are read."""
+        if os.getpid() != self._process_id:  # a worker of a DataLoader, which has no connection of its own
+            return super().read(pieces)
+        receiver = self._open_receiver()
+        return Reading(pieces, self._begin, receiver, num_workers=self.num_workers, ahead=ahead).streams()
+
     def share_rows(self, node: PlanNode) -> Handle:
         """The rows in the object store, for any process of the cluster."""
         from trek.data.storing.ray_sharing import share_on_ray
@@ -113,7 +134,11 @@ class RayExecutor(Executor):
         return share_on_ray(node, self)
 
     def close(self) -> None:
-        """Nothing to end: what is kept goes with the last reference to it, the connection with the process."""
+        """Receive no more rows. What is kept goes with the last reference to it, the connection with the process."""
+        with self._opening:
+            if self._receiver is not None:
+                self._receiver.close()
+                self._receiver = None
 
     def _run_all(self, calls: Sequence[tuple[Any, int, list[Readable], int]]) -> list[list[Part]]:
         """The parts that each call gives, by target; after a failure nothing new starts."""
@@ -140,6 +165,18 @@ class RayExecutor(Executor):
         if failures:
             raise failures[min(failures)]
         return [done[index] for index in range(len(calls))]
+
+    def _begin(self, piece: Readable, worker: int) -> Delivery:
+        delivery, destination = self._open_receiver().expect()
+        package = self._packer.pack(piece)
+        delivery.watch(_deliver.options(**self._options).remote(package.message, worker, destination, *package.refs))
+        return delivery
+
+    def _open_receiver(self) -> Receiver:
+        with self._opening:
+            if self._receiver is None:
+                self._receiver = Receiver(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+            return self._receiver
 
     def _submit(self, call: tuple[Any, int, list[Readable], int], slot: int) -> Any:
         package = self._packer.pack(call)
@@ -187,6 +224,17 @@ def _perform(message: bytes, slot: int, *arguments: Any) -> Iterator[Any]:
     yield pickled_answer(("done", contents))
 
 
+@ray.remote
+def _deliver(message: bytes, slot: int, destination: Destination, *arguments: Any) -> bytes:
+    """In a worker: compute a piece and send its rows; a pickled answer that says how many batches they are."""
+    _set_up_worker(slot)
+    try:
+        piece: Readable = unpack(message, arguments)
+        return pickled_answer(("done", destination.send(piece.batches())))
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the process that reads the rows raises it
+        return pickled_answer(("failed", error))
+
+
 def _written(work: Split, index: int, inputs: list[Readable], num_targets: int) -> Iterator[tuple[int, Any]]:
     writers = [RowWriter() for _ in range(num_targets)]
     for target, batch in work(index, *(readable.batches() for readable in inputs)):
@@ -203,6 +251,7 @@ def _set_up_worker(slot: int) -> None:
     from trek.data.execution.polars_engine import limit_threads
 
     set_worker_id(slot)
+    keep_freed_memory()
     num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # Ray sets it to the CPUs of the task
     pa.set_cpu_count(num_threads)
     limit_threads(num_threads)
@@ -215,17 +264,10 @@ def _collect(ended: Any, generator: Any, *, num_targets: int) -> list[Part]:
         *refs, last = list(generator)
         state, answer = cloudpickle.loads(ray.get(last))
     except RayError as error:
-        raise OutsideError(
-            f"a data task on the Ray cluster was lost, and could not be run again: {_first_line(error)}. "
-            "Use more partitions if memory ran out, or a larger max_retries if nodes come and go."
-        ) from error
+        raise lost_task(error) from error
     if state == "failed":
         raise answer
     segments: list[list[RefSegment]] = [[] for _ in range(num_targets)]
     for ref, (target, num_rows, nbytes) in zip(refs, answer, strict=True):
         segments[target].append(RefSegment(ref, num_rows=num_rows, nbytes=nbytes))
     return [Part(tuple(one)) for one in segments]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -44,14 +44,11 @@ class RefSegment(Segment):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in order, in memory of this process."""
-        return read_rows(self._copied())
-
-    def _copied(self) -> pa.Buffer:
-        return pa.py_buffer(ray.get(self.ref).to_pybytes())
+        return read_rows(copied(ray.get(self.ref)))
 
     def __reduce__(self) -> Any:
         """The rows themselves, for processes that are not Ray tasks."""
-        return BufferSegment, (self._copied(), self.num_rows, self.nbytes)
+        return BufferSegment, (copied(ray.get(self.ref)), self.num_rows, self.nbytes)
 
 
 class BufferSegment(Segment):
@@ -65,6 +62,11 @@ class BufferSegment(Segment):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in order, where they are in the store."""
         return read_rows(self._buffer)
+
+
+def copied(content: pa.Buffer) -> pa.Buffer:
+    """The content of an object in memory of this process, which Ray cannot use again."""
+    return pa.py_buffer(np.frombuffer(content, np.uint8).copy())  # NumPy asks for large pages; `to_pybytes` does not
 
 
 def read_rows(buffer: pa.Buffer) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ def by_ranges(relation: Relation, executor: Executor, *, key: str, descending: b
     bounds = _bounds(executor.map(_Sample(key), parts), num_targets)
     split = _RangeSplit(key, bounds, num_targets, descending=descending)
     ranges = executor.exchange(split, parts, num_partitions=num_targets)
-    return _kept([_piece(relation, [(one, schema)], executor) for one in ranges], executor)
+    return executor.compute([_piece(relation, [(one, schema)], executor) for one in ranges])
 
 
 def distinct(relation: Relation, executor: Executor, *, by: Sequence[str]) -> list[Part]:
@@ -107,13 +107,7 @@ def _in_order(
         rows = Sort(HeldSource(part, numbered, title="exchanged rows"), by=[_FIRST, _SECOND], descending=False)
         return Project(rows, names, verb="select")
 
-    return _kept([LoweredPiece(ordered(part), executor.memory_limit_bytes) for part in placed], executor)
-
-
-def _kept(pieces: Sequence[Readable], executor: Executor) -> list[Part]:
-    from trek.data.plans.lowering import pass_on
-
-    return executor.map(pass_on, pieces)
+    return executor.compute([LoweredPiece(ordered(part), executor.memory_limit_bytes) for part in placed])
 
 
 def _num_targets(parts: Sequence[Part], executor: Executor) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
 from trek.data.plans.keys import partition_of_rows
-from trek.data.plans.lowering import evaluate
+from trek.data.plans.lowering import collect, evaluate, read_here
 from trek.data.plans.plan import PlanNode, Source, Stream, sources
 from trek.data.sources.memory import even_bounds
 from trek.errors import InputError
@@ -172,9 +172,8 @@ class Cache(Exchange):
                 # Held as batches of this process, so that the rows outlive the executor that computed them.
                 node = self.inputs[0]
                 has_stream = any(source.is_here_alone for source in sources(node))
-                parts = node.pieces(executor) if has_stream else evaluate(node, executor)
-                kept = [MemorySegment(list(part.batches())) for part in parts]
-                self._parts = [Part((segment,)) for segment in kept]
+                streams = read_here(node, executor) if has_stream else collect(node, executor)
+                self._parts = [Part((MemorySegment(list(stream)),)) for stream in streams]
             return self._parts
 
     def __getstate__(self) -> dict[str, Any]:

@@ -48,8 +48,8 @@ class Lowering:
 
     def scanned(self, node: PlanNode) -> pl.LazyFrame:
         """The rows of `node`, computed now."""
-        parts = _computed(node.pieces(self.executor), self.executor)
-        return self.held([batch for part in parts for batch in part.batches()], schema_of(node))
+        streams = self.executor.collect(node.pieces(self.executor))
+        return self.held([batch for stream in streams for batch in stream], schema_of(node))
 
     def held(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pl.LazyFrame:
         """Rows that are in memory, or mapped."""
@@ -102,11 +102,18 @@ def streamed(query: Query, executor: Executor) -> Stream:
             yield from to_arrow(chunk.rechunk() if query.is_cut else chunk, schema, lowering.carrier)
 
 
-def read_rows(node: PlanNode, executor: Executor) -> Stream:
-    """All rows of `node`, in order, computed while they are read where possible."""
+def read_rows(node: PlanNode, executor: Executor, *, ahead: int | None = None) -> Stream:
+    """All rows of `node`, in order, computed while they are read where possible; see `Executor.read` for `ahead`."""
     if _is_one_query(node, executor) and is_usable():
         return streamed(query_of(node), executor)
-    return (batch for piece in node.pieces(executor) for batch in piece.batches())
+    is_here = not node.calls_functions or any(source.is_here_alone for source in sources(node))
+    streams = read_here(node, executor) if is_here else executor.read(node.pieces(executor), ahead=ahead)
+    return (batch for stream in streams for batch in stream)
+
+
+def read_here(node: PlanNode, executor: Executor) -> Iterator[Stream]:
+    """The rows of every partition, computed by this process while they are read."""
+    return (piece.batches() for piece in node.pieces(executor))
 
 
 def count_rows(node: PlanNode, executor: Executor) -> int:
@@ -118,24 +125,23 @@ def count_rows(node: PlanNode, executor: Executor) -> int:
 
 def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
     """Every partition of `node`, computed; those that are computed already are taken as they are."""
-    return _computed(lowered_pieces(node, executor) or node.pieces(executor), executor)
+    return executor.compute(lowered_pieces(node, executor) or node.pieces(executor))
 
 
-def compute_whole(node: PlanNode, executor: Executor) -> list[Part]:
+def collect(node: PlanNode, executor: Executor) -> Iterator[Stream]:
+    """The rows of every partition of `node`, computed by the executor, in this process; to be read in order."""
+    return executor.collect(lowered_pieces(node, executor) or node.pieces(executor))
+
+
+def collect_whole(node: PlanNode, executor: Executor) -> Iterator[Stream]:
     """All rows of `node`, in order; in one query where possible, so the partitions may be others than its own."""
     if not node.is_relational or executor.divides_relations:
-        return evaluate(node, executor)
-    return [run_query(query_of(node, is_cut=False), executor)]
+        return collect(node, executor)
+    return iter([run_query(query_of(node, is_cut=False), executor).batches()])
 
 
 def _is_one_query(node: PlanNode, executor: Executor) -> bool:
     return node.is_query and not executor.divides_relations
-
-
-def _computed(pieces: Sequence[Readable], executor: Executor) -> list[Part]:
-    if all(isinstance(piece, Part) for piece in pieces):
-        return [piece for piece in pieces if isinstance(piece, Part)]
-    return executor.map(pass_on, pieces)
 
 
 def lowered_pieces(node: PlanNode, executor: Executor) -> list[Readable] | None:
@@ -160,11 +166,6 @@ class LoweredPiece:
         executor = ThreadExecutor(memory_limit_bytes=self.memory_limit_bytes)
         query = query_of(self.node)
         return streamed(query, executor) if is_usable() else run_query(query, executor).batches()
-
-
-def pass_on(index: int, batches: Stream) -> Stream:
-    """The rows as they are: a task that only has them computed and kept."""
-    return batches
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,11 @@ class PlanNode(ABC):
         """The partitions, to be computed when read."""
 
     @property
+    def calls_functions(self) -> bool:
+        """Whether functions run while a partition is read, which workers may do instead of the reader."""
+        return False
+
+    @property
     def num_rows(self) -> int | None:
         """Rows in all partitions, where that is known without computing."""
         return None
@@ -175,6 +180,8 @@ class Context:
 class PartitionStep(PlanNode):
     """An operation on one partition's stream; `apply` must be a generator or return an iterator."""
 
+    travels_once = True
+    """As for a Source: its function may hold a model."""
     is_by_row = False
     """Whether it makes no difference to the result where partitions begin and end."""
 
@@ -185,6 +192,11 @@ class PartitionStep(PlanNode):
     def num_partitions(self) -> int:
         """As many as the input has."""
         return self.inputs[0].num_partitions
+
+    @property
+    def calls_functions(self) -> bool:
+        """Whether this step is one, or another that is fused with it."""
+        return not self.is_relational or self.inputs[0].calls_functions
 
     @abstractmethod
     def apply(self, batches: Stream, context: Context) -> Stream:

@@ -285,6 +285,11 @@ class Union(PlanNode):
         return all(node.is_query for node in self.inputs)
 
     @property
+    def calls_functions(self) -> bool:
+        """Whether those of an input do."""
+        return any(node.calls_functions for node in self.inputs)
+
+    @property
     def num_partitions(self) -> int:
         """All of them."""
         return sum(node.num_partitions for node in self.inputs)

@@ -29,7 +29,7 @@ from trek.data import tensors
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Part, open_mapped
 from trek.data.execution.threads import ThreadExecutor
-from trek.data.plans.lowering import lowered_pieces, pass_on
+from trek.data.plans.lowering import lowered_pieces
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import BATCH_ROWS
@@ -309,11 +309,11 @@ def _write_fetched(node: PlanNode, folder: Path, executor: Executor, storage: St
     missing = [number for number in numbers if not _done_file(folder, number, storage).exists()]
     groups = [missing[at : at + executor.num_workers] for at in range(0, len(missing), executor.num_workers)]
     with ThreadPoolExecutor(1, thread_name_prefix="trek-persist") as ahead:
-        computing = [ahead.submit(executor.map, pass_on, [pieces[number] for number in group]) for group in groups[:1]]
+        computing = [ahead.submit(executor.compute, [pieces[number] for number in group]) for group in groups[:1]]
         for at, group in enumerate(groups):
             parts = computing.pop().result()
             if at + 1 < len(groups):
-                computing.append(ahead.submit(executor.map, pass_on, [pieces[number] for number in groups[at + 1]]))
+                computing.append(ahead.submit(executor.compute, [pieces[number] for number in groups[at + 1]]))
             here.map(_WriteNumbered(tuple(group), folder, storage), parts)
     return here.map(partial(_write_shard, folder, storage), [Part(()) for _ in numbers])
 
