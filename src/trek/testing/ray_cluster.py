@@ -39,10 +39,11 @@ _RELEASE_S = 120.0
 class RayCluster:
     """Nodes that can be added and killed. The head is never killed: this process is connected to it."""
 
-    def __init__(self, *, num_nodes: int, cpus: int) -> None:
+    def __init__(self, *, num_nodes: int, cpus: int, store_bytes: int) -> None:
         from ray.cluster_utils import Cluster
 
         self._cpus = cpus
+        self._store_bytes = store_bytes
         self._num_nodes = 0
         head = {**self._settings(), "include_dashboard": False, "_system_config": _QUICK}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -120,7 +121,7 @@ class RayCluster:
         # one as another name of the machine.
         return {
             "num_cpus": self._cpus,
-            "object_store_memory": STORE_BYTES,
+            "object_store_memory": self._store_bytes,
             "node_ip_address": node_address(self._num_nodes),
         }
 
@@ -261,10 +262,10 @@ def can_hide_folders() -> bool:
 
 
 @contextmanager
-def ray_cluster(*, num_nodes: int = 3, cpus: int = 4) -> Iterator[RayCluster]:
+def ray_cluster(*, num_nodes: int = 3, cpus: int = 4, store_bytes: int = STORE_BYTES) -> Iterator[RayCluster]:
     """A cluster for the block. What Ray changes in the environment is put back."""
     with with_environment({}):
-        cluster = RayCluster(num_nodes=num_nodes, cpus=cpus)
+        cluster = RayCluster(num_nodes=num_nodes, cpus=cpus, store_bytes=store_bytes)
         try:
             yield cluster
         finally:

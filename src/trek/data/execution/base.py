@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -116,3 +116,8 @@ class Executor(ABC):
 def pass_on(index: int, batches: Stream) -> Stream:
     """The rows as they are: a task that only has them computed and kept."""
     return batches
+
+
+def travels_once(value: Any) -> bool:
+    """Whether an executor with processes sends `value` to each of them once, not with every partition."""
+    return hasattr(type(value), "travels_once") and bool(value.travels_once)

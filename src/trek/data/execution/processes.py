@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from trek.data import tensors
+from trek.data.execution.base import travels_once
 from trek.data.execution.local import LocalExecutor
 from trek.data.execution.partition_store import SharedStore
 from trek.data.execution.parts import FileSegment, MemorySegment, Part
@@ -142,7 +143,7 @@ class _SharingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
         self.kept_alive: list[Part] = []
 
     def reducer_override(self, value: Any) -> Any:
-        if getattr(type(value), "travels_once", False) and value is not self._root:
+        if travels_once(value) and value is not self._root:
             sent = self._executor.send_once(value)
             return _receive, (sent.name, sent.part)
         if isinstance(value, MemorySegment):

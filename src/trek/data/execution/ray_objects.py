@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import ray
 
+from trek.data.execution.base import travels_once
 from trek.data.execution.parts import MemorySegment, Segment
 from trek.data.execution.processes import find_culprit
 from trek.errors import InputError
@@ -171,7 +172,7 @@ class _ReferencePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
         self.refs: list[Any] = []
 
     def reducer_override(self, value: Any) -> Any:
-        if getattr(type(value), "travels_once", False) and value is not self._root:
+        if travels_once(value) and value is not self._root:
             name, ref = self._packer.send_once(value)
             return _receive, (name, self._number(ref))
         if isinstance(value, RefSegment):

@@ -180,8 +180,8 @@ class Context:
 class PartitionStep(PlanNode):
     """An operation on one partition's stream; `apply` must be a generator or return an iterator."""
 
-    travels_once = True
-    """As for a Source: its function may hold a model."""
+    travels_once = False
+    """Only without its inputs, which may be rows that no worker should remember; see `detached`."""
     is_by_row = False
     """Whether it makes no difference to the result where partitions begin and end."""
 
@@ -226,9 +226,10 @@ class PartitionStep(PlanNode):
         return {}
 
     def detached(self) -> PartitionStep:
-        """This step without its inputs, so that sending it to a worker does not send the whole plan."""
+        """This step without its inputs: a worker gets it once, with what its function holds, and not the whole plan."""
         step = copy.copy(self)
         step.inputs = ()
+        step.travels_once = True
         return step
 
 
