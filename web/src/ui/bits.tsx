@@ -1,5 +1,5 @@
 // The small parts every page is made of.
-import type { ComponentChildren, JSX, VNode } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { percent } from "../lib/format";
 
@@ -180,10 +180,21 @@ export function Toggle({ label, value, onChange }: { label: string; value: boole
 }
 
 /** A line of text that counts once Enter is pressed or the field is left; until then, updates of the page leave it alone. */
-export function Entry({ value, onEnter, ...attributes }: { value: string; onEnter: (value: string) => void } & Omit<JSX.IntrinsicElements["input"], "onInput" | "onChange">): VNode {
+export function Entry({ value, onEnter, hint, label, isNumber }: { value: string; onEnter: (value: string) => void; hint: string; label?: string; isNumber?: boolean }): VNode {
   const [draft, setDraft] = useState<string | null>(null);
   useEffect(() => setDraft(null), [value]);
-  return <input {...attributes} value={draft ?? value} onInput={(event) => setDraft(event.currentTarget.value)} onChange={(event) => onEnter(event.currentTarget.value)} />;
+  return (
+    <input
+      class={isNumber ? "input short" : "input"}
+      type="search"
+      inputMode={isNumber ? "numeric" : undefined}
+      placeholder={hint}
+      aria-label={label}
+      value={draft ?? value}
+      onInput={(event) => setDraft(event.currentTarget.value)}
+      onChange={(event) => onEnter(event.currentTarget.value)}
+    />
+  );
 }
 
 let announce: (text: string, isError: boolean) => void = () => {};

@@ -24,7 +24,7 @@ export function CodeBrowser({ experimentId }: { experimentId: number }): VNode {
       actions={
         <label class="choice">
           <span>Compare with experiment</span>
-          <Entry class="input short" inputMode="numeric" placeholder="id" value={other} onEnter={setOther} />
+          <Entry hint="id" isNumber value={other} onEnter={setOther} />
         </label>
       }
     >

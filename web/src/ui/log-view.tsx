@@ -41,7 +41,7 @@ export function LogView({ owner, subjects, isLive, ranks, withTrial = false }: P
     <section class="card logs" aria-label="Log">
       <header class="card-head">
         <div class="log-search" role="search">
-          <Entry class="input" type="search" placeholder="Search the log" aria-label="Search the log" value={text} onEnter={setText} />
+          <Entry hint="Search the log" label="Search the log" value={text} onEnter={setText} />
         </div>
         <div class="card-actions">
           {ranks > 1 && (
