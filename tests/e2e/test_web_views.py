@@ -90,7 +90,7 @@ def test_any_part_of_a_million_lines_is_read_in_the_place_where_it_is(site: WebS
     assert len(shown) < 200, "only what can be seen is drawn"
     page.click("button:has-text('Jump to the traceback')")
     page.wait_for_selector("text=Traceback (most recent call last):")
-    page.fill("input[name=text]", "line 123456")
+    page.fill("[aria-label='Search the log']", "line 123456")
     page.keyboard.press("Enter")
     page.wait_for_selector("text='1 line'")
     page.wait_for_selector("text='line 123456'")

@@ -71,6 +71,7 @@ class ElasticGang:
         self.num_training = 0
         """How many workers trained together when `poll` last looked."""
         self._ended: dict[int, Exit] = {}
+        self._last_exit: Exit | None = None
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
         self._pids: dict[str, int | None] = {}
@@ -119,13 +120,13 @@ class ElasticGang:
             self._num_changes += 1
             self._on_change(Change(**change))
         if status["failure"]:
-            return JobEnd(failed=next(reversed(self._ended.values()), None), reason=status["failure"])
+            return JobEnd(failed=self._last_exit, reason=status["failure"])
         alive = self.gang.pids
         if status["is_over"]:
             return None if alive else JobEnd()
         if self._is_futile(status["generation"]):
             reason = f"{self._num_replaced} workers ended without joining the others"
-            return JobEnd(failed=next(reversed(self._ended.values()), None), reason=reason)
+            return JobEnd(failed=self._last_exit, reason=reason)
         for name in status["members"]:
             self._pids.setdefault(name, alive.get(_rank_of(name)))
         self._kill_put_out(status["put_out"], alive)
@@ -155,7 +156,7 @@ class ElasticGang:
             if exit_.role != COORDINATOR and exit_.code:
                 self._others_ended.put(exit_)
             return
-        self._ended[exit_.rank] = exit_
+        self._ended[exit_.rank] = self._last_exit = exit_
         if _is_own_error(exit_) and self._failed is None:
             self._failed = exit_
 

@@ -180,6 +180,8 @@ def _receive(name: str, part: Part) -> Any:
 
 def find_culprit(content: Any) -> str | None:
     """The step of a plan that cannot be pickled, by the name that `explain` gives it."""
+    if hasattr(content, "describe"):  # what travels once is pickled by itself
+        return str(content.describe())
     function, arguments = content if isinstance(content, tuple) and len(content) == 2 else (content, ())
     for piece in _pieces_in([function, arguments]):
         try:
