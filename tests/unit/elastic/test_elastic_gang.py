@@ -80,3 +80,15 @@ def test_a_worker_that_fails_while_the_coordinator_is_asked_keeps_its_place_and_
     assert scene.restarted == []
     assert end is not None
     assert (end.failed.code if end.failed else 0) == 2
+
+
+def test_how_the_last_worker_ended_is_told_when_all_have_been_replaced(scene: Scene) -> None:
+    job = job_of(scene)
+    while (end := job.poll()) is None:
+        scene.pids[1] = 11
+        scene.end(1, -9)
+        assert job.poll() is None
+    job.close()
+    assert scene.restarted
+    assert "ended without joining" in end.reason
+    assert (end.failed.code if end.failed else 0) == -9
