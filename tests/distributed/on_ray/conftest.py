@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
 
+from trek.data.execution import running_on
+from trek.data.execution.base import Executor
 from trek.engines.ray.ray_engine import RayEngine
 from trek.testing.ray_cluster import RayCluster, ray_cluster
 from trek.testing.shell import Shell
@@ -35,6 +37,13 @@ def large_node(cluster: RayCluster) -> Iterator[int]:
     node = cluster.add_node(cpus=cpus)
     yield cpus
     cluster.kill_node(node)
+
+
+@pytest.fixture
+def on_ray(cluster: RayCluster) -> Iterator[Executor]:
+    """Tables are computed by the cluster."""
+    with running_on("ray", address=cluster.address) as executor:
+        yield executor
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,6 @@ from trek.testing.execution_conformance import ExecutorConformance
 from trek.testing.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def on_ray(cluster: RayCluster) -> Iterator[Executor]:
-    with running_on("ray", address=cluster.address) as executor:
-        yield executor
 
 
 class TestRay(ExecutorConformance):

@@ -12,7 +12,6 @@ import secrets
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayError
 
+from trek.data.execution.base import Stream
 from trek.errors import OutsideError
 from trek.world.job_connection import (
     MAX_STRANGERS,
@@ -37,7 +37,7 @@ from trek.world.job_connection import (
 AHEAD_BYTES = 256 << 20
 """Rows that wait in this process for their reader, of all partitions together."""
 _REACH_S = 20.0
-Stream = Iterator[pa.RecordBatch]
+"""How long a task tries to connect."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Delivery:
         with self._changed:
             self.is_over = True
             if outcome.exception() is not None and self._connection is not None:
-                shut(self._connection)  # its node may have died without a word
+                shut(self._connection)  # a node that died has not closed it
             self._changed.notify_all()
 
     def receive(self, connection: socket.socket) -> None:

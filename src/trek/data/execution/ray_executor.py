@@ -1,4 +1,5 @@
-"""Ray tasks: partitions are worked on by any node of a Ray cluster, and their rows are kept in its object store.
+"""Ray tasks: partitions are worked on by any node of a Ray cluster. Rows that other tasks need are kept in its object
+store; those that this process asks for are sent to it.
 
 A task that dies with its worker or its node is run again by Ray, and rows that were lost with a node are made again by
 the tasks that made them, so functions must give the same rows for the same rows. Memory is Ray's: what exceeds the

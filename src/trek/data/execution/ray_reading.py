@@ -6,8 +6,9 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from trek.data.execution.base import Stream
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.ray_delivery import Delivery, Receiver, Stream
+from trek.data.execution.ray_delivery import Delivery, Receiver
 
 Begin = Callable[[Readable, int], Delivery]
 """`begin(piece, worker)`: have a task compute a piece and deliver its rows."""
