@@ -10,8 +10,12 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
 
+import numpy as np
 import ray
 
+from trek.data import Table
+from trek.data.execution import ray_delivery, running_on
+from trek.data.execution.ray_executor import RayExecutor
 from trek.engines import GangSpec
 from trek.engines.ray.ray_engine import RayEngine
 from trek.errors import InputError
@@ -82,6 +86,22 @@ def test_memory_and_custom_resources_are_reserved(cluster: RayCluster, node: Far
     finally:
         gang.stop(grace_s=1)
     wait_for(lambda: not any(_taken().values()))
+
+
+def test_data_tasks_that_wait_for_their_reader_keep_gpus_but_no_cpus(
+    cluster: RayCluster, node: FarNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_delivery, "AHEAD_BYTES", 1 << 20)
+    with running_on(RayExecutor(address=cluster.address, gpus_per_task=1)):
+        rows = iter(Table.of({"x": np.arange(6 * 8192)}, num_partitions=1).map(lambda batch: _widened(batch["x"])))
+        assert next(rows).num_rows == 8192
+        wait_for(lambda: _taken() == {"CPU": 0, "GPU": 1, "memory": 0, "place": 0})
+        assert sum(batch.num_rows for batch in rows) == 5 * 8192
+    wait_for(lambda: not any(_taken().values()))
+
+
+def _widened(numbers: np.ndarray) -> dict[str, np.ndarray]:
+    return {"y": np.repeat(numbers[:, None].astype(np.float64), 256, axis=1)}  # 16 MiB of each batch
 
 
 def _taken() -> dict[str, float]:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 import trek
 from trek.data import Table
-from trek.data.execution import running_on
+from trek.data.execution import ray_delivery, running_on
 from trek.data.execution.base import Executor
 from trek.data.execution.ray_executor import RayExecutor
 from trek.errors import TrainingError
@@ -122,6 +122,22 @@ def test_a_slow_reader_holds_up_the_tasks(cluster: RayCluster, tmp_path: Path) -
         time.sleep(3)
         num_done = len((tmp_path / "done").read_text())
     assert num_done <= 12, "five are here, two in the hands of threads, two in those of tasks"
+
+
+def test_tables_are_read_in_turn_though_neither_fits(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in training with a validation now and then: the tasks of one wait for room, and those of the other run."""
+    monkeypatch.setattr(ray_delivery, "AHEAD_BYTES", 1 << 20)
+
+    def widened(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"y": np.repeat(batch["x"][:, None].astype(np.float64), 256, axis=1)}  # 16 MiB a batch
+
+    with running_on(RayExecutor(address=cluster.address, cpus_per_task=4)):
+        table = Table.of({"x": np.arange(6 * 65536)}, num_partitions=6).map(widened)
+        num_rows = 0
+        for one, other in zip(table, table, strict=True):
+            assert one.column("y")[0] == other.column("y")[0]
+            num_rows += one.num_rows
+    assert num_rows == 6 * 65536
 
 
 def test_reading_that_stops_ends_its_tasks(on_ray: Executor, tmp_path: Path) -> None:

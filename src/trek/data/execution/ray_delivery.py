@@ -1,8 +1,9 @@
 """Rows from the tasks of a Ray cluster straight to the process that reads them, past the object store.
 
 A task connects to this process, proves that it knows the executor's secret, and sends its partition as an Arrow IPC
-stream. Threads receive ahead of the reader up to a limit; beyond it the tasks wait. A task that dies is run again by
-Ray, connects again and sends the same rows again, of which those that were received are skipped.
+stream. Threads receive ahead of the reader up to a limit; beyond it the tasks wait, and their CPUs are lent to others,
+whose rows may be needed first. A task that dies is run again by Ray, connects again and sends the same rows again, of
+which those that were received are skipped.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import secrets
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -35,9 +38,13 @@ from trek.world.job_connection import (
 )
 
 AHEAD_BYTES = 256 << 20
-"""Rows that wait in this process for their reader, of all partitions together."""
+"""Rows that wait in this process for their reader, of all partitions that one pass reads."""
 _REACH_S = 20.0
 """How long a task tries to connect."""
+_BUSY_S = 1.0
+"""How long a task that cannot send keeps its CPUs."""
+_ROWS, _ROOM = "rows", "room"
+"""What a task connects for: to send its rows, or to be told that there is room for more."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +57,29 @@ class Destination:
     number: int
     """Of the delivery."""
 
-    def send(self, batches: Stream) -> int:
-        """In a task: all batches, in order; their number. ConnectionError once nobody wants them any more."""
+    def send(self, batches: Stream, *, give_way: Callable[[Destination], None]) -> int:
+        """In a task: all batches, in order; their number. ConnectionError once nobody wants them any more.
+
+        `give_way` is called where there has been no room for a while; it may wait until `wait_for_room` returns in
+        another process.
+        """
         with self._connected() as connection:
-            send_message(connection, self.number)
+            send_message(connection, [_ROWS, self.number])
             receive_message(connection)
             num_sent, writer = 0, None
             for batch in batches:
-                writer = writer or pa.ipc.new_stream(_SocketFile(connection), batch.schema)
+                writer = writer or pa.ipc.new_stream(_Outgoing(connection, partial(give_way, self)), batch.schema)
                 writer.write_batch(batch)
                 num_sent += 1
             if writer is not None:
                 writer.close()
         return num_sent
+
+    def wait_for_room(self) -> None:
+        """Return once the delivery takes more rows, or nobody wants them any more."""
+        with self._connected() as connection, contextlib.suppress(EOFError):
+            send_message(connection, [_ROOM, self.number])
+            receive_message(connection)
 
     def _connected(self) -> socket.socket:
         try:
@@ -75,14 +92,27 @@ class Destination:
             ) from error
 
 
+class Room:
+    """How much one pass may receive ahead of its reader."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether more rows may wait."""
+        return self.num_bytes < AHEAD_BYTES
+
+
 class Delivery:
     """The rows of one partition, which a task sends."""
 
-    def __init__(self, receiver: Receiver, number: int) -> None:
+    def __init__(self, receiver: Receiver, number: int, room: Room) -> None:
         self.number = number
         self.is_over = False
         """Whether the task has ended: nothing more comes."""
         self.receiver = receiver
+        self.room = room
         self._changed = receiver.changed
         self._ready: deque[pa.RecordBatch] = deque()
         self._num_received = 0
@@ -112,7 +142,7 @@ class Delivery:
             self._connection = connection
         try:
             send_message(connection, "go")
-            for index, batch in enumerate(pa.ipc.open_stream(_SocketFile(connection))):
+            for index, batch in enumerate(pa.ipc.open_stream(_Incoming(connection))):
                 if not self._add(index, batch, connection):
                     return
         except (OSError, pa.ArrowInvalid):
@@ -126,17 +156,25 @@ class Delivery:
     def _add(self, index: int, batch: pa.RecordBatch, connection: socket.socket) -> bool:
         """Keep a batch for the reader once there is room; False if the connection is not the last one."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._connection is not connection or not self._ready or self.receiver.has_room
-            )
+            self._changed.wait_for(lambda: self._connection is not connection or self._takes_more)
             if self._connection is not connection:
                 return False
             if index >= self._num_received:
                 self._ready.append(batch)
                 self._num_received += 1
-                self.receiver.num_bytes += batch.nbytes
+                self.room.num_bytes += batch.nbytes
                 self._changed.notify_all()
             return True
+
+    def wait_for_room(self) -> None:
+        """Return once more rows are taken, or no task sends any."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._connection is None or self._takes_more)
+
+    @property
+    def _takes_more(self) -> bool:
+        """One batch always may wait, so that no pass depends on what another one holds."""
+        return not self._ready or self.room.is_left
 
     @property
     def is_ready(self) -> bool:
@@ -148,7 +186,7 @@ class Delivery:
         with self._changed:
             if self._ready:
                 batch = self._ready.popleft()
-                self.receiver.num_bytes -= batch.nbytes
+                self.room.num_bytes -= batch.nbytes
                 self._changed.notify_all()
                 return batch
         state, answer = self._answer()
@@ -173,7 +211,7 @@ class Delivery:
         """The rows are not wanted: the task ends, if it has not yet."""
         with self._changed:
             for batch in self._ready:
-                self.receiver.num_bytes -= batch.nbytes
+                self.room.num_bytes -= batch.nbytes
             self._ready.clear()
             connection, self._connection = self._connection, None
             self._changed.notify_all()
@@ -188,7 +226,6 @@ class Receiver:
 
     def __init__(self, host: str) -> None:
         self.changed = threading.Condition()
-        self.num_bytes = 0
         self._host = host
         self._secret = secrets.token_hex(16)
         self._deliveries: dict[int, Delivery] = {}
@@ -198,17 +235,12 @@ class Receiver:
         self._listener = socket.create_server((host, 0), family=family, backlog=128)
         threading.Thread(target=self._accept, name="trek-rows", daemon=True).start()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more rows may wait here."""
-        return self.num_bytes < AHEAD_BYTES
-
-    def expect(self) -> tuple[Delivery, Destination]:
-        """A new delivery, and what its task must know."""
+    def expect(self, room: Room) -> tuple[Delivery, Destination]:
+        """A new delivery, which shares `room` with others, and what its task must know."""
         with self.changed:
             number = self._num_expected
             self._num_expected += 1
-            delivery = self._deliveries[number] = Delivery(self, number)
+            delivery = self._deliveries[number] = Delivery(self, number, room)
         return delivery, Destination(self._host, self._listener.getsockname()[1], self._secret, number)
 
     def forget(self, delivery: Delivery) -> None:
@@ -233,25 +265,28 @@ class Receiver:
     def _receive(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             try:
-                delivery = self._introduced(connection)
+                purpose, delivery = self._introduced(connection)
             finally:
                 self._strangers.release()
-            if delivery is not None:
+            if delivery is not None and purpose == _ROWS:
                 delivery.receive(connection)
+            elif delivery is not None:
+                delivery.wait_for_room()
+                send_message(connection, _ROOM)
 
-    def _introduced(self, connection: socket.socket) -> Delivery | None:
-        """The delivery that a connection is for; None for strangers, and for tasks that are not wanted any more."""
+    def _introduced(self, connection: socket.socket) -> tuple[str, Delivery | None]:
+        """What a connection is for, and the delivery; None for strangers, and for tasks that nobody wants any more."""
         try:
             prove(connection, self._secret, is_server=True)
-            number = receive_message(connection)
+            purpose, number = receive_message(connection)
         except (Stranger, EOFError):
-            return None
+            return "", None
         with self.changed:
-            return self._deliveries.get(number)
+            return purpose, self._deliveries.get(number)
 
 
-class _SocketFile:
-    """A connection as the file that Arrow reads from and writes to."""
+class _Incoming:
+    """A connection as the file that Arrow reads from."""
 
     closed = False
 
@@ -267,9 +302,25 @@ class _SocketFile:
             filled += got
         return memory[:filled]
 
+
+class _Outgoing:
+    """A connection as the file that Arrow writes to."""
+
+    closed = False
+
+    def __init__(self, connection: socket.socket, give_way: Callable[[], None]) -> None:
+        self._connection = connection
+        self._give_way = give_way
+        connection.settimeout(_BUSY_S)
+
     def write(self, content: Any) -> None:
         """All of it."""
-        self._connection.sendall(content)
+        rest = memoryview(content).cast("B")
+        while rest:
+            try:
+                rest = rest[self._connection.send(rest) :]
+            except TimeoutError:
+                self._give_way()
 
     def flush(self) -> None:
         """Nothing is held back."""

@@ -9,6 +9,7 @@ divided into tasks.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import os
@@ -30,7 +31,7 @@ from trek.data.execution.local import require_positive
 from trek.data.execution.parallel import set_worker_id
 from trek.data.execution.partition_store import default_memory_limit
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.ray_delivery import Delivery, Destination, Receiver, lost_task
+from trek.data.execution.ray_delivery import Delivery, Destination, Receiver, Room, lost_task
 from trek.data.execution.ray_nodes import cluster_resources, num_tasks, require_same_versions
 from trek.data.execution.ray_objects import SEGMENT_BYTES, Packer, RefSegment, RowWriter, put_rows, unpack
 from trek.data.execution.ray_reading import Reading
@@ -167,8 +168,8 @@ class RayExecutor(Executor):
             raise failures[min(failures)]
         return [done[index] for index in range(len(calls))]
 
-    def _begin(self, piece: Readable, worker: int) -> Delivery:
-        delivery, destination = self._open_receiver().expect()
+    def _begin(self, piece: Readable, worker: int, room: Room) -> Delivery:
+        delivery, destination = self._open_receiver().expect(room)
         package = self._packer.pack(piece)
         delivery.watch(_deliver.options(**self._options).remote(package.message, worker, destination, *package.refs))
         return delivery
@@ -231,9 +232,20 @@ def _deliver(message: bytes, slot: int, destination: Destination, *arguments: An
     _set_up_worker(slot)
     try:
         piece: Readable = unpack(message, arguments)
-        return pickled_answer(("done", destination.send(piece.batches())))
+        return pickled_answer(("done", destination.send(piece.batches(), give_way=_give_way)))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the process that reads the rows raises it
         return pickled_answer(("failed", error))
+
+
+def _give_way(destination: Destination) -> None:
+    """In a task that cannot send: wait for another one. While it does, Ray lends its CPUs to others."""
+    with contextlib.suppress(RayError):  # the sender tries again, and finds out what is wrong
+        ray.get(_wait_for_room.remote(destination))
+
+
+@ray.remote(num_cpus=0)
+def _wait_for_room(destination: Destination) -> None:
+    destination.wait_for_room()
 
 
 def _written(work: Split, index: int, inputs: list[Readable], num_targets: int) -> Iterator[tuple[int, Any]]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trek.data.execution.base import Stream
 from trek.data.execution.parts import Part, Readable
-from trek.data.execution.ray_delivery import Delivery, Receiver
+from trek.data.execution.ray_delivery import Delivery, Receiver, Room
 
-Begin = Callable[[Readable, int], Delivery]
-"""`begin(piece, worker)`: have a task compute a piece and deliver its rows."""
+Begin = Callable[[Readable, int, Room], Delivery]
+"""`begin(piece, worker, room)`: have a task compute a piece and deliver its rows."""
 
 
 class Reading:
@@ -24,6 +24,7 @@ class Reading:
         self._begin = begin
         self._receiver = receiver
         self._ahead = ahead or len(pieces)
+        self._room = Room()
         self._num_begun = 0
         self._unread: deque[Part | Delivery] = deque()
         self._running: dict[Delivery, int] = {}
@@ -77,7 +78,7 @@ class Reading:
                 self._unread.append(piece)
             else:
                 worker = heapq.heappop(self._free)
-                delivery = self._begin(piece, worker)
+                delivery = self._begin(piece, worker, self._room)
                 self._running[delivery] = worker
                 self._unread.append(delivery)
             self._num_begun += 1

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed")
 
 from trek.data.execution import ray_delivery
-from trek.data.execution.ray_delivery import Delivery, Destination, Receiver
+from trek.data.execution.ray_delivery import Delivery, Destination, Receiver, Room
 from trek.errors import OutsideError
 
 
@@ -47,9 +47,13 @@ def task() -> Task:
 
 @pytest.fixture
 def expected(receiver: Receiver, task: Task) -> tuple[Delivery, Destination]:
-    delivery, destination = receiver.expect()
+    delivery, destination = receiver.expect(Room())
     delivery.watch(task)
     return delivery, destination
+
+
+def _send(destination: Destination, batches: Iterator[pa.RecordBatch]) -> int:
+    return destination.send(batches, give_way=Destination.wait_for_room)
 
 
 def _batches(*values: int) -> Iterator[pa.RecordBatch]:
@@ -74,14 +78,14 @@ def _taken(delivery: Delivery) -> list[int]:
 
 def test_rows_come_in_order(expected: tuple[Delivery, Destination], task: Task) -> None:
     delivery, destination = expected
-    assert destination.send(_batches(1, 2, 3)) == 3
+    assert _send(destination, _batches(1, 2, 3)) == 3
     task.answer("done", 3)
     assert _taken(delivery) == [1, 2, 3]
 
 
 def test_a_partition_may_have_no_rows(expected: tuple[Delivery, Destination], task: Task) -> None:
     delivery, destination = expected
-    task.answer("done", destination.send(_batches()))
+    task.answer("done", _send(destination, _batches()))
     assert _taken(delivery) == []
 
 
@@ -94,8 +98,8 @@ def test_what_is_sent_again_is_not_given_again(expected: tuple[Delivery, Destina
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        destination.send(dies())
-    task.answer("done", destination.send(_batches(1, 2, 3)))
+        _send(destination, dies())
+    task.answer("done", _send(destination, _batches(1, 2, 3)))
     assert _taken(delivery) == [1, 2, 3]
 
 
@@ -111,12 +115,12 @@ def test_a_connection_whose_node_says_nothing_any_more_is_replaced(
 
     def send() -> None:
         with contextlib.suppress(ConnectionError):
-            destination.send(sleeps())
+            _send(destination, sleeps())
 
     silent = threading.Thread(target=send)
     silent.start()
     _wait_for(delivery)
-    task.answer("done", destination.send(_batches(1, 2)))
+    task.answer("done", _send(destination, _batches(1, 2)))
     assert _taken(delivery) == [1, 2]
     is_over.set()
     silent.join()
@@ -124,7 +128,7 @@ def test_a_connection_whose_node_says_nothing_any_more_is_replaced(
 
 def test_rows_that_were_lost_on_the_way_are_an_error(expected: tuple[Delivery, Destination], task: Task) -> None:
     delivery, destination = expected
-    destination.send(_batches(1, 2))
+    _send(destination, _batches(1, 2))
     task.answer("done", 3)
     with pytest.raises(OutsideError, match="of 3 batches that a data task sent, 2 came"):
         _taken(delivery)
@@ -132,7 +136,7 @@ def test_rows_that_were_lost_on_the_way_are_an_error(expected: tuple[Delivery, D
 
 def test_the_error_of_a_task_follows_its_rows(expected: tuple[Delivery, Destination], task: Task) -> None:
     delivery, destination = expected
-    destination.send(_batches(1))
+    _send(destination, _batches(1))
     task.answer("failed", ZeroDivisionError("by 0"))
     _wait_for(delivery)
     assert delivery.take() is not None
@@ -141,17 +145,22 @@ def test_the_error_of_a_task_follows_its_rows(expected: tuple[Delivery, Destinat
         delivery.take()
 
 
+def _large(num_batches: int) -> list[pa.RecordBatch]:
+    """Of 8 MiB each: more than sockets hold."""
+    return [pa.record_batch({"x": np.full(1 << 20, value)}) for value in range(num_batches)]
+
+
 def test_no_more_rows_wait_here_than_there_is_room_for(
-    receiver: Receiver, expected: tuple[Delivery, Destination], task: Task, monkeypatch: pytest.MonkeyPatch
+    expected: tuple[Delivery, Destination], task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_delivery, "AHEAD_BYTES", 20_000)
     delivery, destination = expected
-    large = [pa.record_batch({"x": np.full(1 << 20, value)}) for value in range(8)]  # of 8 MiB: more than sockets hold
-    sending = threading.Thread(target=lambda: task.answer("done", destination.send(iter(large))))
+    large = _large(8)
+    sending = threading.Thread(target=lambda: task.answer("done", _send(destination, iter(large))))
     sending.start()
     for value in range(8):
         _wait_for(delivery)
-        assert receiver.num_bytes <= 20_000 + large[0].nbytes
+        assert delivery.room.num_bytes <= 20_000 + large[0].nbytes
         assert value > 4 or not task.outcome.done(), "it waits for the reader"
         batch = delivery.take()
         assert batch is not None
@@ -159,7 +168,68 @@ def test_no_more_rows_wait_here_than_there_is_room_for(
     sending.join()
     _wait_for(delivery)
     assert delivery.take() is None
-    assert receiver.num_bytes == 0
+    assert delivery.room.num_bytes == 0
+
+
+def test_a_task_that_cannot_send_gives_way_until_there_is_room(
+    expected: tuple[Delivery, Destination], task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_delivery, "AHEAD_BYTES", 20_000)
+    monkeypatch.setattr(ray_delivery, "_BUSY_S", 0.05)
+    delivery, destination = expected
+    has_given_way, goes_on = threading.Event(), threading.Event()
+
+    def give_way(destination: Destination) -> None:
+        has_given_way.set()
+        destination.wait_for_room()
+        goes_on.set()
+
+    sending = threading.Thread(target=lambda: task.answer("done", destination.send(iter(_large(8)), give_way=give_way)))
+    sending.start()
+    assert has_given_way.wait(timeout=20)
+    assert not goes_on.wait(timeout=0.2), "nothing was read"
+    assert _taken(delivery) == list(range(8))
+    assert goes_on.is_set()
+    sending.join()
+
+
+def test_passes_do_not_share_their_room(
+    receiver: Receiver, expected: tuple[Delivery, Destination], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_delivery, "AHEAD_BYTES", 16_000)
+    full, its_destination = expected
+    _send(its_destination, _batches(1, 2))
+    with receiver.changed:
+        assert receiver.changed.wait_for(lambda: not full.room.is_left, timeout=20)
+    another, destination = receiver.expect(Room())
+    another.watch(task := Task())
+    task.answer("done", _send(destination, _batches(3, 4)))
+    with receiver.changed:
+        assert receiver.changed.wait_for(lambda: not another.room.is_left, timeout=20), "both wait here"
+    assert _taken(another) == [3, 4]
+
+
+def test_whoever_waits_for_room_is_told_when_the_rows_are_not_wanted(
+    receiver: Receiver, expected: tuple[Delivery, Destination], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_delivery, "AHEAD_BYTES", 20_000)
+    monkeypatch.setattr("ray.cancel", lambda task: None)
+    delivery, destination = expected
+
+    def send() -> None:
+        with contextlib.suppress(ConnectionError):
+            _send(destination, iter(_large(8)))
+
+    sending, waiting = threading.Thread(target=send), threading.Thread(target=destination.wait_for_room)
+    sending.start()
+    _wait_for(delivery)
+    waiting.start()
+    delivery.cancel()
+    receiver.forget(delivery)
+    waiting.join(timeout=20)
+    assert not waiting.is_alive()
+    sending.join()
+    destination.wait_for_room()  # nobody expects it any more: at once
 
 
 def test_a_task_that_is_not_wanted_any_more_ends(
@@ -177,7 +247,7 @@ def test_a_task_that_is_not_wanted_any_more_ends(
 
     def send() -> None:
         try:
-            ended.set_result(destination.send(endless()))
+            ended.set_result(_send(destination, endless()))
         except ConnectionError as error:
             ended.set_exception(error)
 
@@ -187,19 +257,19 @@ def test_a_task_that_is_not_wanted_any_more_ends(
     receiver.forget(delivery)
     assert isinstance(ended.exception(timeout=20), ConnectionError)
     assert len(cancelled) == 1
-    assert receiver.num_bytes == 0
+    assert delivery.room.num_bytes == 0
     with pytest.raises(EOFError):
-        destination.send(_batches(1))
+        _send(destination, _batches(1))
 
 
 def test_strangers_are_refused(receiver: Receiver, expected: tuple[Delivery, Destination], task: Task) -> None:
     delivery, destination = expected
     stranger = Destination(destination.host, destination.port, "another secret", destination.number)
     with pytest.raises(OutsideError, match="does not know its secret"):
-        stranger.send(_batches(666))
+        _send(stranger, _batches(666))
     with socket.create_connection((destination.host, destination.port)) as silent:
         silent.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        task.answer("done", destination.send(_batches(1)))
+        task.answer("done", _send(destination, _batches(1)))
     assert _taken(delivery) == [1]
 
 
@@ -209,4 +279,4 @@ def test_a_node_that_cannot_reach_the_reader_says_so(monkeypatch: pytest.MonkeyP
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(OutsideError, match=r"node 10\.0\.0\.9 of the Ray cluster cannot reach the process that reads"):
-        Destination("127.0.0.1", port, "secret", 0).send(_batches(1))
+        _send(Destination("127.0.0.1", port, "secret", 0), _batches(1))
