@@ -187,10 +187,11 @@ class EngineConformance(GangPromises):
             recorder,
             python("""
                 import subprocess, sys, time
-                code = "from signal import *; signal(SIGTERM, SIG_IGN); print('up'); import time; time.sleep(600)"
-                one = subprocess.Popen([sys.executable, "-uc", code])
-                two = subprocess.Popen([sys.executable, "-uc", code], start_new_session=True)
-                print("pids", one.pid, two.pid)
+                up = "print('up' + chr(10), end='', flush=True)"  # a whole line at once, since three processes write
+                code = f"from signal import *; signal(SIGTERM, SIG_IGN); {up}; import time; time.sleep(600)"
+                one = subprocess.Popen([sys.executable, "-c", code])
+                two = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+                print(f"pids {one.pid} {two.pid}" + chr(10), end="", flush=True)
                 time.sleep(600)
             """),
         )

@@ -28,10 +28,10 @@ STORE_BYTES = 80 << 20
 _QUICK = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 2000,
+    "health_check_timeout_ms": 20_000,
     "health_check_failure_threshold": 2,
 }
-"""A node that was killed counts as dead after about a second, where Ray's default is some ten."""
+"""A node that was killed counts as dead after about a second, where Ray's default is some ten; a slow one does not."""
 _RELEASE_S = 120.0
 """How long Ray may take to give back what nobody uses any more."""
 
