@@ -53,3 +53,7 @@ class ReportedStorage(Storage):
     def delete(self, name: str) -> None:
         """From the inner one."""
         self.inner.delete(name)
+
+    def remove_unfinished(self) -> None:
+        """From the inner one."""
+        self.inner.remove_unfinished()

@@ -80,6 +80,16 @@ class StoreConformance:
         assert store.names() == ["b"]
         assert (store.fetch("b") / "weights").read_bytes() == b"b"
 
+    def test_removing_what_is_unfinished_keeps_what_is_finished(self, store: Storage) -> None:
+        """remove_unfinished, also where there is nothing at all."""
+        store.remove_unfinished()
+        _publish(store, "a", {"weights": b"w"})
+        workspace = store.workspace()  # of a process that was killed
+        store.remove_unfinished()
+        assert store.names() == ["a"]
+        assert (store.fetch("a") / "weights").read_bytes() == b"w"
+        shutil.rmtree(workspace, ignore_errors=True)
+
     def test_what_another_process_published_is_seen_after_a_refresh(self, store: Storage, address: str) -> None:
         """refresh."""
         other = open_storage(address)

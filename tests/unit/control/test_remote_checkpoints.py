@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from trek.client import models
-from trek.control.checkpoints.checkpoint_files import find_checkpoints
+from trek.control.checkpoints.checkpoint_files import find_checkpoints, remove_unfinished
+from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.control.trials.start_checkpoints import RETRY_S
 from trek.errors import ConfigError, NotFound, StorageError
@@ -62,6 +63,25 @@ def test_a_checkpoint_behind_a_url_is_found_fetched_and_deleted(
     assert not (tmp_path / f"bucket/experiment_1/trial_{plane.trial().folder_name}/c1").exists()
     with pytest.raises(NotFound, match="were deleted"), plane.services.checkpoints.folder("c1"):
         pass
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_what_a_killed_run_left_half_written_is_removed(
+    make_plane: MakePlane, url: str, tmp_path: Path, is_remote: bool
+) -> None:
+    torn = "place.with_name('c2').mkdir()" if is_remote else "place.with_name('.writing-c2').mkdir()"
+    plane = make_plane(SCRIPT.replace('outcome("done")', f"{torn}; os.kill(os.getpid(), 9)"))
+    variables = {"environment_variables": {"PLACE": str(tmp_path / "bucket")}}
+    storage = {"url": url} if is_remote else {"path": f"{tmp_path}/bucket"}
+    number = plane.create(checkpoint_storage=storage, environment=variables, max_restarts=0)
+    assert plane.run_to_end(number).trials[0].state == "errored"
+    folder = tmp_path / f"bucket/experiment_1/trial_{plane.trial().folder_name}"
+    assert [path.name for path in folder.iterdir()] == ["c1"]
+
+
+def test_a_store_that_cannot_be_cleaned_up_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    remove_unfinished(TrialStorage(root="nosuchstore://bucket", inner="x"))
+    assert "what was left half written at nosuchstore://bucket/x cannot be removed" in caplog.text
 
 
 def test_an_experiment_is_deleted_with_what_it_has_behind_a_url(

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from trek.client.models import CheckpointReport
 from trek.control.checkpoints.checkpoint_rows import take_checkpoints
+from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.experiments.checkpoint_address import open_uncached
 from trek.train.checkpointing.stores import MANIFEST
@@ -37,6 +38,14 @@ def find_checkpoints(place: str, *, owner: str) -> dict[str, CheckpointReport] |
         for folder in folders.values():
             shutil.rmtree(folder.parent, ignore_errors=True)
     return {report.uuid: report for report in reports if report is not None}
+
+
+def remove_unfinished(storage: TrialStorage) -> None:
+    """Remove what a run left half written. Call between runs only; slow, so outside transactions."""
+    try:
+        storage.remove_unfinished()
+    except Exception as error:  # noqa: BLE001 - every store has its own exceptions
+        _LOG.warning("what was left half written at %s cannot be removed: %s", storage.address, error)
 
 
 def reconcile_checkpoints(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trek.errors import InputError
-from trek.experiments.checkpoint_address import remove_checkpoint
+from trek.experiments.checkpoint_address import open_uncached, remove_checkpoint
 from trek.world.urls import is_remote, local_path
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -58,8 +58,17 @@ class TrialStorage:
         """Remove the whole folder of the trial."""
         if is_remote(self.root):
             remove_checkpoint(self.address)
-        elif _is_direct(local_path(self.address), root=local_path(self.root)):
+        elif self._is_own_folder:
             shutil.rmtree(local_path(self.address), ignore_errors=True)
+
+    def remove_unfinished(self) -> None:
+        """Remove what processes of the trial left that were killed while they wrote. Call between its runs only."""
+        if is_remote(self.root) or self._is_own_folder:
+            open_uncached(self.address).remove_unfinished()
+
+    @property
+    def _is_own_folder(self) -> bool:
+        return _is_direct(local_path(self.address), root=local_path(self.root))
 
 
 def _is_direct(path: Path, *, root: Path) -> bool:

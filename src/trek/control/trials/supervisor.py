@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints
+from trek.control.checkpoints.checkpoint_files import find_checkpoints, reconcile_checkpoints, remove_unfinished
 from trek.control.checkpoints.pending_removals import PendingRemovals
 from trek.control.checkpoints.retention import expire_checkpoints
 from trek.control.checkpoints.trial_storage import TrialStorage
@@ -254,6 +254,8 @@ class Supervisor:
         if self._run_as is None:  # otherwise the folders are closed already, and their owner could put links there
             close_to_others(self._layout.trial(trial))
         found = find_checkpoints(storage.address, owner=trial.uuid)
+        if not are_reports_lost:  # a machine that is counted as lost may still write for a while
+            remove_unfinished(storage)
         now_s = self._clock.now_s()
         with self._store.writing() as session:
             trial = session.get_one(TrialRow, running.trial_id)

@@ -12,7 +12,7 @@ import pytest
 from trek.errors import InputError
 from trek.testing.plugins import plugin_package
 from trek.testing.store_conformance import StoreConformance
-from trek.train.checkpointing.stores import STORES, Storage, open_storage
+from trek.train.checkpointing.stores import MANIFEST, STORES, Storage, open_storage
 from trek.train.checkpointing.stores.folder import FolderStorage
 
 
@@ -95,6 +95,30 @@ def test_a_store_that_breaks_the_contract_fails_the_suite(test: str, tmp_path: P
     arguments = {"address": store.address} if test == "test_what_is_being_written_is_not_listed" else {}
     with pytest.raises((AssertionError, FileNotFoundError)):
         getattr(StoreConformance(), test)(store, **arguments)
+
+
+def test_what_a_killed_process_left_in_a_folder_is_removed(tmp_path: Path) -> None:
+    store = open_storage(tmp_path / "kept")
+    (store.workspace() / "weights").write_bytes(b"w")
+    (tmp_path / "kept" / ".deleting-a").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "kept" / ".writing-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "kept" / "another's").mkdir()
+    store.remove_unfinished()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["another's"]
+    assert (tmp_path / "elsewhere").is_dir(), "links are not followed"
+
+
+def test_what_a_killed_process_left_behind_a_url_is_removed(tmp_path: Path) -> None:
+    store = open_storage(f"local://{tmp_path}/kept")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "weights").write_bytes(b"w")
+    store.publish(workspace, "torn")
+    (workspace / MANIFEST).write_bytes(b"{}")
+    store.publish(workspace, "whole")
+    store.remove_unfinished()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["whole"]
 
 
 def test_a_scheme_that_nobody_knows_is_refused() -> None:

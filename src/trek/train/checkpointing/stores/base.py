@@ -56,3 +56,6 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove `name`; no error if it does not exist."""
+
+    def remove_unfinished(self) -> None:  # noqa: B027 - in some variants there is nothing to remove
+        """Remove what processes left that were killed while they wrote or deleted. Call only when none writes here."""

@@ -12,6 +12,8 @@ from trek.train.checkpointing.stores.base import MANIFEST, REMEDY, Storage
 from trek.world.disk import storage_error
 from trek.world.urls import local_path
 
+_WRITING, _DELETING = ".writing-", ".deleting-"
+
 
 class FolderStorage(Storage):
     """A folder on this machine or on a shared file system."""
@@ -37,7 +39,7 @@ class FolderStorage(Storage):
     def workspace(self) -> Path:
         """A hidden folder next to the checkpoints, so that publishing is a rename within one file system."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        made = self.folder / f".writing-{secrets.token_hex(8)}"
+        made = self.folder / f"{_WRITING}{secrets.token_hex(8)}"
         made.mkdir()  # with the user's umask, unlike `mkdtemp`: a shared folder is shared
         return made
 
@@ -61,16 +63,26 @@ class FolderStorage(Storage):
 
     def delete(self, name: str) -> None:
         """Rename it first, so that a partly deleted checkpoint is never visible. Links are removed, not followed."""
-        doomed = self.folder / f".deleting-{name}"
+        doomed = self.folder / f"{_DELETING}{name}"
         shutil.rmtree(doomed, ignore_errors=True)  # left by a process that was killed here
         try:
             (self.folder / name).replace(doomed)
         except (FileNotFoundError, NotADirectoryError):
             return
-        if doomed.is_symlink():
-            doomed.unlink()
-        else:
-            shutil.rmtree(doomed, ignore_errors=True)
+        _remove(doomed)
+
+    def remove_unfinished(self) -> None:
+        """Workspaces, and folders that were renamed to be deleted."""
+        for beginning in (_WRITING, _DELETING):
+            for path in self.folder.glob(f"{beginning}*"):
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

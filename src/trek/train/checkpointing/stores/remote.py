@@ -93,3 +93,13 @@ class RemoteStorage(Storage):
             self._files.rm_file(f"{target}/{MANIFEST}")
         if self._files.exists(target):
             self._files.rm(target, recursive=True)
+
+    def remove_unfinished(self) -> None:
+        """What has no manifest yet, or none any more."""
+        if not self._files.exists(self._root):
+            return
+        finished = self.names()
+        for path in self._files.ls(self._root, detail=False):
+            name = str(path).rstrip("/").split("/")[-1]
+            if name not in finished and str(path).rstrip("/") != self._root:  # some stores list the place itself
+                self._files.rm(path, recursive=True)
