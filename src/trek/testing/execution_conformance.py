@@ -158,7 +158,9 @@ class ExecutorConformance:
         ]
         expected = [[0, 10, 20], [], [], [0, -1], [0, 1]]
         assert executor.compute(parts) == parts, "taken as they are"
-        assert [_rows(executor, [part], "x") for part in executor.compute(pieces)] == expected
+        computed = executor.compute(pieces)
+        assert [computed[1], computed[4]] == [parts[1], parts[2]], "these, too"
+        assert [_rows(executor, [part], "x") for part in computed] == expected
         for streams in (executor.collect(pieces), executor.read(pieces), executor.read(pieces, ahead=1)):
             assert [[x for batch in stream for x in batch.column("x").to_pylist()] for stream in streams] == expected
 

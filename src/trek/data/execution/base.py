@@ -71,9 +71,10 @@ class Executor(ABC):
         """Run `task` over partition i of every input, for all i at once; keep what each gives."""
 
     def compute(self, pieces: Sequence[Readable]) -> list[Part]:
-        """Every piece, computed; if all are Parts already, they are taken as they are."""
-        parts = [piece for piece in pieces if isinstance(piece, Part)]
-        return parts if len(parts) == len(pieces) else self.map(pass_on, pieces)
+        """Every piece, computed; those that are Parts already are taken as they are."""
+        missing = [piece for piece in pieces if not isinstance(piece, Part)]
+        made = iter(self.map(pass_on, missing) if missing else ())
+        return [piece if isinstance(piece, Part) else next(made) for piece in pieces]
 
     def collect(self, pieces: Sequence[Readable]) -> Iterator[Stream]:
         """The rows of each piece, computed by the workers, in this process.

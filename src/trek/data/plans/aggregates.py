@@ -38,6 +38,8 @@ _FUNCTIONS: dict[str, Callable[[Any], pl.Expr]] = {
 _KEEPING = {"min", "max", "first", "last"}
 _NEVER_MISSING = {"sum", "any", "all"}  # in Polars, where ours are missing when every value is
 _COUNTS = {"count", "count_distinct"}
+_COMBINING = {"sum": "sum", "count": "sum", "min": "min", "max": "max", "any": "any", "all": "all"}
+"""By function, the one that puts what it gave for some rows each together to what it gives for all."""
 _ROWS = "number of rows"
 _OF_NUMBERS = {"sum", "mean", "std", "var"}
 _OF_BOOLEANS = {"any", "all"}
@@ -113,6 +115,13 @@ def aggregate_table(table: pa.Table, aggregates: Sequence[Aggregate], *, keys: S
         frame = to_polars(table.select(list(used)) if used else table, carrier).lazy()
         found = aggregate_frame(frame, table.schema, aggregates, keys=keys).select(schema.names).collect()
     return pa.Table.from_batches(to_arrow(found, schema, carrier), schema)
+
+
+def combined(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...] | None:
+    """What gives `aggregates` of all rows from those of some each, in any order; None if that is not possible."""
+    if any(one.function not in _COMBINING for one in aggregates):
+        return None
+    return tuple(Aggregate(one.name, one.name, _COMBINING[one.function]) for one in aggregates)
 
 
 def look_for_missing(aggregates: Sequence[Aggregate]) -> set[str]:

@@ -2,7 +2,8 @@
 
 Each gives the rows of one query over everything, in the same order. Rows of a key go to one partition, which is a query
 of its own: by ranges of the first key where the result is in the order of keys, by hash where it is in the order of
-rows; those are numbered before, and sent to where their numbers are after. Nothing but samples comes to this process.
+rows; those are numbered before, and sent to where their numbers are after. Aggregates that can be put together from
+aggregates of pieces are computed so, of rows in any order. Nothing but samples comes to this process.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import pyarrow.compute as pc
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import Part, Readable
 from trek.data.execution.polars_engine import load_polars
+from trek.data.plans import exchanges
+from trek.data.plans.aggregates import Aggregate, aggregate_table, combined
 from trek.data.plans.conforming import conform
 from trek.data.plans.keys import partition_of_rows
-from trek.data.plans.lowering import LoweredPiece, evaluate
+from trek.data.plans.lowering import LoweredPiece, evaluate, pieces_of
 from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.schemas import schema_of
 
 if TYPE_CHECKING:
-    from trek.data.plans.relations import Relation
+    from trek.data.plans.relations import Aggregation, Join, Relation
 
 LEFT, RIGHT = "number of the left row", "number of the right row"
 _FIRST, _SECOND = "position of the row", "position among equals"
@@ -34,12 +37,41 @@ _SAMPLES = 1000
 """Of each partition, to find ranges of keys with about as many rows."""
 _PARTITION_BYTES = 256 << 20
 """About what one task holds in memory."""
+_FEW_BYTES = 1 << 20
+"""What one task may do as well as several."""
 
 
 def by_ranges(relation: Relation, executor: Executor, *, key: str, descending: bool = False) -> list[Part]:
     """A relation whose rows are in the order of `key`: each range of its values is a partition."""
     (node,) = relation.inputs
-    schema, parts = schema_of(node), evaluate(node, executor)
+    return _ranges(relation, evaluate(node, executor), schema_of(node), executor, key=key, descending=descending)
+
+
+def aggregated(relation: Aggregation, executor: Executor) -> list[Part]:
+    """One row for each key, in their order: of each piece first, where that is possible, so that few rows travel."""
+    (node,) = relation.inputs
+    key = relation.keys[0]
+    combining = combined(relation.aggregates)
+    if combining is None:
+        return by_ranges(relation, executor, key=key)
+    partial = _Partial(relation.aggregates, tuple(relation.keys), schema_of(node))
+    parts = executor.map(partial, pieces_of(node.in_any_order(), executor))
+    whole, schema = copy.copy(relation), schema_of(relation)
+    whole.aggregates = combining
+    if sum(part.nbytes for part in parts) > _FEW_BYTES:
+        return _ranges(whole, parts, schema, executor, key=key)
+    return executor.compute([_piece(whole, [(exchanges.joined(parts), schema)], executor)])
+
+
+def _ranges(
+    relation: Relation,
+    parts: Sequence[Part],
+    schema: pa.Schema,
+    executor: Executor,
+    *,
+    key: str,
+    descending: bool = False,
+) -> list[Part]:
     num_targets = _num_targets(parts, executor)
     bounds = _bounds(executor.map(_Sample(key), parts), num_targets)
     split = _RangeSplit(key, bounds, num_targets, descending=descending)
@@ -59,21 +91,33 @@ def distinct(relation: Relation, executor: Executor, *, by: Sequence[str]) -> li
     return _in_order(pieces, schema_of(node), order, executor, num_targets=num_targets)
 
 
-def joined(relation: Any, executor: Executor, *, keys: pa.Schema) -> list[Part]:
-    """A join, in the order of the rows of one side; `keys` have the types in which both sides are compared."""
+def joined(relation: Join, executor: Executor) -> list[Part]:
+    """A join, in the order of the rows of one side."""
     sides = [evaluate(node, executor) for node in relation.inputs]
+    pieces = _joined(relation, sides, executor, columns=[*schema_of(relation).names, LEFT, RIGHT])
+    num_left, num_right = (_rows_in(parts) for parts in sides)
+    order = _Order(RIGHT, LEFT, num_right, 0) if relation.how == "right" else _Order(LEFT, RIGHT, num_left, num_right)
+    return _in_order(pieces, schema_of(relation), order, executor, num_targets=len(pieces))
+
+
+def joined_in_any_order(relation: Join, executor: Executor) -> Sequence[Readable]:
+    """The same rows by partition, to be computed when read."""
+    sides = [evaluate(node.in_any_order(), executor) for node in relation.inputs]
+    return _joined(relation, sides, executor, columns=schema_of(relation).names)
+
+
+def _joined(
+    relation: Join, sides: Sequence[Sequence[Part]], executor: Executor, *, columns: Sequence[str]
+) -> list[LoweredPiece]:
     num_targets = _num_targets([part for parts in sides for part in parts], executor)
     schemas = [_with_numbers(schema_of(node), name) for node, name in zip(relation.inputs, (LEFT, RIGHT), strict=True)]
     left, right = (
-        _spread(parts, schema, keys, executor, num_targets=num_targets)
+        _spread(parts, schema, relation.compared_keys, executor, num_targets=num_targets)
         for parts, schema in zip(sides, schemas, strict=True)
     )
-    pieces = [
-        _piece(relation, list(zip(pair, schemas, strict=True)), executor) for pair in zip(left, right, strict=True)
-    ]
-    num_left, num_right = (_rows_in(parts) for parts in sides)
-    order = _Order(RIGHT, LEFT, num_right, 0) if relation.how == "right" else _Order(LEFT, RIGHT, num_left, num_right)
-    return _in_order(pieces, schema_of(relation), order, executor, num_targets=num_targets)
+    chosen = copy.copy(relation)
+    chosen.columns = columns
+    return [_piece(chosen, list(zip(pair, schemas, strict=True)), executor) for pair in zip(left, right, strict=True)]
 
 
 # -- pieces: queries over one partition
@@ -86,8 +130,6 @@ def _piece(relation: Any, inputs: Sequence[tuple[Part, pa.Schema]], executor: Ex
     one = copy.copy(relation)
     one.inputs = tuple(HeldSource(part, schema, title="exchanged rows") for part, schema in inputs)
     one.forget_schema()
-    if getattr(relation, "columns", None) is not None:
-        one.columns = [*relation.columns, LEFT, RIGHT]
     return LoweredPiece(one, executor.memory_limit_bytes)
 
 
@@ -200,6 +242,34 @@ class _OrderSplit:
             columns = [*(batch.column(name) for name in names), pa.array(first), pa.array(second)]
             made = pa.RecordBatch.from_arrays(columns, names=[*names, _FIRST, _SECOND])
             yield from _sent(made, first * self.num_targets // total)
+
+
+# -- aggregates of pieces
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """Aggregates of some rows at a time: several rows for a key."""
+
+    aggregates: tuple[Aggregate, ...]
+    keys: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, index: int, batches: Stream) -> Stream:
+        held: list[pa.RecordBatch] = []
+        num_bytes = 0
+        for batch in batches:
+            held.append(conform(batch, self.schema, where="between partitions"))
+            num_bytes += batch.nbytes
+            if num_bytes >= _PARTITION_BYTES:
+                yield from self._aggregated(held)
+                held, num_bytes = [], 0
+        if held:
+            yield from self._aggregated(held)
+
+    def _aggregated(self, held: list[pa.RecordBatch]) -> Stream:
+        table = pa.Table.from_batches(held, self.schema)
+        return iter(aggregate_table(table, self.aggregates, keys=self.keys).to_batches())
 
 
 # -- by ranges of a key

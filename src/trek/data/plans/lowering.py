@@ -125,12 +125,12 @@ def count_rows(node: PlanNode, executor: Executor) -> int:
 
 def evaluate(node: PlanNode, executor: Executor) -> list[Part]:
     """Every partition of `node`, computed; those that are computed already are taken as they are."""
-    return executor.compute(lowered_pieces(node, executor) or node.pieces(executor))
+    return executor.compute(pieces_of(node, executor))
 
 
 def collect(node: PlanNode, executor: Executor) -> Iterator[Stream]:
     """The rows of every partition of `node`, computed by the executor, in this process; to be read in order."""
-    return executor.collect(lowered_pieces(node, executor) or node.pieces(executor))
+    return executor.collect(pieces_of(node, executor))
 
 
 def collect_whole(node: PlanNode, executor: Executor) -> Iterator[Stream]:
@@ -142,6 +142,11 @@ def collect_whole(node: PlanNode, executor: Executor) -> Iterator[Stream]:
 
 def _is_one_query(node: PlanNode, executor: Executor) -> bool:
     return node.is_query and not executor.divides_relations
+
+
+def pieces_of(node: PlanNode, executor: Executor) -> list[Readable]:
+    """Every partition of `node`, to be computed when read: by a query each, where that is possible."""
+    return lowered_pieces(node, executor) or node.pieces(executor)
 
 
 def lowered_pieces(node: PlanNode, executor: Executor) -> list[Readable] | None:

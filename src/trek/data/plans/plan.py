@@ -60,6 +60,10 @@ class PlanNode(ABC):
     def pieces(self, executor: Executor) -> list[Readable]:
         """The partitions, to be computed when read."""
 
+    def in_any_order(self) -> PlanNode:
+        """The same rows for whoever does not mind their order, if another one takes less time to compute."""
+        return self
+
     @property
     def calls_functions(self) -> bool:
         """Whether functions run while a partition is read, which workers may do instead of the reader."""
@@ -197,6 +201,14 @@ class PartitionStep(PlanNode):
     def calls_functions(self) -> bool:
         """Whether this step is one, or another that is fused with it."""
         return not self.is_relational or self.inputs[0].calls_functions
+
+    def in_any_order(self) -> PlanNode:
+        """Of the input's rows in any order, unless it is a function, which could tell."""
+        if not (self.is_by_row and self.is_relational):
+            return self
+        step = copy.copy(self)
+        step.inputs = (self.inputs[0].in_any_order(),)
+        return step
 
     @abstractmethod
     def apply(self, batches: Stream, context: Context) -> Stream:

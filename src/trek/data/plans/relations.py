@@ -13,6 +13,7 @@ Each defines the order of its rows, which is the same in every process and with 
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,10 @@ class Sort(Relation):
         """What to sort by, and which way."""
         return (self.by, self.descending)
 
+    def in_any_order(self) -> PlanNode:
+        """Not sorted."""
+        return self.inputs[0].in_any_order()
+
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """Columns that are neither sorted by nor used are not read."""
         from trek.data.plans.steps import Project
@@ -144,8 +149,8 @@ class Aggregation(Relation):
         return aggregate_frame(frame, schema, self.aggregates, keys=self.keys, filled=filled)
 
     def divided(self, executor: Executor) -> list[Part] | None:
-        """Each range of the first key by itself; a single row is not divided."""
-        return divided.by_ranges(self, executor, key=self.keys[0]) if self.keys else None
+        """A single row is not divided."""
+        return divided.aggregated(self, executor) if self.keys else None
 
 
 class KeyedGather(Relation):
@@ -228,6 +233,8 @@ class Join(Relation):
         self.how = how
         self.suffix = suffix
         self.columns = columns
+        self.is_ordered = True
+        """Whether the rows must be in the order of a join."""
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -248,12 +255,26 @@ class Join(Relation):
 
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """The join of these columns alone."""
-        return Join(*self.inputs, on=self.on, how=self.how, suffix=self.suffix, columns=list(names))
+        narrow = copy.copy(self)
+        narrow.columns = list(names)
+        narrow.forget_schema()
+        return narrow
+
+    def in_any_order(self) -> PlanNode:
+        """In the order of partitions."""
+        join = copy.copy(self)
+        join.is_ordered = False
+        return join
+
+    def pieces(self, executor: Executor) -> list[Readable]:
+        """Computed at once, or, where no order must be restored, when they are read."""
+        if executor.divides_relations and not self.is_ordered:
+            return list(divided.joined_in_any_order(self, executor))
+        return super().pieces(executor)
 
     def lowered(self, lowering: Lowering) -> pl.LazyFrame:
         """A join that keeps the order of both sides."""
-        left, right = schema_of(self.inputs[0]), schema_of(self.inputs[1])
-        keys = pa.schema([joined_schema(left, right, self.on, suffix=self.suffix).field(key) for key in self.on])
+        left, right, keys = schema_of(self.inputs[0]), schema_of(self.inputs[1]), self.compared_keys
         names = joined_names(left.names, right.names, self.on, suffix=self.suffix)
         return lowering.conformed(self.inputs[0], keys).join(
             lowering.conformed(self.inputs[1], keys).rename(names),
@@ -265,9 +286,14 @@ class Join(Relation):
 
     def divided(self, executor: Executor) -> list[Part] | None:
         """Equal keys of both sides together."""
+        return divided.joined(self, executor)
+
+    @property
+    def compared_keys(self) -> pa.Schema:
+        """The keys, with the types in which both sides are compared."""
         left, right = (schema_of(node) for node in self.inputs)
         whole = joined_schema(left, right, self.on, suffix=self.suffix)
-        return divided.joined(self, executor, keys=pa.schema([whole.field(key) for key in self.on]))
+        return pa.schema([whole.field(key) for key in self.on])
 
 
 class Union(PlanNode):
