@@ -116,11 +116,12 @@ def test_a_slow_reader_holds_up_the_tasks(cluster: RayCluster, tmp_path: Path) -
             file.write("x")
         return {"y": np.ones((len(batch["x"]), 1024))}  # 64 MiB a batch, of which 256 MiB wait here
 
-    with running_on(RayExecutor(2, address=cluster.address)):
+    with cluster.leaving_nothing(), running_on(RayExecutor(2, address=cluster.address)):
         batches = iter(Table.of({"x": np.arange(40 * 8192)}, num_partitions=2).map(recorded))
         assert next(batches).num_rows == 8192
         time.sleep(3)
         num_done = len((tmp_path / "done").read_text())
+        batches.close()  # type: ignore[attr-defined]
     assert num_done <= 12, "five are here, two in the hands of threads, two in those of tasks"
 
 
