@@ -173,7 +173,7 @@ class Delivery:
 
     @property
     def _takes_more(self) -> bool:
-        """One batch always may wait, so that no pass depends on what another one holds."""
+        """One batch always may wait, so that the partition being read never depends on what those after it hold."""
         return not self._ready or self.room.is_left
 
     @property

@@ -200,12 +200,12 @@ def test_passes_do_not_share_their_room(
     full, its_destination = expected
     _send(its_destination, _batches(1, 2))
     with receiver.changed:
-        assert receiver.changed.wait_for(lambda: not full.room.is_left, timeout=20)
+        assert receiver.changed.wait_for(lambda: full.room.num_bytes == 16_000, timeout=20)
     another, destination = receiver.expect(Room())
     another.watch(task := Task())
     task.answer("done", _send(destination, _batches(3, 4)))
     with receiver.changed:
-        assert receiver.changed.wait_for(lambda: not another.room.is_left, timeout=20), "both wait here"
+        assert receiver.changed.wait_for(lambda: another.room.num_bytes == 16_000, timeout=20), "both wait here"
     assert _taken(another) == [3, 4]
 
 
