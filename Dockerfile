@@ -13,7 +13,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends wget \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir "$(ls /wheels/trek-*.whl)[$EXTRAS]" && rm -rf /wheels
+RUN pip install --no-cache-dir "$(ls /wheels/trek_ml-*.whl)[$EXTRAS]" && rm -rf /wheels
 RUN useradd --create-home --uid 1000 trek
 ENV RAY_USAGE_STATS_ENABLED=0 PYTHONUNBUFFERED=1
 USER 1000

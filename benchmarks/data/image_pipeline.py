@@ -5,7 +5,7 @@
 The time is measured from arrays in memory to the last batch, including storage. Every contender stores rows as its
 documentation suggests and yields float32 batches; Trek and the hand-written loop keep bytes on disk and cast per batch.
 Every contender first runs once with few rows, so that imports and the start of engines do not count; then runs
-alternate, and the best of each counts. Install the peers with `pip install 'trek[bench]'`; missing ones are listed.
+alternate, and the best of each counts. Install the peers with `pip install -e '.[bench]'`; missing ones are listed.
 """
 
 from __future__ import annotations

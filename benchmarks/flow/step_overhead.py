@@ -10,7 +10,6 @@ Prefect's default runner calls functions in threads and stores nothing.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
 import platform
@@ -104,7 +103,7 @@ def main() -> None:
     result = {
         "steps": args.steps,
         "target_run_ms": 2.0,
-        "trek": {**ours, "version": importlib.metadata.version("trek")},
+        "trek": {**ours, "version": trek.__version__},
         **peers,
         "peer_over_trek": {name: one["run_ms"] / ours["run_ms"] for name, one in peers.items() if "run_ms" in one},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",

@@ -15,6 +15,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
+from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
 
 T = TypeVar("T")
@@ -76,10 +77,7 @@ class Registry(Generic[T]):
             extra = self._extras.get(name)
             if extra is None or error.name != extra:
                 raise
-            raise InputError(
-                f"{self._word} {name!r} needs the package {extra}, which is not installed. "
-                f"Run `pip install 'trek[{extra}]'`."
-            ) from error
+            raise package_missing(f"{self._word} {name!r}", extra, extra=extra) from error
 
     def check_settings(self, name: str, settings: Mapping[str, Any], *, taken_by: Callable[..., Any]) -> None:
         """Refuse settings of the variant `name` that are not keywords of `taken_by`, the function they are for."""

@@ -17,7 +17,7 @@ from trek.train.jobs.job import TRAINING_IMPORTS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
 
-_GROUND = {"errors", "_version", "lazy", "registry"}
+_GROUND = {"errors", "_version", "distribution", "lazy", "registry"}
 _LOW = _GROUND | {"world", "engines", "fingerprints"}
 _MIDDLE = _LOW | {"data"}
 _PARALLEL = _MIDDLE | {"strategies", "elastic", "ps"}
@@ -29,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "_version": set(),
     "lazy": set(),
-    "registry": {"errors"},
+    "distribution": {"errors", "_version"},
+    "registry": {"errors", "distribution"},
     "fingerprints": {"errors"},
     "world": _GROUND,
     "engines": _GROUND | {"world"},

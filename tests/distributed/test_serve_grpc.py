@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-pytest.importorskip("grpc", reason="gRPC is not installed: pip install 'trek[grpc]'")
+pytest.importorskip("grpc", reason="gRPC is not installed: pip install 'trek-ml[grpc]'")
 
 import grpc
 from google.protobuf import descriptor_pb2

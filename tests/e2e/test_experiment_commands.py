@@ -54,7 +54,7 @@ def test_artifacts_of_a_trial_are_listed_and_downloaded(shared_shell: Shell, tmp
 
 
 def test_a_report_on_a_trials_best_checkpoint_is_kept_with_the_trial(shared_shell: Shell) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'trek[report]'")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'trek-ml[report]'")
     done = shared_shell.create("--json", entrypoint="model_def:SignTrial")
     assert done.returncode == 0, done.stderr
     described = shared_shell.json("experiment", "describe", str(json.loads(done.stdout)["id"]))

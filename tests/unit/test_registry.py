@@ -91,5 +91,5 @@ def test_a_name_that_two_packages_provide_is_refused(install: Install) -> None:
 
 
 def test_a_missing_optional_package_is_named_with_its_extra() -> None:
-    with pytest.raises(InputError, match=r"needs the package nowhere_at_all.*pip install 'trek\[nowhere_at_all\]'"):
+    with pytest.raises(InputError, match=r"needs the package nowhere_at_all.*pip install 'trek-ml\[nowhere_at_all\]'"):
         SHAPES.load("missing")

@@ -19,6 +19,7 @@ from torch import nn
 
 from trek.data import Table
 from trek.data.loaders import DataLoader
+from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.loading import load_trial
@@ -204,7 +205,7 @@ def linear_schedule(num_steps: int, *, warmup: float) -> Callable[[int], float]:
 def with_lora(model: nn.Module, **settings: Any) -> nn.Module:
     """The model with LoRA adapters, which alone are trained. Needs `peft`."""
     if find_spec("peft") is None:
-        raise InputError("lora needs the package peft, which is not installed. Run `pip install peft`.")
+        raise package_missing("lora", "peft", extra="hf")
     import peft
 
     task = "CAUSAL_LM" if hasattr(model, "lm_head") else "SEQ_CLS" if hasattr(model, "classifier") else None
@@ -243,9 +244,7 @@ def save_pretrained(
 
 def _transformers() -> Any:
     if find_spec("transformers") is None:
-        raise InputError(
-            "Hugging Face models need the package transformers, which is not installed. Run `pip install 'trek[hf]'`."
-        )
+        raise package_missing("a Hugging Face model", "transformers", extra="hf")
     import transformers
 
     return transformers

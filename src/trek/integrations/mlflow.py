@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trek.errors import ConfigError, InputError
+from trek.distribution import package_missing
+from trek.errors import ConfigError
 from trek.train.loggers import BackgroundLogger
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def open_client(tracking_uri: str | None = None) -> MlflowClient:
 def check_installed(what: str) -> None:
     """InputError if MLflow, which `what` needs, is not installed."""
     if find_spec("mlflow") is None:
-        raise InputError(f"{what} needs the package mlflow, which is not installed. Run `pip install 'trek[mlflow]'`.")
+        raise package_missing(what, "mlflow", extra="mlflow")
 
 
 def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
+from trek._version import __version__
+from trek.distribution import DISTRIBUTION
 from trek.train.loggers.base import ArtifactRow, CheckpointRow, EndState, JobIdentity, MetricRow
 from trek.train.loggers.recorder import Recorder
 from trek.world.urls import is_remote
@@ -216,7 +218,7 @@ class MLflowRecorder(Recorder):
                 str(model),
                 loader_module="trek.integrations.mlflow_model",
                 data_path=str(checkpoint),
-                pip_requirements=["trek"],
+                pip_requirements=[f"{DISTRIBUTION}=={__version__}"],
             )
             self._client.log_artifacts(run_id, str(model), "model")
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trek.errors import InputError
+from trek.distribution import package_missing
 from trek.search import Action, LengthSetting, PoolSearcher, SearcherSettings, Space
 
 _NEEDS: dict[str, tuple[str, ...]] = {"tpe": ("optuna",), "cmaes": ("optuna", "cmaes"), "gp": ("optuna", "scipy")}
@@ -102,8 +102,4 @@ class OptunaSearcher(PoolSearcher):
 def _require_installed(sampler: str) -> None:
     for package in _NEEDS[sampler]:
         if find_spec(package) is None:
-            remedy = "" if package == "optuna" else ", or use sampler 'tpe'"
-            raise InputError(
-                f"searcher 'optuna' with sampler {sampler!r} needs the package {package}, which is not installed. "
-                f"Run `pip install 'trek[optuna]'`{remedy}."
-            )
+            raise package_missing(f"searcher 'optuna' with sampler {sampler!r}", package, extra="optuna")

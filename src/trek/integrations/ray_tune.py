@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
 from trek.train.fit import fit
 from trek.train.length import Length
@@ -188,7 +189,7 @@ def _length(value: Any) -> Length:
 
 def _tune() -> Any:
     if find_spec("ray") is None:
-        raise InputError("Ray Tune needs the package ray, which is not installed. Run `pip install 'trek[tune]'`.")
+        raise package_missing("Ray Tune", "ray", extra="tune")
     from ray import tune
 
     return tune

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from trek.errors import InputError
+from trek.distribution import package_missing
 from trek.train.loggers import BackgroundLogger
 
 
@@ -27,9 +27,7 @@ class WandbLogger(BackgroundLogger):
 
     def __init__(self, folder: Path, *, project: str | None = None, tags: Sequence[str] = ()) -> None:
         if find_spec("wandb") is None:
-            raise InputError(
-                "logger 'wandb' needs the package wandb, which is not installed. Run `pip install 'trek[wandb]'`."
-            )
+            raise package_missing("logger 'wandb'", "wandb", extra="wandb")
         super().__init__(folder=str(folder), project=project, tags=list(tags))
 
     @classmethod

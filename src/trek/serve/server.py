@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 import uvicorn
 
+from trek.distribution import package_missing
 from trek.errors import InputError, OutsideError, PortInUse
 from trek.serve.access_log import AccessLog
 from trek.serve.inference_app import InferenceApp
@@ -249,7 +250,7 @@ def _make_grpc(*args: Any, **parts: Any) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("grpc", "google"):
             raise
-        raise InputError("gRPC needs the packages grpcio and protobuf. Run `pip install 'trek[grpc]'`.") from error
+        raise package_missing("gRPC", "grpcio" if error.name == "grpc" else "protobuf", extra="grpc") from error
     return GrpcServer(*args, **parts)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
 from trek.train.length import batches
 from trek.train.loggers.base import Logger, MetricRow
@@ -61,7 +62,7 @@ class LearningRates:
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise InputError("plotting needs matplotlib. Run `pip install 'trek[demo]'`.") from error
+            raise package_missing("plotting", "matplotlib", extra="demo") from error
         figure = Figure(figsize=(6, 4), layout="tight")
         axes = figure.add_subplot(xscale="log", xlabel="learning rate", ylabel="loss, smoothed")
         axes.plot(self.rates, self.losses)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek-ml[ray]'")
 
 from trek.data.execution import running_on
 from trek.data.execution.base import Executor

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek-ml[ray]'")
 
 from trek.testing.ray_autoscaling import autoscaling_head
 from trek.testing.ray_cluster import RayHead

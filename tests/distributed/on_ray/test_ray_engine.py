@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek-ml[ray]'")
 
 from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray.experimental.internal_kv import _internal_kv_get

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek-ml[ray]'")
 
 from trek.testing.ray_redis import LastingHead, has_redis, lasting_head
 from trek.testing.shell import Shell, wait_until

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'trek[ray]'")
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'trek-ml[ray]'")
 
 from ray import serve
 

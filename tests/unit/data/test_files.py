@@ -201,7 +201,7 @@ def test_a_failure_sends_nothing_to_a_url(memory: Any) -> None:
 def test_a_scheme_that_needs_a_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_implementations, "s3", {"class": "s3fs_gone.S3", "err": "Install s3fs"})
     monkeypatch.delitem(_registry, "s3", raising=False)
-    with pytest.raises(InputError, match=re.escape("pip install 'trek[s3]'): Install s3fs")):
+    with pytest.raises(InputError, match=re.escape("pip install 'trek-ml[s3]'): Install s3fs")):
         trek.data.open("s3://bucket/a.parquet")
 
 

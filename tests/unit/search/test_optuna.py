@@ -132,5 +132,5 @@ def test_tpe_beats_random_with_the_same_number_of_trials() -> None:
 def test_without_optuna_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.delitem(sys.modules, "trek.integrations.optuna", raising=False)
-    with pytest.raises(InputError, match=r"pip install 'trek\[optuna\]'"):
+    with pytest.raises(InputError, match=r"pip install 'trek-ml\[optuna\]'"):
         searcher_of(config(max_trials=2))

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import fsspec
 import pyarrow as pa
 
+from trek.distribution import install_command
 from trek.errors import DataUnavailable, InputError
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -76,7 +77,7 @@ def file_system(url: str) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         extra = {"s3a": "s3", "gs": "gcs", "https": "http"}.get(scheme, scheme)
-        known = f" (pip install 'trek[{extra}]')" if extra in ("s3", "gcs", "http") else ""
+        known = f" ({install_command(extra)})" if extra in ("s3", "gcs", "http") else ""
         raise InputError(f"{url!r} needs a package that is not installed{known}: {error}.") from error
     except ValueError as error:
         known = ", ".join(sorted({"file", "memory", "http", "https", "s3", "gs", "az", "hf"}))

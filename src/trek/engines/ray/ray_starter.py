@@ -20,6 +20,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from trek._version import __version__
+from trek.distribution import install_command
 from trek.engines.base import WORKER, GangSpec
 from trek.engines.hosts import AssignedRank
 from trek.engines.member import Member
@@ -226,7 +227,7 @@ class RayStarter:
                 raise _NodeLost(f"the Ray cluster lost a member before it was started: {said}") from error
             raise OutsideError(
                 f"a member could not be started on the Ray cluster: {said} Every node needs Trek {__version__}: run "
-                f"`pip install 'trek[ray]=={__version__}'` there, or set the engine's option send_trek."
+                f"`{install_command('ray', pinned=True)}` there, or set the engine's option send_trek."
             ) from error
         return {name: place for (_, name, _), place in zip(actors, found, strict=True)}
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trek.distribution import package_missing
 from trek.errors import InputError
 from trek.serve.handlers.archive_handler import LABELS, ArchiveHandler
 from trek.serve.handlers.base import Arrays, Handler
@@ -44,7 +45,7 @@ class PretrainedHandler(Handler):
     def of_folder(cls, folder: Path, *, device: str, number: int = 0) -> PretrainedHandler:
         """The model and the tokenizer in `folder`."""
         if find_spec("transformers") is None:
-            raise InputError(f"{str(folder)!r} needs the package transformers. Run `pip install 'trek[hf]'`.")
+            raise package_missing(repr(str(folder)), "transformers", extra="hf")
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trek.errors import InputError
+from trek.distribution import package_missing
 from trek.train.loggers.base import Logger, MetricRow
 
 
@@ -48,7 +48,5 @@ def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError(
-            "TensorBoard needs the package tensorboard, which is not installed. Run `pip install 'trek[tensorboard]'`."
-        ) from error
+        raise package_missing("TensorBoard", "tensorboard", extra="tensorboard") from error
     return SummaryWriter

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from trek.distribution import package_missing
 from trek.errors import InputError
 from trek.train.metrics import classification
 from trek.train.metrics.classification import Array, Predictions
@@ -108,9 +109,7 @@ def _figure(columns: int) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError(
-            "an evaluation report needs the package matplotlib. Run `pip install 'trek[report]'`."
-        ) from error
+        raise package_missing("an evaluation report", "matplotlib", extra="report") from error
     figure = Figure(figsize=(5 * columns, 4.5), dpi=100, layout="constrained")
     return figure, figure.subplots(1, columns)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'trek-ml[ray]'")
 
 from trek.engines.ray.autoscaler import RoomSearch
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trek.distribution import install_command
 from trek.errors import InputError, StorageError
 from trek.train.checkpointing.stores.base import MANIFEST, REMEDY, Storage
 from trek.world.disk import storage_error
@@ -27,7 +28,7 @@ class RemoteStorage(Storage):
         except (ImportError, ValueError) as error:
             raise InputError(
                 f"checkpoints cannot be kept at {url!r}: {error}. Use a folder, or the URL of a store whose package is "
-                "installed, such as s3:// with trek[s3]."
+                f"installed, such as s3:// after `{install_command('s3')}`."
             ) from error
 
     @classmethod
