@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo web pictures test check format bench campaign docs clean
+.PHONY: demo web pictures references test check format bench campaign docs clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,10 @@ web: $(VENV)/.dev
 
 pictures: $(VENV)/.dev
 	WEB_PICTURES=1 $(BIN)/python -m pytest tests/e2e/test_web.py -k axe
+
+# The parts of docs/*.md that are generated from the code; a test fails while they are out of date.
+references: $(VENV)/.dev
+	$(BIN)/python docs/generate/references.py
 
 # Two processes: most tests use one core, or wait. ARGS="-n 0 …" runs them in one.
 # Compiled first: under PYTHONDONTWRITEBYTECODE each of a thousand processes would compile Trek for itself.

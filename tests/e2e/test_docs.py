@@ -16,11 +16,14 @@ import pytest
 from trek.testing.pages import RUNNABLE, read_page
 from trek.testing.shell import Shell
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
-PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCS = ROOT / "docs"
+FILES = {path.stem: path for path in [ROOT / "README.md", *DOCS.glob("*.md")]}
+PAGES = sorted(FILES)
 INSTALLED = "plugins"
 """A page whose blocks are the files of a package, with tests of its own."""
 NOT_RUN = {
+    "README": 4,
     "cluster": 3,
     "data": 1,
     "distributed": 1,
@@ -49,8 +52,10 @@ def page_shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != INSTALLED])
 def test_the_blocks_of_a_page_run_and_give_what_it_says(page: str, page_shell: Shell) -> None:
+    if page == "README":  # its reader is in a clone
+        (page_shell.folder / "examples").symlink_to(ROOT / "examples")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "trek.testing.pages", str(DOCS / f"{page}.md")],
+        [sys.executable, "-W", "error", "-m", "trek.testing.pages", str(FILES[page])],
         cwd=page_shell.folder,
         env=page_shell.env,
         capture_output=True,
@@ -62,20 +67,18 @@ def test_the_blocks_of_a_page_run_and_give_what_it_says(page: str, page_shell: S
 
 
 def test_what_does_not_run_says_why_and_is_counted() -> None:
-    blocks = {page: read_page((DOCS / f"{page}.md").read_text()) for page in PAGES}
+    blocks = {page: read_page(FILES[page].read_text()) for page in PAGES}
     left_out = Counter(page for page, found in blocks.items() for block in found if block.not_run)
     assert left_out == NOT_RUN
 
 
 def test_every_guide_has_blocks_that_run() -> None:
-    shown = {
-        page for page in PAGES if any(b.language in RUNNABLE for b in read_page((DOCS / f"{page}.md").read_text()))
-    }
+    shown = {page for page in PAGES if any(b.language in RUNNABLE for b in read_page(FILES[page].read_text()))}
     assert set(PAGES) - shown == {"architecture"}
 
 
 def test_the_package_on_the_page_about_plugins_passes_its_own_tests(tmp_path: Path) -> None:
-    page = (DOCS / "plugins.md").read_text()
+    page = FILES[INSTALLED].read_text()
     blocks = read_page(page)
     assert {block.file for block in blocks} == {"my_plugins.py", "test_my_plugins.py", "pyproject.toml"}
     for name in ("my_plugins.py", "test_my_plugins.py"):
@@ -99,10 +102,10 @@ def test_the_package_on_the_page_about_plugins_passes_its_own_tests(tmp_path: Pa
 
 
 def test_the_readme_links_to_files_that_exist() -> None:
-    text = (DOCS.parent / "README.md").read_text()
+    text = FILES["README"].read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert links
-    assert [link for link in links if not (DOCS.parent / link).exists()] == []
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def _entry_points(text: str) -> str:

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 RUNNABLE = ("python", "bash", "yaml")
-SHOWN = ("text", "toml", "json")
+SHOWN = ("text", "toml", "json", "pyi")
 """Languages of blocks that are there to be read."""
 _BLOCK = re.compile(r"(?:^<!-- (not run|needs): (.+?) -->\n)?^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^[ >]*```", re.MULTILINE)

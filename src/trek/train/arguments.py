@@ -1,10 +1,10 @@
 """Argument groups for scripts with an explicit loop, and the settings that they define.
 
-parser = trek.arguments.add_learn_args(ArgumentParser())                          # the defaults
-parser = trek.arguments.add_learn_args(ArgumentParser(), {"learning_rate": 1e-3}) # other defaults
-args = parser.parse_args()                                                        # or on the command line: --lr 1e-3
-args.lr = 1e-3                                                                    # or set afterwards
-trek.run(train, args, **trek.arguments.settings(args))
+    parser = trek.arguments.add_learn_args(ArgumentParser())                           # the defaults
+    parser = trek.arguments.add_learn_args(ArgumentParser(), {"learning_rate": 1e-3})  # other defaults
+    args = parser.parse_args()                                                         # or as an option: --lr 1e-3
+    args.lr = 1e-3                                                                     # or set afterwards
+    trek.run(train, args, **trek.arguments.settings(args))
 
 Options for settings of training are made from `TrainSettings`, which defines their type, default and help.
 """
