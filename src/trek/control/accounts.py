@@ -103,26 +103,34 @@ class Accounts:
 
     # tokens
 
-    def login(self, request: models.Login) -> models.Token:
+    def login(self, request: models.Login, token: models.CreateToken | None = None) -> models.Token:
         """A token for a name and a password. Whoever calls this limits the attempts."""
-        name = self.check_password(request.name, request.password)
-        return self.create_token(name, models.CreateToken(description="login", days=LOGIN_DAYS))
+        hashed = self.check_password(request.name, request.password)
+        wanted = token or models.CreateToken(description="login", days=LOGIN_DAYS)
+        return self._add_token(request.name, wanted, password_hash=hashed)
 
     def check_password(self, name: str, password: str) -> str:
-        """The name of an active user, if the password is the user's; NotAllowed otherwise."""
+        """The stored hash of an active user's password, if `password` is the user's; NotAllowed otherwise."""
         with self._store.reading() as session:
             row = session.scalar(select(UserRow).where(UserRow.name == name))
         hashed = row.password_hash if row is not None and row.is_active else self._dummy_hash
         if not self._verify(hashed, password) or row is None or not row.is_active:
             raise NotAllowed("invalid user name or password.")
-        return row.name
+        return hashed
 
     def create_token(self, name: str, request: models.CreateToken) -> models.Token:
         """A new token of a user. Its text is not stored, so this is the only time it can be shown."""
+        return self._add_token(name, request)
+
+    def _add_token(self, name: str, request: models.CreateToken, *, password_hash: str | None = None) -> models.Token:
+        """Add a token; NotAllowed if the user was deactivated, or the password changed since it was verified."""
         text, now = secrets.token_urlsafe(32), self._clock.now_s()
         with self._store.writing() as session:
+            user = self._find(session, name)
+            if not user.is_active or password_hash not in (None, user.password_hash):
+                raise NotAllowed("invalid user name or password.")
             row = TokenRow(
-                user_id=self._find(session, name).id,
+                user_id=user.id,
                 hash=_digest(text),
                 description=request.description,
                 created_s=now,

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -30,7 +31,8 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True)
 class _Link:
-    identity: Identity
+    token: str
+    """Of who made it: a link ends with the token that asked for it."""
     expires_s: float
 
 
@@ -61,28 +63,34 @@ class WebSessions:
         with self._lock:
             return any(link.expires_s > now_s for link in self._links.values())
 
-    def make_link(self, identity: Identity) -> SessionLink:
-        """A code that logs a browser in as `identity`, once."""
+    def make_link(self, token: str) -> SessionLink:
+        """A code that logs a browser in as the owner of `token`, once, while that token is valid."""
         code, expires_s = secrets.token_urlsafe(24), self._clock.now_s() + LINK_S
         with self._lock:
             self._links = {key: one for key, one in self._links.items() if one.expires_s > self._clock.now_s()}
             if len(self._links) >= MAX_LINKS:
                 self._links.pop(next(iter(self._links)))
-            self._links[_digest(code)] = _Link(identity, expires_s)
+            self._links[_digest(code)] = _Link(token, expires_s)
         return SessionLink(code=code, expires_s=expires_s)
 
-    def follow_link(self, code: str) -> tuple[Identity, str]:
-        """Whom the code is for, and a new token for the cookie; NotAllowed if it was used or has expired."""
+    def follow_link(self, code: str, *, find: Callable[[str], Identity]) -> str:
+        """A new token for the cookie; NotAllowed if the code was used or has expired.
+
+        `find` says whose a token is, and raises NotAllowed if it is not valid any more.
+        """
         with self._lock:
             link = self._links.pop(_digest(code), None)
         if link is None or link.expires_s < self._clock.now_s():
             raise NotAllowed("the link was used already or has expired. Run `trek web` for another one.")
-        return link.identity, self._token_of(link.identity)
+        try:
+            identity = find(link.token)
+        except NotAllowed:
+            raise NotAllowed("the link ended with the login that made it. Run `trek web` for another one.") from None
+        return self._token_of(identity)
 
     def log_in(self, login: Login) -> str:
         """A token for the cookie of a user, whose attempts the caller limits."""
-        name = self._accounts.check_password(login.name, login.password)
-        return self._accounts.create_token(name, _web_token()).token
+        return self._accounts.login(login, _web_token()).token
 
     def end(self, token: str) -> None:
         """Log out: the token is worthless from now on."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from argon2 import Type, extract_parameters
+from argon2 import PasswordHasher, Type, extract_parameters
 from argon2.profiles import get_default_parameters
 from sqlalchemy import select
 
@@ -92,6 +93,23 @@ def test_a_new_password_or_a_closed_account_ends_all_tokens(accounts: Accounts, 
     assert accounts.identify(token) is None
     with pytest.raises(NotAllowed):
         login(accounts, "correct horse")
+
+
+@pytest.mark.parametrize("change", [ChangeUser(password="battery staple"), ChangeUser(is_active=False)])
+def test_a_password_that_was_replaced_while_it_was_verified_gives_no_token(
+    store: Store, clock: FakeClock, change: ChangeUser
+) -> None:
+    class SlowHasher(PasswordHasher):
+        """Verifies while an admin changes the account."""
+
+        def verify(self, hash: str | bytes, password: str | bytes) -> Literal[True]:  # noqa: A002
+            is_right = QUICK_HASHER.verify(hash, password)
+            Accounts(store, clock=clock, hasher=QUICK_HASHER).change_user("ann", change)
+            return is_right
+
+    Accounts(store, clock=clock, hasher=QUICK_HASHER).create_user(CreateUser(name="ann", password="correct horse"))
+    with pytest.raises(NotAllowed, match="invalid user name or password"):
+        login(Accounts(store, clock=clock, hasher=SlowHasher()), "correct horse")
 
 
 @pytest.mark.parametrize("change", [ChangeUser(password="battery staple"), ChangeUser(role="viewer")])

@@ -118,9 +118,54 @@ async def test_under_a_prefix_the_cookie_stays_there(app: FastAPI, ask: Asker) -
 async def test_a_link_expires(services: Services) -> None:
     clock = FakeClock()
     sessions = WebSessions(services.accounts, clock=clock)
-    link = sessions.make_link(Identity("me", "admin", is_home_owner=True))
+    link = sessions.make_link("t0ken")
     assert sessions.has_links
     clock.advance(LINK_S + 1)
     assert not sessions.has_links
     with pytest.raises(NotAllowed, match="expired"):
-        sessions.follow_link(link.code)
+        sessions.follow_link(link.code, find=lambda token: Identity("me", "admin", is_home_owner=True))
+
+
+END_OF_LOGIN: dict[str, Callable[[Services, str], object]] = {
+    "a new password": lambda services, _: services.accounts.change_user("ed", models.ChangeUser(password=PASSWORD * 2)),
+    "a deactivation": lambda services, _: services.accounts.change_user("ed", models.ChangeUser(is_active=False)),
+    "a revocation": lambda services, token: services.accounts.revoke(token),
+}
+
+
+@pytest.mark.parametrize("event", END_OF_LOGIN)
+@pytest.mark.parametrize("is_reactivated", [False, True])
+async def test_a_link_ends_with_the_login_that_made_it(
+    browser: httpx.AsyncClient,
+    ask: Asker,
+    make_token: MakeToken,
+    services: Services,
+    event: str,
+    is_reactivated: bool,
+) -> None:
+    token = make_token("ed", "editor")
+    code = (await ask("POST", "/api/v1/session-links", token=token)).json()["code"]
+    END_OF_LOGIN[event](services, token)
+    if is_reactivated:
+        services.accounts.change_user("ed", models.ChangeUser(is_active=True))
+    reply = await browser.post("/api/v1/session", json={"code": code})
+    assert reply.status_code == 403
+    assert "ended with the login" in reply.json()["message"]
+    assert not browser.cookies
+
+
+async def test_a_link_made_in_a_session_ends_with_it(browser: httpx.AsyncClient, ask: Asker) -> None:
+    session = await follow(browser, ask)
+    headers = {"x-trek-csrf": session["csrf"]}
+    code = (await browser.post("/api/v1/session-links", headers=headers)).json()["code"]
+    assert (await browser.delete("/api/v1/session", headers=headers)).status_code == 204
+    assert (await browser.post("/api/v1/session", json={"code": code})).status_code == 403
+
+
+async def test_a_link_gives_the_role_that_its_maker_has_now(
+    browser: httpx.AsyncClient, ask: Asker, make_token: MakeToken, services: Services
+) -> None:
+    code = (await ask("POST", "/api/v1/session-links", token=make_token("ed", "admin"))).json()["code"]
+    services.accounts.change_user("ed", models.ChangeUser(role="viewer"))
+    reply = await browser.post("/api/v1/session", json={"code": code})
+    assert reply.json()["user"]["role"] == "viewer"

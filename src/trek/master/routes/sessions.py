@@ -23,14 +23,14 @@ def make_router(auth: Auth, *, sessions: WebSessions, limits: LoginLimits) -> AP
     @router.post("/session-links", status_code=201, dependencies=viewer)
     async def make_link(request: Request) -> SessionLink:
         """A code for `/#/login?code=…` that opens one session."""
-        return sessions.make_link(auth.identify(request))
+        return sessions.make_link(request.state.token)
 
     @router.post("/session")
     async def open_session(body: OpenSession, request: Request, response: Response) -> Session:
         """Log a browser in; the cookie that it gets is not readable by scripts."""
         check_same_origin(request.headers)
         attempt = limits.begin(body.name or "link", address=request.client.host if request.client else "")
-        token = await passwords.run(_open, sessions, body)
+        token = await passwords.run(_open, sessions, auth, body)
         limits.succeeded(attempt)
         response.set_cookie(
             sessions.cookie,
@@ -60,9 +60,9 @@ def make_router(auth: Auth, *, sessions: WebSessions, limits: LoginLimits) -> AP
     return router
 
 
-def _open(sessions: WebSessions, body: OpenSession) -> str:
+def _open(sessions: WebSessions, auth: Auth, body: OpenSession) -> str:
     if body.code:
-        return sessions.follow_link(body.code)[1]
+        return sessions.follow_link(body.code, find=auth.find)
     return sessions.log_in(Login(name=body.name, password=body.password))
 
 
