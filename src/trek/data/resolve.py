@@ -89,8 +89,9 @@ def _open_path(text: str, options: Mapping[str, Any]) -> Table:
     from trek.data.sources.files import open_files
     from trek.data.sources.listing import is_pattern
     from trek.data.sources.url_source import SOURCES
-    from trek.data.storing.persist import MANIFEST, PersistedSource
+    from trek.data.storing.persist import PersistedSource
     from trek.data.storing.remote import RemoteSource
+    from trek.data.storing.table_folder import MANIFEST
 
     if is_remote(text) and scheme_of(text) in SOURCES:
         _refuse_options(options, "sources with a scheme of their own")

@@ -28,6 +28,11 @@ def new_folder() -> Path:
     return folder
 
 
+def is_own_folder(path: Path) -> bool:
+    """Whether `path` is a folder that `new_folder` made, in this process or in another."""
+    return path.parent == shared_root() and _OWNER.match(path.name) is not None
+
+
 def sweep() -> None:
     """Remove what processes of this user left that are no longer alive."""
     for entry in shared_root().glob("trek-*"):

@@ -12,8 +12,8 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -33,12 +33,12 @@ from trek.data.plans.lowering import lowered_pieces
 from trek.data.plans.plan import PlanNode, Source, Stream
 from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import BATCH_ROWS
+from trek.data.storing.table_folder import MANIFEST, replace_table, require_replaceable_folder, shard_name
 from trek.errors import DataUnavailable, InputError
 from trek.fingerprints import Fingerprint, digest_place
 from trek.world.disk import storage_errors
 
 Storage = Literal["parquet", "arrow"]
-MANIFEST = "manifest.json"
 _log = logging.getLogger("trek.data")
 # What is held until it is written: a row group of Parquet; a batch of Arrow, for which smaller ones are put together.
 _GROUP_BYTES = {"parquet": 16 << 20, "arrow": 4 << 20}
@@ -180,12 +180,14 @@ def persist(
     An existing result is verified, by size alone unless `checksums`. `on_written` is called with a new one.
     """
     require_storage(storage)
+    path = path.resolve() if path.is_symlink() else path  # what the link leads to is replaced, not the link
     found = node.take_fingerprint()
     with storage_errors(path.parent, remedy="Free some space, or persist elsewhere."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(_require_lock(path.parent / f".{path.name}.lock")):
             if not overwrite and _is_current(path, found, storage, checksums=checksums):
                 return PersistedSource.open(path)
+            require_replaceable_folder(path)  # before hours of computing
             _tell_unknown(found, node)
             manifest = _write(node, path, executor, found, storage, resume=resume)
             on_written(manifest)
@@ -194,7 +196,7 @@ def persist(
 
 def count_finished(path: Path) -> int:
     """Shards of the folder `path` that an attempt which is under way, or was killed, has finished."""
-    return len(list(path.parent.glob(f".{path.name}.*.tmp/*.done")))
+    return sum(len(list(folder.glob("*.done"))) for folder in _temporary_folders(path))
 
 
 def _require_lock(path: Path) -> Path:
@@ -235,13 +237,7 @@ def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | No
 
 
 def _is_current(path: Path, found: Fingerprint, storage: Storage, *, checksums: bool) -> bool:
-    if not path.exists():
-        return False
     if not (path / MANIFEST).is_file():
-        if any(path.iterdir()) if path.is_dir() else True:
-            raise InputError(
-                f"{path} exists and is not a persisted table, so it is not overwritten. Choose another path."
-            )
         return False
     try:
         manifest = Manifest.read(path)
@@ -254,7 +250,7 @@ def _write(
     node: PlanNode, path: Path, executor: Executor, found: Fingerprint, storage: Storage, *, resume: bool
 ) -> Manifest:
     temporary = path.with_name(f".{path.name}.{found.outline[:16]}-{storage}.tmp")
-    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by attempts that were killed: the lock is ours now
+    for left in _temporary_folders(path):  # by attempts that were killed: the lock is ours now
         if not resume or left != temporary:
             shutil.rmtree(left)
     temporary.mkdir(exist_ok=True)
@@ -263,12 +259,18 @@ def _write(
         types = {column.name: str(column.type) for column in schema}
         manifest = Manifest(found.outline, storage, types, shards, files=_file_states(found))
         manifest.write(temporary)
-        _replace(path, temporary)
+        replace_table(path, temporary)
     except BaseException:
         if not resume:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     return manifest
+
+
+def _temporary_folders(path: Path) -> list[Path]:
+    """Folders in which attempts write the table `path`: not those of a table whose name only begins with this one."""
+    own = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}-({'|'.join(get_args(Storage))})\.tmp")
+    return [entry for entry in path.parent.iterdir() if own.fullmatch(entry.name)] if path.parent.is_dir() else []
 
 
 def _file_states(found: Fingerprint) -> dict[str, list[str]]:
@@ -363,7 +365,7 @@ def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) ->
 
 def _done_file(folder: Path, index: int, storage: Storage) -> Path:
     """What says that a shard is complete, and what is in it."""
-    return folder / f"shard-{index:05d}.{storage}.done"
+    return folder / f"{shard_name(index, storage)}.done"
 
 
 def _write_report(done: Path, batch: pa.RecordBatch) -> None:
@@ -406,15 +408,6 @@ def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterato
             held, size = [], 0
     if held:
         yield pa.Table.from_batches(held, schema)
-
-
-def _replace(path: Path, temporary: Path) -> None:
-    """Give the finished folder its name; between the two renames there is nothing, never part of a table."""
-    old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
-    if path.exists():
-        path.rename(old)
-    temporary.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

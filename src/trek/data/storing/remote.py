@@ -17,7 +17,8 @@ from trek.data.plans.plan import PlanNode
 from trek.data.sources.files import FileSource
 from trek.data.sources.formats import format_of
 from trek.data.sources.listing import FileInfo, file_system, is_there
-from trek.data.storing.persist import MANIFEST, Manifest, Storage, persist, require_storage
+from trek.data.storing.persist import Manifest, Storage, persist, require_storage
+from trek.data.storing.table_folder import MANIFEST, is_shard, require_replaceable
 from trek.errors import DataUnavailable, StorageError
 
 
@@ -68,6 +69,7 @@ def persist_remotely(
     found = None if overwrite else _found(url)
     if found is not None and found.manifest.is_of(node.take_fingerprint(), storage):
         return found
+    _shards_to_replace(url)  # before hours of computing
     with tempfile.TemporaryDirectory(prefix="trek-persist-") as folder:
         made = persist(node, Path(folder) / "rows", executor, storage=storage)
         return RemoteSource(url.rstrip("/"), _upload(made.folder, made.manifest, url))
@@ -80,6 +82,17 @@ def _found(url: str) -> RemoteSource | None:
         return None
 
 
+def _shards_to_replace(url: str) -> list[str]:
+    """The paths of the shards at `url`; refused if there is anything that Trek did not write."""
+    system, root = file_system(url)
+    system.invalidate_cache()
+    found = {posixpath.relpath(path, root): path for path in map(str, system.find(root))}
+    is_whole = MANIFEST in found
+    uploaded = {name for name in found if is_shard(name) and not name.startswith("shard-")}
+    require_replaceable(url, found.keys() if is_whole else found.keys() - uploaded)  # an upload may have been killed
+    return [path for name, path in found.items() if is_shard(name)]
+
+
 def _upload(folder: Path, manifest: Manifest, url: str) -> Manifest:
     system, root = file_system(url)
     named = replace(
@@ -88,7 +101,7 @@ def _upload(folder: Path, manifest: Manifest, url: str) -> Manifest:
     )
     try:
         system.makedirs(root, exist_ok=True)
-        before = [path for path in system.find(root) if path.endswith((".parquet", ".arrow"))]
+        before = _shards_to_replace(url)
         for here, there in zip(manifest.shards, named.shards, strict=True):
             system.put_file(str(folder / here.file), posixpath.join(root, there.file))
         system.pipe_file(posixpath.join(root, MANIFEST), json.dumps(asdict(named), indent=1).encode())

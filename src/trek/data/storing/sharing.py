@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from trek.data.execution.parts import open_mapped
-from trek.data.execution.shm import new_folder
+from trek.data.execution.shm import is_own_folder, new_folder
 from trek.data.plans.plan import Source, Stream
 from trek.errors import DataUnavailable, InputError
 from trek.registry import Registry
@@ -57,7 +57,8 @@ class Handle:
 
     def close(self) -> None:
         """Free the memory once nobody maps it any more. Safe to call twice."""
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        if is_own_folder(self.path.parent):  # the path may come from any text
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _require_there(self) -> Any:
         if not self.path.exists():
