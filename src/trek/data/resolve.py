@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ray.data import Dataset
 
     from trek.data.sources.formats import TextOptions
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+"""Text that can be the name of a data set; a dot or a slash makes it a path."""
 
 
 def open(  # noqa: A001
@@ -52,6 +56,8 @@ def open(  # noqa: A001
     if is_named:
         _refuse_options(options, "named data sets")
         return _open_named(text, split=split or "train")
+    if isinstance(name_or_url, str) and _NAME.fullmatch(text) and not Path(text).exists():
+        find_dataset(text)  # its error offers the names that are near
     return _open_path(text, options)
 
 
@@ -87,7 +93,6 @@ def _open_named(name: str, *, split: str) -> Table:
 
 def _open_path(text: str, options: Mapping[str, Any]) -> Table:
     from trek.data.sources.files import open_files
-    from trek.data.sources.listing import is_pattern
     from trek.data.sources.url_source import SOURCES
     from trek.data.storing.persist import PersistedSource
     from trek.data.storing.remote import RemoteSource
@@ -105,8 +110,6 @@ def _open_path(text: str, options: Mapping[str, Any]) -> Table:
     if (local / MANIFEST).is_file():
         _refuse_options(options, "persisted tables")
         return Table(PersistedSource.open(local))
-    if "://" not in text and not local.exists() and local.parent == Path() and not is_pattern(text):
-        find_dataset(text)  # no such path: its error offers the names that are near
     return Table(open_files(str(local), options=_text_options(options)))
 
 

@@ -289,9 +289,23 @@ def test_shards_whose_columns_differ_name_the_file(tmp_path: Path) -> None:
         trek.data.open(tmp_path).to_arrow()
 
 
-def test_a_missing_path_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        trek.data.open(tmp_path / "nothing.csv")
+@pytest.mark.parametrize("address", ["./rows.parquet", "rows.parqet", "deep/rows.csv", Path("rows"), ["rows.csv"]])
+def test_a_missing_file_is_named_by_its_absolute_path(
+    address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = address[0] if isinstance(address, list) else address
+    with pytest.raises(InputError) as caught:
+        trek.data.open(address)
+    assert str(caught.value) == f"the file or folder '{tmp_path / name}' does not exist. Check the path."
+
+
+def test_a_word_that_is_neither_a_data_set_nor_a_path_offers_the_data_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"data set 'minst' does not exist\. Did you mean 'mnist'"):
+        trek.data.open("minst")
 
 
 def test_a_name_that_is_nothing_offers_the_data_sets() -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from trek.distribution import install_command
 from trek.errors import DataUnavailable, InputError
+from trek.world.urls import is_remote
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = "*?["
@@ -41,7 +42,8 @@ def list_files(url: str) -> list[FileInfo]:
         found = [root] if system.isfile(root) else _inside(system, root)
         return [_info(system, path, root=root) for path in found]
     if not is_pattern(root):
-        raise InputError(f"{url!r} does not exist, neither as a data set nor as a file or folder.")
+        where = url if is_remote(url) else root  # of a local path, the absolute one
+        raise InputError(f"the file or folder {where!r} does not exist. Check the path.")
     base = _base(root)
     matched = sorted(system.glob(root))
     files = [file for path in matched for file in ([path] if system.isfile(path) else _inside(system, path))]
