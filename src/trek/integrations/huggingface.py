@@ -72,25 +72,39 @@ def tokenize(
     return as_table(data).map(to_ids)
 
 
-def trim(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The batch without the padding that all of its rows have at their end; ids as torch wants them."""
+def trim(batch: Mapping[str, torch.Tensor], *, keep: Sequence[str] = ()) -> dict[str, torch.Tensor]:
+    """The batch without the padding that all of its rows share, on either side; ids as torch wants them.
+
+    Every tensor with a value per token is cut, and none without an `attention_mask`. The columns in `keep` have no
+    value per token, however wide they are. Floats stay floats, of torch's default type.
+    """
     mask = batch.get("attention_mask")
-    if mask is None:
-        return {name: value.long() for name, value in batch.items()}
-    width, longest = mask.shape[1], int(mask.sum(1).max())
+    if mask is None or not mask.any():
+        return {name: _as_torch_wants(value) for name, value in batch.items()}
+    used = mask.any(0).nonzero()
+    begin, end, width = int(used[0]), int(used[-1]) + 1, mask.shape[1]
     return {
-        name: (value[:, :longest] if value.ndim == 2 and value.shape[1] == width else value).long()
+        name: _as_torch_wants(
+            value[:, begin:end] if name not in keep and value.ndim > 1 and value.shape[1] == width else value
+        )
         for name, value in batch.items()
     }
+
+
+def _as_torch_wants(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.get_default_dtype()) if value.is_floating_point() else value.long()
 
 
 class HuggingFaceTrial(Trial):
     """Fine-tunes a `transformers` model. Override `training_data` and `validation_data`, and `model` where it is made.
 
     Hyperparameters: `model` (a folder or a name), `global_batch_size`; optional: `task` (a key of TASKS, by default
-    "sequence-classification"), `num_labels` (2), `learning_rate` (5e-5), `weight_decay` (0.01), `warmup` (the share of
-    the steps in which the rate grows, 0.1), `max_length` (128), `lora` (settings of `peft.LoraConfig`, such as
-    `{r: 8}`).
+    "sequence-classification"), `num_labels` (2), `problem_type` (a key of PROBLEMS), `learning_rate` (5e-5),
+    `weight_decay` (0.01), `warmup` (the share of the steps in which the rate grows, 0.1), `max_length` (128), `lora`
+    (settings of `peft.LoraConfig`, such as `{r: 8}`).
+
+    Without a `problem_type`, a model with one label is a regression, labels with a value per class are of several
+    classes at once, and other labels are the number of a class.
     """
 
     def hparam(self, name: str, default: Any) -> Any:
@@ -118,8 +132,13 @@ class HuggingFaceTrial(Trial):
 
     def build_model(self) -> nn.Module:
         """With adapters where `lora` is set; everything else is then left as it is."""
-        lora = self.hparam("lora", None)
-        return self.model() if lora is None else with_lora(self.model(), **lora)
+        lora, problem = self.hparam("lora", None), self.hparam("problem_type", None)
+        model: Any = self.model()
+        if problem is not None:
+            _check_problem(problem, model)
+            model.config.problem_type = problem
+        made: nn.Module = model if lora is None else with_lora(model, **lora)
+        return made
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """AdamW, without decay of biases and norms."""
@@ -163,29 +182,111 @@ class HuggingFaceTrial(Trial):
 
     def train_batch(self, batch: Sequence[torch.Tensor], model: nn.Module) -> dict[str, Any]:
         """The model's own loss."""
-        return {"loss": model(**model_inputs(batch, self._training_rows.columns)).loss}
+        inputs, _ = _inputs_and_problem(batch, self._training_rows.columns, model)
+        return {"loss": model(**inputs).loss}
 
     def evaluate_batch(self, batch: Sequence[torch.Tensor], model: nn.Module) -> dict[str, Any]:
-        """The loss, and the accuracy where every row has one label."""
-        inputs = model_inputs(batch, self._validation_rows.columns)
+        """The loss, and for whole sequences what their labels allow.
+
+        The `accuracy` of one class, the `label_accuracy` of several at once (the share of all labels that are right),
+        the `mse` and `mae` of a regression.
+        """
+        inputs, problem = _inputs_and_problem(batch, self._validation_rows.columns, model)
         out = model(**inputs)
-        metrics = {"validation_loss": out.loss}
-        if inputs["labels"].ndim == 1:
-            metrics["accuracy"] = (out.logits.argmax(-1) == inputs["labels"]).float().mean()
-        return metrics
+        measured = {} if problem is None else PROBLEMS[problem](out.logits.float(), inputs["labels"])
+        return {"validation_loss": out.loss, **measured}
 
 
-def model_inputs(batch: Sequence[torch.Tensor], columns: Sequence[str]) -> dict[str, torch.Tensor]:
+def model_inputs(
+    batch: Sequence[torch.Tensor], columns: Sequence[str], *, keep: Sequence[str] = ()
+) -> dict[str, torch.Tensor]:
     """A batch of a tokenised Table with these `columns` as keywords of a transformers model.
 
-    Trimmed, and with `label` as `labels`.
+    Trimmed but for the columns in `keep`, and with `label` as `labels`.
     """
-    inputs = trim(dict(zip(columns, batch, strict=True)))
+    inputs = trim(dict(zip(columns, batch, strict=True)), keep=keep)
     if "label" in inputs:
         inputs["labels"] = inputs.pop("label")
     if "labels" not in inputs:
         raise InputError(f"a batch needs a column 'label' or 'labels', got {sorted(inputs)}.")
     return inputs
+
+
+def _inputs_and_problem(
+    batch: Sequence[torch.Tensor], columns: Sequence[str], model: Any
+) -> tuple[dict[str, torch.Tensor], str | None]:
+    """The keywords of the model, and which of PROBLEMS its labels are; None where every token has one."""
+    if not _has_sequence_head(model):
+        inputs = model_inputs(batch, columns)
+        return inputs, "single_label_classification" if inputs["labels"].ndim == 1 else None
+    inputs = model_inputs(batch, columns, keep=("label", "labels"))
+    num_labels = model.config.num_labels
+    problem = model.config.problem_type or _problem_of(inputs["labels"], num_labels=num_labels)
+    inputs["labels"] = _labels_for(problem, inputs["labels"], num_labels=num_labels)
+    return inputs, problem
+
+
+def _has_sequence_head(model: Any) -> bool:
+    """transformers names a model by its head."""
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return any(kind.__name__.endswith("ForSequenceClassification") for kind in type(bare).__mro__)
+
+
+def _check_problem(problem: str, model: Any) -> None:
+    if problem not in PROBLEMS:
+        raise ConfigError(f"problem_type {problem!r} does not exist. Use one of: {', '.join(PROBLEMS)}.")
+    if not _has_sequence_head(model):
+        raise ConfigError(
+            f"problem_type {problem!r} needs a model for the task 'sequence-classification', got "
+            f"{type(model).__name__}. Remove problem_type."
+        )
+
+
+def _problem_of(labels: torch.Tensor, *, num_labels: int) -> str:
+    """As transformers decides, but by the shape of the labels: integers may mark several classes too."""
+    if num_labels == 1:
+        return "regression"
+    return "single_label_classification" if labels.numel() == len(labels) else "multi_label_classification"
+
+
+def _labels_for(problem: str, labels: torch.Tensor, *, num_labels: int) -> torch.Tensor:
+    """Labels of the type and the shape that the loss of a problem takes."""
+    if problem == "single_label_classification":
+        if labels.is_floating_point() or labels.numel() != len(labels):
+            raise InputError(
+                f"labels of {num_labels} classes must be one integer per row, got {labels.dtype} of shape "
+                f"{tuple(labels.shape)}. To fit numbers, set num_labels to 1."
+            )
+        return labels.reshape(-1)
+    expected = (len(labels),) if num_labels == 1 else (len(labels), num_labels)
+    if labels.numel() != math.prod(expected):
+        raise InputError(
+            f"labels of problem_type {problem!r} with num_labels {num_labels} must be of shape {expected}, got "
+            f"{tuple(labels.shape)}. Set num_labels to how many labels a row has."
+        )
+    shape = (len(labels), 1) if problem == "multi_label_classification" and num_labels == 1 else expected
+    return labels.to(torch.get_default_dtype()).reshape(shape)
+
+
+def _measure_class(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"accuracy": (logits.argmax(-1) == labels).float().mean()}
+
+
+def _measure_several_classes(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"label_accuracy": ((logits > 0) == (labels > 0.5)).float().mean()}
+
+
+def _measure_regression(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    error = logits.reshape(labels.shape) - labels
+    return {"mse": error.square().mean(), "mae": error.abs().mean()}
+
+
+PROBLEMS = {
+    "single_label_classification": _measure_class,
+    "multi_label_classification": _measure_several_classes,
+    "regression": _measure_regression,
+}
+"""What the labels of whole sequences may be, by transformers' names, with the metrics of each."""
 
 
 def linear_schedule(num_steps: int, *, warmup: float) -> Callable[[int], float]:
