@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +14,16 @@ from trek.cli.model_reference import source_of_checkpoint
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json
 
+if TYPE_CHECKING:
+    from trek.train.metrics.classification import ScoreKind
+
 
 @click.command("report", epilog="Runs the code of the experiment on this machine, over its validation data.")
 @click.argument("trial_id", type=int)
 @click.option("--label", default="", metavar="NAME", help="The tensor of a batch with the labels, if it is not found.")
+@click.option(
+    "--kind", type=click.Choice(["logits", "probabilities"]), help="What the model returns, if it is not clear."
+)
 @click.option("--classes", metavar="NAME,NAME", help="The names of the classes, in order.  [default: 0, 1, …]")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:<index>.")
 @click.option("--code", type=click.Path(path_type=Path), help="The folder with the model's code.  [default: its own]")
@@ -28,6 +34,7 @@ def report(
     trial_id: int,
     *,
     label: str,
+    kind: ScoreKind | None,
     classes: str | None,
     device: str,
     code: Path | None,
@@ -45,7 +52,7 @@ def report(
         best = client.best_checkpoint_of_trial(trial_id)
         source = source_of_checkpoint(client, best.uuid, code=code, trial="")
         named = classes.split(",") if classes else None
-        made = evaluate(source, label=label, device=device, classes=named).artifacts()
+        made = evaluate(source, label=label, kind=kind, device=device, classes=named).artifacts()
         files = {f"{FOLDER}/{name}": artifact_bytes(value, name) for name, value in made.items()}
         for name, content in files.items():
             client.add_artifact(trial_id, name, content)

@@ -19,6 +19,7 @@ from trek.serve.model_source import ModelSource
 from trek.train.checkpointing.batch_signature import Field, fields_of, values_of
 from trek.train.checkpointing.checkpoint_folder import open_checkpoint
 from trek.train.checkpointing.loading import load_trial
+from trek.train.metrics.classification import ScoreKind
 from trek.train.metrics.classification_report import ClassificationReport
 from trek.train.validation_data import open_validation_data
 from trek.world import World
@@ -26,11 +27,17 @@ from trek.world.devices import choose_device
 
 
 def evaluate(
-    source: ModelSource, *, label: str = "", device: str = "cpu", classes: Sequence[str] | None = None
+    source: ModelSource,
+    *,
+    label: str = "",
+    kind: ScoreKind | None = None,
+    device: str = "cpu",
+    classes: Sequence[str] | None = None,
 ) -> ClassificationReport:
     """The report on a classifier over all records of its validation data.
 
-    `label` names the tensor of a batch with the labels, where it cannot be found; `classes` are their names.
+    `label` names the tensor of a batch with the labels, where it cannot be found; `classes` are their names. `kind`
+    says whether the model returns logits or probabilities, as ClassificationReport needs it.
     """
     checkpoint = open_checkpoint(source.address)
     place = choose_device(device, local_rank=0)
@@ -47,7 +54,7 @@ def evaluate(
         moved = _moved(batch.data, place)
         scores.append(find_scores(handler.answer_batch(moved)))
         labels.append(np.asarray(values_of(signature, moved)[chosen].cpu()).reshape(-1))
-    return ClassificationReport(np.concatenate(labels), np.concatenate(scores), classes=classes)
+    return ClassificationReport(np.concatenate(labels), np.concatenate(scores), kind=kind, classes=classes)
 
 
 def find_label(fields: Sequence[Field], *, needed: Sequence[str], label: str) -> str:

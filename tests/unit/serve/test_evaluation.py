@@ -25,6 +25,8 @@ def test_scores_are_those_of_the_model_for_every_record_of_the_validation_data(p
         expected = torch.cat([loaded.model(x).softmax(1) for x, _ in batches])
     assert np.allclose(found.probabilities, expected.numpy(), atol=1e-6)
     assert found.labels.tolist() == torch.cat([y for _, y in batches]).tolist()
+    with pytest.raises(InputError, match="probabilities must be from 0 to 1"):
+        evaluate(source_of(points), kind="probabilities")
     with pytest.raises(InputError, match=r"no tensor 'class'\. It has: input_0, input_1"):
         evaluate(source_of(points), label="class")
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from trek.errors import ConfigError, InputError
 from trek.train.callbacks.callback import Callback
+from trek.train.metrics.classification import ScoreKind, check_kind
 from trek.train.metrics.classification_report import ClassificationReport
 from trek.train.trial import TrialContext
 
@@ -23,7 +24,7 @@ class EvaluationReport(Callback):
     """Add it to `build_callbacks`, and pass labels and scores to `update` in `evaluate_batch`.
 
         def __init__(self, context):
-            self.report = EvaluationReport(context, classes=["cat", "dog"])
+            self.report = EvaluationReport(context, kind="logits", classes=["cat", "dog"])
 
         def build_callbacks(self):
             return {"report": self.report}
@@ -32,14 +33,24 @@ class EvaluationReport(Callback):
             scores = model(batch["image"])
             self.report.update(labels=batch["label"], scores=scores)
 
-    `scores` are logits or probabilities by class, or one score per record for two classes. What all ranks saw is
+    `scores` are logits or probabilities by class, as `kind` says, or one score per record, that of the second of two
+    classes. Without a `kind`, scores below 0 or above 1 are logits, and others are refused. What all ranks saw is
     gathered; a report replaces the one of the validation before.
     """
 
-    def __init__(self, context: TrialContext, *, classes: Sequence[str] | None = None, folder: str = FOLDER) -> None:
+    def __init__(
+        self,
+        context: TrialContext,
+        *,
+        kind: ScoreKind | None = None,
+        classes: Sequence[str] | None = None,
+        folder: str = FOLDER,
+    ) -> None:
+        check_kind(kind)
         if classes is not None and (isinstance(classes, str) or len(classes) < 2):
             raise ConfigError(f"classes must be a list of at least 2 names, got {classes!r}.")
         self._context = context
+        self._kind = kind
         self._classes = None if classes is None else [str(one) for one in classes]
         self._folder = folder
         self._seen: list[tuple[list[int], list[Any]]] = []
@@ -63,7 +74,8 @@ class EvaluationReport(Callback):
         scores = [one for seen in gathered for _, own in seen for one in own]
         if not labels:
             raise InputError("the evaluation report has no records. Call `update` in evaluate_batch.")
-        for name, value in ClassificationReport(labels, scores, classes=self._classes).artifacts().items():
+        report = ClassificationReport(labels, scores, kind=self._kind, classes=self._classes)
+        for name, value in report.artifacts().items():
             self._context.log_artifact(value, f"{self._folder}/{name}")
 
 

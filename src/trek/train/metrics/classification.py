@@ -6,13 +6,16 @@ Pure: arrays in, arrays and numbers out. Files and pictures are made in `classif
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from trek.errors import InputError
 
 Array = np.ndarray[Any, Any]
+ScoreKind = Literal["logits", "probabilities"]
+_SUM_TOLERANCE = 0.02
+"""How far the probabilities of a record may be from 1 in sum: rounded to bfloat16, they are within 0.01."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,12 @@ class Predictions:
     probabilities: Array
 
     @classmethod
-    def of(cls, labels: Any, scores: Any) -> Predictions:
-        """From labels and scores: logits or probabilities by class, or one score per record for two classes."""
+    def of(cls, labels: Any, scores: Any, *, kind: ScoreKind | None = None) -> Predictions:
+        """From labels and scores: logits or probabilities by class, or one score per record for two classes.
+
+        Without a `kind`, scores below 0 or above 1 are logits, and others are refused.
+        """
+        check_kind(kind)
         labels, scores = np.asarray(labels), np.asarray(scores, dtype=np.float64)
         if scores.ndim == 2 and scores.shape[1] == 1:
             scores = scores[:, 0]
@@ -33,13 +40,10 @@ class Predictions:
                 f"a report needs one label and one row of scores per record, got shapes {labels.shape} and "
                 f"{scores.shape}."
             )
-        probabilities = _softmax(scores) if scores.ndim == 2 else _two_classes(scores)
-        labels = labels.astype(np.int64)
-        if len(labels) and not 0 <= labels.min() <= labels.max() < probabilities.shape[1]:
-            raise InputError(
-                f"labels must be from 0 to {probabilities.shape[1] - 1}, the number of scores, got {labels.max()}."
-            )
-        return cls(labels, probabilities)
+        if not len(scores):
+            raise InputError("a report needs at least one record, got none.")
+        probabilities = _probabilities(scores, kind=kind or _kind_of(scores))
+        return cls(class_numbers("labels", labels, num_classes=probabilities.shape[1]), probabilities)
 
     @property
     def num_classes(self) -> int:
@@ -52,18 +56,55 @@ class Predictions:
         return np.asarray(self.probabilities.argmax(1))
 
 
+def check_kind(kind: ScoreKind | None) -> None:
+    """Refuse a kind of scores that does not exist."""
+    if kind is not None and kind not in get_args(ScoreKind):
+        raise InputError(f"kind must be one of {', '.join(get_args(ScoreKind))}, got {kind!r}.")
+
+
+def _kind_of(scores: Array) -> ScoreKind:
+    if scores.min() < 0 or scores.max() > 1:
+        return "logits"
+    raise InputError(
+        f"scores from {scores.min():g} to {scores.max():g} may be logits or probabilities. Set kind to 'logits' or "
+        "'probabilities' (--kind)."
+    )
+
+
+def _probabilities(scores: Array, *, kind: ScoreKind) -> Array:
+    """By class, of one score per record too."""
+    if np.isnan(scores).any() or np.isposinf(scores).any():
+        raise InputError("scores must be finite, got nan or inf. The model may have diverged.")
+    if kind == "logits":
+        return _softmax(scores if scores.ndim == 2 else np.stack([np.zeros_like(scores), scores], 1))
+    if scores.min() < 0 or scores.max() > 1:
+        raise InputError(
+            f"probabilities must be from 0 to 1, got {scores.min():g} to {scores.max():g}. Set kind to 'logits' "
+            "(--kind)."
+        )
+    if scores.ndim == 1:
+        return np.stack([1 - scores, scores], 1)
+    sums = scores.sum(1)
+    if not np.allclose(sums, 1, atol=_SUM_TOLERANCE):
+        furthest = sums[np.abs(sums - 1).argmax()]
+        raise InputError(f"the probabilities of a record must add up to 1, got {furthest:g}. See kind (--kind).")
+    return scores
+
+
 def _softmax(scores: Array) -> Array:
-    """Rows that are probabilities already stay as they are."""
-    if np.allclose(scores.sum(1), 1, atol=1e-4) and (scores >= 0).all():
-        return scores
     powers = np.exp(scores - scores.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
-def _two_classes(scores: Array) -> Array:
-    is_probability = len(scores) > 0 and scores.min() >= 0 and scores.max() <= 1
-    positive = scores if is_probability else 1 / (1 + np.exp(-scores))
-    return np.stack([1 - positive, positive], 1)
+def class_numbers(what: str, values: Array, *, num_classes: int) -> Array:
+    """The values as numbers of classes; `what` names them in an error."""
+    is_class = np.isin(values, np.arange(num_classes))
+    if not is_class.all():
+        raise InputError(
+            f"{what} must be whole numbers from 0 to {num_classes - 1}, the last of {num_classes} classes, got "
+            f"{values[~is_class][0]}. Leave out records without a class."
+        )
+    return values.astype(np.int64)
 
 
 def confusion_matrix(predictions: Predictions) -> Array:
@@ -90,7 +131,7 @@ def class_table(predictions: Predictions, names: list[str]) -> list[dict[str, An
 
 def accuracy(predictions: Predictions) -> float:
     """The share of records whose class is predicted."""
-    return float((predictions.labels == predictions.predicted).mean()) if len(predictions.labels) else float("nan")
+    return float((predictions.labels == predictions.predicted).mean())
 
 
 def roc_curve(is_class: Array, score: Array) -> tuple[Array, Array]:
@@ -134,14 +175,14 @@ class Calibration:
 
 def calibration(predictions: Predictions, *, num_bins: int = 10) -> Calibration:
     """Bins of equal width; those without a record are left out."""
-    confidence = predictions.probabilities.max(1) if len(predictions.labels) else np.zeros(0)
+    confidence = predictions.probabilities.max(1)
     is_right = predictions.labels == predictions.predicted
     bins = np.minimum((confidence * num_bins).astype(int), num_bins - 1)
     records = np.bincount(bins, minlength=num_bins)
     used = records > 0
     said = np.bincount(bins, weights=confidence, minlength=num_bins)[used] / records[used]
     right = np.bincount(bins, weights=is_right, minlength=num_bins)[used] / records[used]
-    error = float((np.abs(said - right) * records[used]).sum() / max(records.sum(), 1))
+    error = float((np.abs(said - right) * records[used]).sum() / records.sum())
     return Calibration(said, right, records[used], error)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from trek.distribution import package_missing
 from trek.errors import InputError
 from trek.train.metrics import classification
-from trek.train.metrics.classification import Array, Predictions
+from trek.train.metrics.classification import Array, Predictions, ScoreKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +25,16 @@ _MAX_CELLS = 30
 
 
 class ClassificationReport:
-    """Made of the true class of each record, and its scores: logits or probabilities by class.
+    """Made of the true class of each record, and its scores: logits or probabilities by class, as `kind` says.
 
-    One score per record stands for two classes. `classes` are their names, by default their numbers.
+    One score per record is that of the second of two classes. Without a `kind`, scores below 0 or above 1 are logits,
+    and others are refused, since they may be either. `classes` are the names of the classes, by default their numbers.
     """
 
-    def __init__(self, labels: Any, scores: Any, *, classes: Sequence[str] | None = None) -> None:
-        self.predictions = Predictions.of(labels, scores)
+    def __init__(
+        self, labels: Any, scores: Any, *, kind: ScoreKind | None = None, classes: Sequence[str] | None = None
+    ) -> None:
+        self.predictions = Predictions.of(labels, scores, kind=kind)
         """Labels, and probabilities by class."""
         num = self.predictions.num_classes
         self.classes = [str(one) for one in (classes if classes is not None else range(num))]
@@ -41,10 +44,8 @@ class ClassificationReport:
     @classmethod
     def from_classes(cls, labels: Any, predicted: Any, *, classes: Sequence[str]) -> Self:
         """Where only the predicted class of each record is known; areas and calibration then say little."""
-        chosen = np.asarray(predicted).astype(np.int64)
-        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(classes):
-            raise InputError(f"predicted classes must be from 0 to {len(classes) - 1}, got {chosen.max()}.")
-        return cls(labels, np.eye(len(classes))[chosen], classes=classes)
+        chosen = classification.class_numbers("predicted classes", np.asarray(predicted), num_classes=len(classes))
+        return cls(labels, np.eye(len(classes))[chosen], kind="probabilities", classes=classes)
 
     @property
     def accuracy(self) -> float:
@@ -93,11 +94,12 @@ class ClassificationReport:
             "accuracy": self.accuracy,
             "calibration_error": fit.error,
         }
-        matrix = pd.DataFrame(self.matrix, columns=self.classes).assign(true=self.classes)
+        matrix = pd.DataFrame(self.matrix, columns=self.classes)
+        matrix.insert(0, "true", self.classes, allow_duplicates=True)
         return {
             "summary.json": json.dumps(summary).encode(),
             "classes.csv": self.table,
-            "confusion_matrix.csv": matrix[["true", *self.classes]],
+            "confusion_matrix.csv": matrix,
             "confusion_matrix.png": self.draw_matrix(self.matrix, self.classes),
             "curves.png": _curves_figure(self.predictions, self.classes),
             "calibration.png": _calibration_figure(fit),

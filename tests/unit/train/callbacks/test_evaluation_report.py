@@ -68,6 +68,35 @@ def test_two_ranks_report_the_records_of_both_once() -> None:
     assert one[0]["records"] == two[0]["records"]
 
 
+class Doubted(Reported):
+    """Scores that may be logits or probabilities."""
+
+    kind: Any = None
+
+    def __init__(self, context: trek.TrialContext) -> None:
+        super().__init__(context)
+        self.report = EvaluationReport(context, kind=self.kind)
+
+    def evaluate_batch(self, batch: Any, model: nn.Module) -> dict[str, Any]:
+        self.report.update(labels=batch[1], scores=0 * batch[1] + 0.25)
+        return PointsTrial.evaluate_batch(self, batch, model)
+
+
+@pytest.mark.parametrize(("kind", "predicted"), [("logits", "1"), ("probabilities", "0")])
+def test_scores_are_what_kind_says(kind: str, predicted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Doubted, "kind", kind)
+    summary, _, matrix = read(fit(Doubted).path / "artifacts" / "report")
+    assert matrix[predicted].sum() == summary["records"]
+
+
+def test_scores_of_no_kind_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"scores from 0\.25 to 0\.25 may be logits or probabilities"):
+        fit(Doubted)
+    monkeypatch.setattr(Doubted, "kind", "odds")
+    with pytest.raises(InputError, match="kind must be one of logits, probabilities"):
+        fit(Doubted)
+
+
 class Forgetful(Reported):
     """Passes nothing on."""
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
@@ -21,7 +22,7 @@ def predictions(draw: st.DrawFn) -> Predictions:
     num, classes, seed = draw(st.integers(1, 60)), draw(st.integers(2, 5)), draw(st.integers(0, 2**16))
     generator = np.random.default_rng(seed)
     scores = generator.normal(size=(num, classes)).round(draw(st.integers(0, 3)))
-    return Predictions.of(generator.integers(0, draw(st.integers(1, classes)), num), scores)
+    return Predictions.of(generator.integers(0, draw(st.integers(1, classes)), num), scores, kind="logits")
 
 
 @given(predictions())
@@ -62,22 +63,62 @@ def test_curves_are_those_of_scikit_learn() -> None:
 
 
 def test_calibration_compares_confidence_with_accuracy() -> None:
-    sure = Predictions.of([1] * 8 + [0] * 2, [0.8] * 10)
+    sure = Predictions.of([1] * 8 + [0] * 2, [0.8] * 10, kind="probabilities")
     fit = classification.calibration(sure)
     assert (fit.confidence.tolist(), fit.accuracy.tolist(), fit.records.tolist()) == ([pytest.approx(0.8)], [0.8], [10])
     assert fit.error == pytest.approx(0)
-    assert classification.calibration(Predictions.of([0] * 10, [0.8] * 10)).error == pytest.approx(0.8)
+    assert classification.calibration(
+        Predictions.of([0] * 10, [0.8] * 10, kind="probabilities")
+    ).error == pytest.approx(0.8)
 
 
 def test_scores_may_be_logits_probabilities_or_one_number() -> None:
     logits = np.array([[0.0, 1.0], [2.0, 0.0]])
     powers = np.exp(logits)
-    for scores in (logits, powers / powers.sum(1, keepdims=True), logits[:, 1] - logits[:, 0]):
-        assert Predictions.of([1, 0], scores).probabilities == pytest.approx(powers / powers.sum(1, keepdims=True))
+    probabilities = powers / powers.sum(1, keepdims=True)
+    for scores in (logits, logits[:, 1] - logits[:, 0]):
+        assert Predictions.of([1, 0], scores, kind="logits").probabilities == pytest.approx(probabilities)
+    for scores in (probabilities, probabilities[:, 1], probabilities[:, 1:]):
+        assert Predictions.of([1, 0], scores, kind="probabilities").probabilities == pytest.approx(probabilities)
 
 
-def test_wrong_shapes_and_labels_are_refused() -> None:
+def test_scores_that_may_be_either_are_refused_without_a_kind() -> None:
+    small = np.full(200, 0.25)
+    with pytest.raises(InputError, match=r"scores from 0\.25 to 0\.25 may be logits or probabilities\. Set kind"):
+        Predictions.of([1] * 200, small)
+    assert Predictions.of([1] * 200, small, kind="logits").predicted.sum() == 200
+    assert Predictions.of([1] * 200, small, kind="probabilities").predicted.sum() == 0
+    assert Predictions.of([1, 0], [3.0, -900.0]).predicted.tolist() == [1, 0]
+    with pytest.raises(InputError, match="kind must be one of logits, probabilities, got 'odds'"):
+        Predictions.of([1], [0.5], kind="odds")  # type: ignore[arg-type]
+
+
+def test_probabilities_may_be_rounded_to_bfloat16() -> None:
+    generator = torch.Generator().manual_seed(0)
+    exact = (3 * torch.randn(500, 5, generator=generator)).softmax(1)
+    rounded = Predictions.of(torch.zeros(500), exact.bfloat16().float(), kind="probabilities")
+    assert rounded.probabilities == pytest.approx(exact.numpy(), abs=0.005)
+
+
+def test_scores_that_are_not_of_their_kind_are_refused() -> None:
+    with pytest.raises(InputError, match="probabilities must be from 0 to 1, got -1 to 2"):
+        Predictions.of([1], [[-1.0, 2.0]], kind="probabilities")
+    with pytest.raises(InputError, match=r"the probabilities of a record must add up to 1, got 1\.5"):
+        Predictions.of([1, 1], [[0.5, 0.5], [0.75, 0.75]], kind="probabilities")
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(InputError, match="scores must be finite, got nan or inf"):
+            Predictions.of([1], [[wrong, 0.0]], kind="logits")
+    assert Predictions.of([1], [[-math.inf, 0.0]], kind="logits").predicted.tolist() == [1]
+
+
+@pytest.mark.parametrize("label", [2, -100, 0.5, math.nan])
+def test_labels_that_are_no_class_are_refused(label: float) -> None:
+    with pytest.raises(InputError, match=f"labels must be whole numbers from 0 to 1, .*, got {label}"):
+        Predictions.of([1, label], np.zeros((2, 2)), kind="logits")
+
+
+def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(InputError, match=r"one label and one row of scores per record, got shapes \(1,\) and \(2, 2\)"):
         Predictions.of([1], np.zeros((2, 2)))
-    with pytest.raises(InputError, match="labels must be from 0 to 1, the number of scores, got 2"):
-        Predictions.of([2], np.zeros((1, 2)))
+    with pytest.raises(InputError, match="needs at least one record, got none"):
+        Predictions.of([], np.zeros((0, 2)))
