@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "control": _EXPERIMENTS | {"flow", "control"},
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
-    "serve": _GROUND | {"world", "engines", "data", "train"},
+    "serve": _MIDDLE | {"train"},
     "integrations": _TRAIN | {"search"},
     "compat": _GROUND | {"data", "integrations", "serve"},
     "clusters": _GROUND,

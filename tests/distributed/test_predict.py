@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +87,35 @@ def test_a_run_that_is_killed_anywhere_goes_on_and_ends_with_every_row_once(tmp_
     assert _lines(tmp_path) < 60 + 2 * 10  # only the chunks that a kill cut short were done again
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"model": "served:minus"}, {"first": 100}, {"keep": []}, {"batch_size": 2}, {}],
+    ids=["model", "data", "columns", "batch", "nothing"],
+)
+def test_a_run_that_failed_is_continued_with_nothing_else_than_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    (tmp_path / "served.py").write_text(_SIGNED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "served", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    rows, done = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    pq.write_table(_table(12), rows)
+    settings = {"columns": ["x=x"], "chunk_rows": 4, "batch_size": 1}
+    with pytest.raises(Exception, match="not yet"):
+        predict("served:plus", rows, done, **settings)
+    Path("go").touch()
+    model, first = changed.get("model", "served:plus"), changed.get("first", 0)
+    if first:
+        pq.write_table(pa.table({"id": [f"row {n}" for n in range(12)], "x": np.arange(first, first + 12)}), rows)
+    again = {name: value for name, value in changed.items() if name in ("keep", "batch_size")}
+    predict(model, rows, done, **settings | again)
+    expected = [number if model == "served:plus" else -number for number in range(first, first + 12)]
+    assert pq.read_table(done).column("y").to_pylist() == expected
+    num_calls, num_before = len(Path("calls.txt").read_text().splitlines()), 9  # of which the last one failed
+    assert num_calls - num_before == (12 // again.get("batch_size", 1) if changed else 4)
+
+
 def test_several_processes_give_the_same_file(rows: Path, tmp_path: Path) -> None:
     done = predict(DOUBLE, rows, tmp_path / "out.parquet", columns=["x"], code=CODE, chunk_rows=20, workers=2)
     assert pq.read_table(done).column("y").to_pylist() == [2 * n for n in range(100)]
@@ -139,6 +169,21 @@ def slowly(x):
         file.write(f"{x[0]}\\n")
     time.sleep(0.02)
     return {"y": x * 3}
+"""
+
+
+_SIGNED = """
+from pathlib import Path
+
+def plus(x, sign=1):
+    with Path("calls.txt").open("a") as file:
+        file.write(f"{x[0]}\\n")
+    if x[0] == 8 and not Path("go").exists():
+        raise ValueError("not yet")
+    return {"y": x * sign}
+
+def minus(x):
+    return plus(x, -1)
 """
 
 

@@ -14,7 +14,7 @@ from trek.cli.render import json_option, show_done
 
 @click.command(
     epilog="MODEL is what `trek serve` takes; DATA a data set's name, files, a folder, a pattern or a URL. A run that "
-    "was killed continues when it is repeated."
+    "was killed continues when it is repeated, or starts again if the model, its code or the data has changed."
 )
 @click.argument("model")
 @click.argument("data")

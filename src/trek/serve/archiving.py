@@ -30,7 +30,7 @@ from trek.errors import InputError
 from trek.serve.handlers.archive_handler import FACTS, LABELS
 from trek.serve.handlers.model_code import code_files, import_trial
 from trek.serve.handlers.trial_handler import TrialHandler
-from trek.serve.model_source import ModelSource
+from trek.serve.model_source import ModelSource, model_files
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, model_file, open_checkpoint
 from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST
@@ -47,7 +47,6 @@ def handle(data, context):
     """Answer a batch of requests."""
     return _service.handle(data, context)
 '''
-_PRETRAINED_FILES = (".json", ".safetensors", ".txt", ".model")
 _CONFIG = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 8, "maxBatchDelay": 1, "responseTimeout": 120}
 
 
@@ -115,12 +114,12 @@ def _pack_checkpoint(source: ModelSource, folder: Path) -> _Packed:
 
 
 def _pack_pretrained(source: ModelSource, folder: Path) -> _Packed:
-    """Its files as they are, but for weights in other formats, which may be pickles."""
+    """Its files as they are."""
     from trek.serve.handlers.pretrained_handler import PretrainedHandler
 
     root = Path(source.address)
     handler = PretrainedHandler.of_folder(root, device="cpu")
-    files = {path.name: path for path in sorted(root.iterdir()) if path.suffix in _PRETRAINED_FILES}
+    files = {path.name: path for path in model_files(root)}
     return _Packed({}, make_sample(handler), files)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from trek.errors import CheckpointError, InputError
+from trek.errors import InputError
 from trek.serve.handlers.base import Arrays
 from trek.serve.handlers.model_code import import_trial
-from trek.serve.handlers.trial_handler import TrialHandler
+from trek.serve.handlers.trial_handler import TrialHandler, read_signature
 from trek.serve.model_source import ModelSource
 from trek.train.checkpointing.batch_signature import Field, fields_of, values_of
 from trek.train.checkpointing.checkpoint_folder import open_checkpoint
@@ -42,10 +42,7 @@ def evaluate(
     checkpoint = open_checkpoint(source.address)
     place = choose_device(device, local_rank=0)
     loaded = load_trial(checkpoint, import_trial(checkpoint, source), device=str(place))
-    signature = checkpoint.manifest["trial"].get("batch")
-    if not fields_of(signature):
-        raise CheckpointError(f"checkpoint {checkpoint.path} does not say what a batch holds. Train further first.")
-    handler = TrialHandler(loaded, signature=signature)
+    handler, signature = TrialHandler(loaded, checkpoint=checkpoint), read_signature(checkpoint)
     chosen = find_label(fields_of(signature), needed=handler.needed, label=label)
     world = World(device_name=str(place))
     data = open_validation_data(loaded.trial.build_validation_data_loader(), world=world, seed=0)

@@ -12,6 +12,8 @@ from trek.errors import InputError
 from trek.train.checkpointing.stores import MANIFEST
 from trek.world.urls import is_remote
 
+_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -72,3 +74,11 @@ def find_kind(text: str) -> str:
     if kind == "archive" and not path.is_file():
         raise InputError(f"the archive {text!r} does not exist.")
     return kind
+
+
+def model_files(place: Path) -> list[Path]:
+    """The files of a model on this disk: an archive itself; of a folder, those that Trek and transformers read.
+
+    Not what else may be there, such as weights in other formats, which may be pickles, or files that a command writes.
+    """
+    return sorted(path for path in place.iterdir() if path.suffix in _SUFFIXES) if place.is_dir() else [place]

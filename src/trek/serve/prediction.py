@@ -58,7 +58,8 @@ def predict(
 
     `data` is a Table or what `trek.data.open` takes. `columns` are the columns of the model's inputs, in order, or
     `input=column`; without them, columns of the inputs' names. `keep` are the columns to keep beside the outputs, by
-    default all that are not inputs. A run that is repeated after it was killed does the chunks that are missing.
+    default all that are not inputs. A run that is repeated after it was killed does the chunks that are missing; if
+    the content of the model, its code, the data or a setting has changed, it starts again.
     `workers` are processes of this machine, by default one; with the engine `ray` tasks of a cluster, by default as
     many as it has CPUs, and `engine_options` are its address and the `cpus` and `gpus` of each task.
     """

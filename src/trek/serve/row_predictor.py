@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,13 +12,14 @@ import pyarrow as pa
 
 from trek.data.tensors import to_column
 from trek.errors import InputError
+from trek.fingerprints import fingerprint_value
 from trek.serve.codecs.arrow_stream import to_rows
 from trek.serve.handlers import open_handler
 from trek.serve.handlers.base import Handler
-from trek.serve.model_source import ModelSource
+from trek.serve.model_source import ModelSource, model_files
 from trek.serve.packed_model import PackedModel
-from trek.train.checkpointing.manifest import read_manifest
-from trek.world.urls import is_remote
+
+FileState = tuple[tuple[str, int, int], ...]
 
 
 class RowPredictor:
@@ -37,6 +37,7 @@ class RowPredictor:
     ) -> None:
         """`columns` says for each input of the model which column it is; `packed` is for machines without this disk."""
         self._source = source
+        self._state = file_state(source)
         self._packed = packed
         self._device = device
         self._columns = dict(columns)
@@ -45,8 +46,7 @@ class RowPredictor:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The predictions for a batch."""
-        source = self._source if self._packed is None else self._packed.unpack()
-        handler = load_once(source, self._device)
+        handler = self._load()
         inputs = handler.fit({name: to_rows(batch.column(column)) for name, column in self._columns.items()})
         found = [
             handler.predict({name: array[at : at + self._batch_size] for name, array in inputs.items()})
@@ -58,28 +58,42 @@ class RowPredictor:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def __trek_fingerprint__(self) -> Any:
-        """What the predictions depend on: the model's content, its code, and the columns."""
-        return (identity(self._source), self._columns, self._keep, self._batch_size)
+        """What the predictions depend on: the model as it is loaded, with its code, and every setting."""
+        handler = self._load()
+        files = [
+            file.digest for file in fingerprint_value(handler).files
+        ]  # what code reads later by a path that it holds
+        source = (self._source.kind, self._source.address, self._source.trial)
+        return (source, handler, files, self._device, self._columns, self._keep, self._batch_size)
+
+    def _load(self) -> Handler:
+        """The model, if its files are still those that the predictions began with."""
+        if self._packed is not None:
+            return load_once(self._packed.unpack(), self._device)
+        handler = load_once(self._source, self._device)
+        if file_state(self._source) != self._state:
+            raise InputError(
+                f"the files of model {str(self._source)!r} changed while it was used. Repeat the command: it starts "
+                "again with the new model."
+            )
+        return handler
+
+
+def load_once(source: ModelSource, device: str) -> Handler:
+    """The handler of `source`, kept in this process for as long as its files stay the same."""
+    return _load_state(source, device, file_state(source))
 
 
 @lru_cache(maxsize=1)
-def load_once(source: ModelSource, device: str) -> Handler:
-    """The handler of `source`, kept in this process."""
+def _load_state(source: ModelSource, device: str, state: FileState) -> Handler:
     return open_handler(source, device=device)
 
 
-def identity(source: ModelSource) -> dict[str, str]:
-    """Changes with the content of the model and of the Python files beside its code."""
-    digest = hashlib.sha256()
-    if source.kind == "checkpoint":
-        # The URL stands for the content: checkpoints are written once.
-        is_url = is_remote(source.address)
-        digest.update((source.address if is_url else str(read_manifest(Path(source.address))["files"])).encode())
-    elif Path(source.address).is_file():
-        digest.update(Path(source.address).read_bytes())
-    for path in sorted(Path(source.code).glob("*.py")):
-        digest.update(path.read_bytes())
-    return {"model": digest.hexdigest(), "kind": source.kind, "trial": source.trial}
+def file_state(source: ModelSource) -> FileState:
+    """Names, sizes and times of the files of a model on this disk; its code is read once by a process."""
+    place = Path(source.address)
+    facts = [(str(path), path.stat()) for path in (model_files(place) if place.exists() else ())]
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
 
 
 def choose_columns(handler: Handler, given: Sequence[str], known: Sequence[str]) -> dict[str, str]:

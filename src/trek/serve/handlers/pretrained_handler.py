@@ -16,9 +16,10 @@ import torch
 
 from trek.distribution import package_missing
 from trek.errors import InputError
+from trek.fingerprints import digest_path
 from trek.serve.handlers.archive_handler import LABELS, ArchiveHandler
 from trek.serve.handlers.base import Arrays, Handler
-from trek.serve.model_source import ModelSource
+from trek.serve.model_source import ModelSource, model_files
 from trek.serve.tensor_spec import TEXT, TensorSpec
 from trek.world.devices import choose_device
 
@@ -26,7 +27,8 @@ from trek.world.devices import choose_device
 class PretrainedHandler(Handler):
     """Takes `text`, or `data` as the examples of TorchServe call it; returns logits."""
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, folder: Path) -> None:
+        self._folder = folder
         self._model = model.eval()
         self._tokenizer = tokenizer
         self.inputs = [TensorSpec("text", TEXT, ())]
@@ -55,7 +57,11 @@ class PretrainedHandler(Handler):
             tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
         except (OSError, ValueError) as error:
             raise InputError(f"{str(folder)!r} is not a text classifier of transformers: {error}") from error
-        return cls(model.to(choose_device(device, local_rank=number)), tokenizer)
+        return cls(model.to(choose_device(device, local_rank=number)), tokenizer, folder=folder)
+
+    def __trek_fingerprint__(self) -> Any:
+        """The contents of its files."""
+        return [(path.name, digest_path(path)) for path in model_files(self._folder)]
 
     def fit(self, inputs: Mapping[str, Any]) -> Arrays:
         """The texts of one request."""

@@ -21,7 +21,7 @@ from trek.serve.handlers.torch_values import numpy_name, specs_of, to_arrays, to
 from trek.serve.model_source import ModelSource
 from trek.serve.tensor_spec import TensorSpec
 from trek.train.checkpointing.batch_signature import TEXT, Field, build_batch, fields_of
-from trek.train.checkpointing.checkpoint_folder import open_checkpoint
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.train.checkpointing.loading import LoadedTrial, load_trial
 from trek.train.declared_arguments import with_declared_arguments
 from trek.train.trial import Trial
@@ -33,14 +33,16 @@ _NUM_SAMPLES = 2
 class TrialHandler(Handler):
     """A Trial with its trained model."""
 
-    def __init__(self, loaded: LoadedTrial, *, signature: Mapping[str, Any]) -> None:
+    def __init__(self, loaded: LoadedTrial, *, checkpoint: CheckpointFolder) -> None:
+        """`loaded` is the Trial of `checkpoint`; CheckpointError if that does not say what a batch holds."""
         self._trial = loaded.trial
-        self._signature = signature
+        self._manifest = checkpoint.manifest
+        self._signature = read_signature(checkpoint)
         self._device = loaded.trial.context.device
         self._call = _find_call(loaded)
         self._preprocess = getattr(loaded.trial, "preprocess", None)
         self._postprocess = getattr(loaded.trial, "postprocess", None)
-        fields = fields_of(signature)
+        fields = fields_of(self._signature)
         self._needed, sample = self._find_needed(fields)
         self._dtypes = {field.name: "" if field.dtype == TEXT else field.dtype for field in fields}
         if self._preprocess is None:
@@ -55,14 +57,11 @@ class TrialHandler(Handler):
         checkpoint = open_checkpoint(source.address)
         trial_class = import_trial(checkpoint, source)
         loaded = load_trial(checkpoint, trial_class, device=str(choose_device(device, local_rank=number)))
-        signature = checkpoint.manifest["trial"].get("batch")
-        if not fields_of(signature):
-            raise CheckpointError(
-                f"checkpoint {checkpoint.path} does not say what a batch holds: it was written by an older version of "
-                "Trek, or its batches are not made of tensors. Train further to save another one, or serve "
-                "module:function."
-            )
-        return cls(loaded, signature=signature)
+        return cls(loaded, checkpoint=checkpoint)
+
+    def __trek_fingerprint__(self) -> Any:
+        """The content of the checkpoint, and the code of its Trial."""
+        return (self._manifest, type(self._trial))
 
     @property
     def needed(self) -> list[str]:
@@ -109,6 +108,19 @@ class TrialHandler(Handler):
             return self._answer(sample)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             return error
+
+
+def read_signature(checkpoint: CheckpointFolder) -> Mapping[str, Any]:
+    """What a batch of the checkpoint's Trial holds; CheckpointError if that was not recorded."""
+    signature = checkpoint.manifest["trial"].get("batch")
+    if not fields_of(signature):
+        raise CheckpointError(
+            f"checkpoint {checkpoint.path} does not say what a batch holds: it was written by an older version of "
+            "Trek, or its batches are not made of tensors. Train further to save another one, or serve "
+            "module:function."
+        )
+    found: Mapping[str, Any] = signature
+    return found
 
 
 class _ForwardReached(BaseException):

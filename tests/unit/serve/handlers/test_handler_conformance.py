@@ -60,31 +60,19 @@ class TestArchiveHandler(HandlerConformance):
 
 @pytest.mark.filterwarnings("ignore")  # those of transformers and what it imports
 class TestPretrainedHandler(HandlerConformance):
-    @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A random BERT of a few thousand weights, and its tokenizer."""
-        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-        place = tmp_path_factory.mktemp("bert")
-        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad"]
-        transformers.BertTokenizerFast(vocab={word: at for at, word in enumerate(words)}).save_pretrained(place)
-        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-        config = transformers.BertConfig(vocab_size=len(words), id2label={0: "no", 1: "yes"}, **sizes)
-        transformers.BertForSequenceClassification(config).save_pretrained(place)
-        return place
-
     @pytest.fixture
-    def handler(self, folder: Path) -> Handler:
-        return open_handler(source_of(folder))
+    def handler(self, bert: Path) -> Handler:
+        return open_handler(source_of(bert))
 
     @pytest.fixture
     def inputs(self) -> Arrays:
         return {"text": np.array(["good", "bad bad bad", "good bad"], dtype=object)}
 
     def test_classes_have_their_names_and_an_archive_answers_the_same(
-        self, handler: Handler, folder: Path, inputs: Arrays, tmp_path: Path
+        self, handler: Handler, bert: Path, inputs: Arrays, tmp_path: Path
     ) -> None:
-        (folder / "weights.bin").write_bytes(b"a pickle")
-        packed = archive(folder, tmp_path / "bert.mar", labels=["no", "yes"])
+        (bert / "weights.bin").write_bytes(b"a pickle")
+        packed = archive(bert, tmp_path / "bert.mar", labels=["no", "yes"])
         found, same = (one.predict(one.fit(inputs)) for one in (handler, open_handler(source_of(packed))))
         assert set(found["prediction"]) <= {"no", "yes"}
         assert np.array_equal(found["logits"], same["logits"])
