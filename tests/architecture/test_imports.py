@@ -17,7 +17,7 @@ from trek.train.jobs.job import TRAINING_IMPORTS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
 
-_GROUND = {"errors", "_version", "distribution", "lazy", "registry"}
+_GROUND = {"errors", "_version", "distribution", "lazy", "registry", "metric_direction"}
 _LOW = _GROUND | {"world", "engines", "fingerprints"}
 _MIDDLE = _LOW | {"data"}
 _PARALLEL = _MIDDLE | {"strategies", "elastic", "ps"}
@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "_version": set(),
     "lazy": set(),
     "distribution": {"errors", "_version"},
+    "metric_direction": set(),
     "registry": {"errors", "distribution"},
     "fingerprints": {"errors"},
     "world": _GROUND,

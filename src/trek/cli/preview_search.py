@@ -21,10 +21,13 @@ def preview_search(config_file: Path, *, overrides: tuple[str, ...], as_json: bo
     from trek.experiments.config import ExperimentConfig
     from trek.search import preview
 
-    rows = preview(ExperimentConfig.read(config_file, overrides=overrides))
+    config = ExperimentConfig.read(config_file, overrides=overrides)
+    rows = preview(config)
     if as_json:
         echo_json(rows, indent=2)
         return
     render.show_table(rows, empty="No trials.")
     trials, length = sum(row["trials"] for row in rows), sum(row["trials"] * row["length"] for row in rows)
-    echo(f"{render.count(trials, 'trial')}, {length} {rows[0]['unit']} in total")
+    echo(
+        f"{render.count(trials, 'trial')}, {length} {rows[0]['unit']} in total; {config.searcher.describe_direction()}"
+    )

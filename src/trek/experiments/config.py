@@ -21,6 +21,7 @@ from trek.experiments.config_ignored import describe_ignored
 from trek.experiments.config_merging import merge_configs
 from trek.experiments.config_spelling import respell_config, respell_training
 from trek.experiments.yaml_source import YamlSource, parse_yaml, read_yaml
+from trek.metric_direction import named_direction
 from trek.search.searcher_registry import AnySearcherSettings
 from trek.train.settings import TrainSettings
 
@@ -213,17 +214,26 @@ class ExperimentConfig(Section):
         return self.entrypoint
 
     def normal_form(self) -> dict[str, Any]:
-        """Plain JSON in the current spelling; parsing it gives this config again."""
+        """Plain JSON in the current spelling, as experiments are stored; parsing it gives this config again."""
         normal = self.model_dump(mode="json", exclude_none=True)
         # Only what was set: for a command, these settings override those of the program.
         normal["training"] = self.training.model_dump(mode="json", exclude_unset=True)
         return normal
+
+    def sent_form(self) -> dict[str, Any]:
+        """The normal form without what was derived from names: the control plane derives it, and warns about it."""
+        sent = self.normal_form()
+        if self.searcher.is_direction_derived:
+            del sent["searcher"]["smaller_is_better"]
+        return sent
 
     def warnings(self) -> list[str]:
         """What a user may not expect of this config."""
         lines = [f"no effect here: {describe_ignored(name)}." for name in self.without_effect]
         if self.searcher.max_length is None and self.command is None:
             lines.append("searcher.max_length is missing: each trial trains for 1 epoch.")
+        if self.searcher.is_direction_derived and named_direction(self.searcher.metric) is not True:
+            lines.append(self.searcher.describe_direction())
         return lines
 
     @classmethod
@@ -249,8 +259,7 @@ class ExperimentConfig(Section):
         source = read_yaml(path, environ=environ)
         if template is not None:
             source.data = merge_configs(respell_training(template), respell_training(source.data))
-        for setting in overrides:
-            source.override(setting)
+        source.override(overrides)
         return cls.from_source(source)
 
     @classmethod

@@ -49,7 +49,11 @@ class Problem(Exception):
 
 def translate(error: ValidationError, *, source: YamlSource, root: type[BaseModel], at: Loc = ()) -> ConfigError:
     """The first problem pydantic found as one sentence, with the line it is on."""
-    problems: list[Any] = [{**one, "loc": _without_forms(one["loc"])} for one in error.errors(include_url=False)]
+    problems: list[Any] = [
+        {**one, "loc": _without_forms(one["loc"])}
+        for one in error.errors(include_url=False)
+        if one["type"] != "default_factory_not_called"  # what follows from another problem
+    ]
     first, *others = sorted(
         problems,
         key=lambda problem: (

@@ -44,7 +44,7 @@ def create_experiment(
     on_packed(package)
     client = connect(parsed.engine)
     client.upload_archive(package.data, sha256=package.sha256)
-    return client.create_experiment(config=parsed.normal_form(), archive=package.sha256, provenance=provenance(folder))
+    return client.create_experiment(config=parsed.sent_form(), archive=package.sha256, provenance=provenance(folder))
 
 
 def connect_once(make: Callable[[str | None], Client]) -> Callable[..., Client]:

@@ -48,9 +48,9 @@ class YamlSource:
             keys = keys[:-1]
         return self.lines.get(keys)
 
-    def override(self, setting: str) -> None:
-        """Apply `a.b.c=value`; the value is read as YAML."""
-        self.data = with_changes(self.data, dict([parse_override(setting)]))
+    def override(self, settings: Sequence[str]) -> None:
+        """Apply settings such as `a.b.c=value`; values are read as YAML."""
+        self.data = with_changes(self.data, dict(map(parse_override, settings)))
 
 
 def parse_override(setting: str) -> tuple[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
+from trek.metric_direction import is_smaller_better
 from trek.train.fit import fit
 from trek.train.length import Length
 from trek.train.loggers import Logger, MetricRow
@@ -71,7 +72,7 @@ def tuner(config: Path | str | Mapping[str, Any], trial_class: type[Trial], **tu
       global_batch_size: 64              # a value stays as it is
     num_samples: 8
     metric: validation_loss
-    mode: min
+    mode: min                            # or max; by default derived from the metric's name
     max_length: {epochs: 3}
     workers: 2                           # processes inside a trial, kept together by ddp
     """
@@ -86,7 +87,7 @@ def tuner(config: Path | str | Mapping[str, Any], trial_class: type[Trial], **tu
         param_space=space(chosen["hyperparameters"]),
         tune_config=tune.TuneConfig(
             metric=chosen["metric"],
-            mode=chosen.get("mode", "min"),
+            mode=chosen.get("mode", "min" if is_smaller_better(chosen["metric"]) else "max"),
             num_samples=chosen.get("num_samples", 1),
             max_concurrent_trials=chosen.get("concurrent"),
             **tune_config,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
+from trek.metric_direction import is_smaller_better, named_direction
+
 Unit = Literal["batches", "records", "epochs"]
 MAX_LENGTH = 10**12
 """Longer than any real training; a larger number is a mistake, and would not fit into a database."""
@@ -67,8 +69,8 @@ class SearcherSettings(BaseModel):
     """Which searcher it is."""
     metric: str = Field(min_length=1)
     """The validation metric that decides."""
-    smaller_is_better: bool = True
-    """Whether that metric is to become small."""
+    smaller_is_better: bool = Field(default_factory=lambda given: is_smaller_better(given["metric"]))
+    """Whether a smaller value is better; by default, the name of the metric says it, else true."""
 
     is_search: ClassVar[bool] = True
     """Whether results decide what is trained next, so that a trial has to wait for decisions."""
@@ -78,6 +80,19 @@ class SearcherSettings(BaseModel):
         @property
         def max_length(self) -> LengthSetting | None:
             """How long a trial trains that nothing stops; None if its own code decides."""
+
+    @property
+    def is_direction_derived(self) -> bool:
+        """Whether `smaller_is_better` follows from the metric's name instead of being set."""
+        return "smaller_is_better" not in self.model_fields_set
+
+    def describe_direction(self) -> str:
+        """Which value of the metric is best, and why: a sentence for people."""
+        best = f"the {'smallest' if self.smaller_is_better else 'largest'} {self.metric} is best"
+        if not self.is_direction_derived:
+            return f"{best}, as searcher.smaller_is_better says."
+        reason = "by its name" if named_direction(self.metric) is not None else "by default: its name does not say it"
+        return f"{best} {reason}. Set searcher.smaller_is_better to choose."
 
     @property
     def length(self) -> LengthSetting:

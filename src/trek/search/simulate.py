@@ -39,6 +39,7 @@ class Simulation:
 
     trials: list[SimulatedTrial] = field(default_factory=list)
     unit: str = "batches"
+    metric: str = "metric"
     smaller_is_better: bool = True
     time: int = 0
     """When the last trial ended, if every unit of length takes one unit of time and no trial waits for a slot."""
@@ -92,7 +93,9 @@ class _Run:
         self._rungs = searcher.rung_lengths
         self._trials: dict[int, SimulatedTrial] = {}
         self._clock: list[tuple[int, int]] = []
-        self._result = Simulation(unit=settings.length.unit, smaller_is_better=settings.smaller_is_better)
+        self._result = Simulation(
+            unit=settings.length.unit, metric=settings.metric, smaller_is_better=settings.smaller_is_better
+        )
 
     def finish(self) -> Simulation:
         self._apply(self._searcher.start(), now=0)

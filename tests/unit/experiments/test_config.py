@@ -34,6 +34,47 @@ def parse(text: str, **kwargs: Any) -> ExperimentConfig:
     return ExperimentConfig.parse_text(text, name="const.yaml", **kwargs)
 
 
+DERIVED = TUTORIAL.replace("    smaller_is_better: true\n", "")
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_smaller_better", "warning"),
+    [
+        ("accuracy", False, "the largest accuracy is best by its name. Set searcher.smaller_is_better to choose."),
+        ("validation_loss", True, None),
+        (
+            "m",
+            True,
+            "the smallest m is best by default: its name does not say it. Set searcher.smaller_is_better to choose.",
+        ),
+    ],
+)
+def test_the_direction_follows_from_the_metrics_name_and_is_reported(
+    metric: str, is_smaller_better: bool, warning: str | None
+) -> None:
+    config = parse(DERIVED.replace("validation_error", metric))
+    assert config.searcher.smaller_is_better is is_smaller_better
+    assert config.normal_form()["searcher"]["smaller_is_better"] is is_smaller_better
+    assert config.warnings() == ([warning] if warning else [])
+    assert ExperimentConfig.parse(config.sent_form()).warnings() == config.warnings()
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("metric", ["accuracy", "validation_loss", "m"])
+def test_a_direction_that_is_set_wins_over_the_name(metric: str, chosen: bool) -> None:
+    text = TUTORIAL.replace("validation_error", metric).replace("better: true", f"better: {str(chosen).lower()}")
+    config = parse(text)
+    assert config.searcher.smaller_is_better is chosen
+    assert config.sent_form()["searcher"]["smaller_is_better"] is chosen
+    assert config.warnings() == []
+
+
+def test_a_metric_that_is_no_text_is_one_problem() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(DERIVED.replace("validation_error", "[a]"))
+    assert str(caught.value) == "const.yaml:10: 'searcher.metric' is ['a']: must be a valid string."
+
+
 def test_the_tutorials_config_is_accepted_as_it_stands() -> None:
     config = parse(TUTORIAL)
     assert config.name == "mnist_pytorch_const"

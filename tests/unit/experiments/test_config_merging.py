@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
@@ -45,6 +46,32 @@ def test_a_length_takes_the_place_of_the_same_length_in_another_spelling() -> No
     assert with_changes(new, {"searcher.max_steps": 3}) == {"searcher": {"max_steps": 3}}
     assert with_changes(old, {"searcher.max_length": 3}) == {"searcher": {"max_length": 3}}
     assert with_changes(old, {"searcher.max_length.epochs": 3}) == {"searcher": {"max_length": {"epochs": 3}}}
+
+
+OF_LOSS = {"searcher": {"name": "single", "metric": "loss", "smaller_is_better": True}}
+
+
+@pytest.mark.parametrize(
+    ("top", "is_kept"),
+    [
+        ({"metric": "accuracy"}, False),
+        ({"metric": "loss"}, True),
+        ({"divisor": 3}, True),
+        ({"metric": "accuracy", "smaller_is_better": True}, True),
+        ({"smaller_is_better": True, "metric": "accuracy"}, True),
+    ],
+    ids=str,
+)
+def test_another_metric_does_not_take_over_the_direction_of_the_one_before(
+    top: dict[str, object], is_kept: bool, tmp_path: Path
+) -> None:
+    changes = {f"searcher.{key}": value for key, value in top.items()}
+    for merged in (merge_configs(OF_LOSS, {"searcher": top}), with_changes(OF_LOSS, changes)):
+        assert merged["searcher"] == {k: v for k, v in {**OF_LOSS["searcher"], **top}.items() if is_kept or k[0] != "s"}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"entrypoint": "a:B", **OF_LOSS}))
+    settings = [f"{key}={str(value).lower()}" for key, value in changes.items() if key != "searcher.divisor"]
+    read = ExperimentConfig.read(tmp_path / "c.yaml", overrides=settings)
+    assert read.searcher.smaller_is_better is is_kept
 
 
 def test_a_key_without_a_name_is_refused() -> None:

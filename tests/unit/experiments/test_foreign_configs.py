@@ -208,7 +208,7 @@ def test_what_has_no_effect_is_still_known_after_the_config_was_stored() -> None
 
 
 def test_a_budget_pays_for_about_as_many_trials_as_it_did() -> None:
-    searcher = {"name": "sync_halving", "metric": "l", "num_rungs": 3, "target_trial_steps": 16, "step_budget": 48}
+    searcher = {"name": "sync_halving", "metric": "loss", "num_rungs": 3, "target_trial_steps": 16, "step_budget": 48}
     config = parse(yaml.safe_dump({"searcher": {**searcher, "divisor": 4, "train_stragglers": True}}))
     # Of 16 trials, all train 1 step, 4 train 4, and 1 trains 16: 16 + 12 + 12 steps.
     assert config.searcher.model_dump()["max_trials"] == round(48 / 40 * 16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from typing import Any
 
@@ -18,7 +19,7 @@ from trek.search.bracket import StoppingBracket
 from trek.search.hyperband import hyperband_brackets
 from trek.search.random import RandomSearcher, RandomSettings
 from trek.search.rungs import rung_lengths, whole_log
-from trek.search.simulate import _read
+from trek.search.simulate import Simulation, _read
 from trek.search.space import Space
 from trek.testing.searchers import SearcherSuite, SimulatedWorld
 
@@ -285,6 +286,21 @@ def test_larger_may_be_better() -> None:
     )
     assert result.best is not None
     assert result.best.metric == max(trial.hparams["units"] for trial in result.trials)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_search_over_accuracy_keeps_the_trials_that_one_over_its_error_keeps(name: str) -> None:
+    def search(metric: str, sign: int) -> Simulation:
+        made = {**CONFIGS[name], "searcher": {**CONFIGS[name]["searcher"], "metric": metric}}
+        return simulate(made, lambda hparams, length: sign * random.Random(repr((hparams, length))).random())
+
+    accuracy, error = search("accuracy", 1), search("error", -1)
+    assert (accuracy.metric, accuracy.smaller_is_better, error.smaller_is_better) == ("accuracy", False, True)
+    assert [(trial.hparams, trial.length) for trial in accuracy.trials] == [
+        (trial.hparams, trial.length) for trial in error.trials
+    ]
+    assert accuracy.best is not None
+    assert accuracy.best.metric == max(trial.metric or 0.0 for trial in accuracy.trials)
 
 
 def test_rejected_hyperparameters_are_replaced() -> None:

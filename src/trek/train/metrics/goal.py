@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trek.errors import ConfigError
-
-_LARGER_STEMS = ("acc", "auc", "f1", "precision", "recall", "score", "bleu", "rouge", "dice")
-_LARGER_WORDS = {"r2", "iou", "miou", "map"}  # whole words: mape is an error
+from trek.metric_direction import is_smaller_better
 
 
 @dataclass(frozen=True)
 class Goal:
     """A metric to minimize or maximize.
 
-    Without a name, it is the loss if there is one, else the first metric. Without a direction, metrics with names such
-    as accuracy or auc are maximized and all others minimized.
+    Without a name, it is the loss if there is one, else the first metric. Without a direction, the metric's
+    name decides: see `metric_direction`.
     """
 
     metric: str | None = None
@@ -46,9 +44,4 @@ class Goal:
         return metrics[name] if self._is_smaller_better(name) else -metrics[name]
 
     def _is_smaller_better(self, name: str) -> bool:
-        if self.smaller_is_better is not None:
-            return self.smaller_is_better
-        words = name.lower().replace("-", "_").split("_")
-        if "loss" in words or "error" in words:
-            return True
-        return not any(word.startswith(_LARGER_STEMS) or word in _LARGER_WORDS for word in words)
+        return is_smaller_better(name) if self.smaller_is_better is None else self.smaller_is_better

@@ -43,9 +43,11 @@ def test_what_is_best(candidates: Sequence[Candidate], best: tuple[str, str] | N
     assert choose_best(list(reversed(candidates)), best_trial=1) == best
 
 
-def add(plane: Any, uuid: str, value: float | None, *, trial: int = 1, batches: int = 10) -> None:
+def add(
+    plane: Any, uuid: str, value: float | None, *, trial: int = 1, batches: int = 10, metric: str = "error"
+) -> None:
     """Store the row of a checkpoint; `value` None is one that was not validated."""
-    metrics = {} if value is None else {"error": value}
+    metrics = {} if value is None else {metric: value}
     made = {"batches": batches, "path": f"/nowhere/{uuid}", "num_bytes": 1, "time_s": float(batches)}
     with plane.store.writing() as session:
         session.add(CheckpointTable(uuid=uuid, trial_id=trial, metrics=metrics, **made))
@@ -71,6 +73,29 @@ def test_a_larger_metric_may_be_better(make_plane: MakePlane) -> None:
     for batches, value in ((10, 0.5), (20, 0.9), (30, 0.4)):
         add(plane, f"c{batches}", value, batches=batches)
     assert best(plane, number) == ("c20", "best_metric")
+
+
+def test_the_best_accuracy_is_the_largest(make_plane: MakePlane) -> None:
+    plane = make_plane()
+    number = plane.create(searcher={"name": "single", "metric": "accuracy", "max_length": 100})
+    for batches, value in ((10, 0.5), (20, 0.9), (30, 0.4)):
+        add(plane, f"c{batches}", value, batches=batches, metric="accuracy")
+    assert best(plane, number) == ("c20", "best_metric")
+    details = plane.services.experiments.get(number)
+    assert details.config["searcher"]["smaller_is_better"] is details.smaller_is_better is False
+    assert details.warnings == [
+        "the largest accuracy is best by its name. Set searcher.smaller_is_better to choose.",
+    ]
+
+
+@pytest.mark.parametrize("changes", [{"searcher.metric": "accuracy"}, {"searcher": {**SEARCH, "metric": "accuracy"}}])
+def test_a_fork_with_another_metric_has_the_direction_of_that_metric(
+    make_plane: MakePlane, changes: dict[str, Any]
+) -> None:
+    plane = make_plane()
+    number = plane.create()
+    forked = plane.services.experiments.fork(number, models.ForkExperiment(changes=changes))
+    assert (plane.services.experiments.get(number).smaller_is_better, forked.smaller_is_better) == (True, False)
 
 
 @pytest.mark.parametrize("smaller_is_better", [True, False])
