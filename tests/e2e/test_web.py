@@ -181,6 +181,82 @@ def test_tabs_share_one_connection_and_both_are_live(site: WebSite, open_page: V
         page.wait_for_selector(".tag:has-text('seen-at-once')")
 
 
+def test_the_page_is_live_again_after_logging_out_and_in(site: WebSite, browser: Any) -> None:
+    context = browser.new_context()
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.goto(site.link("/experiments"))
+    page.click("button:has-text('Log out')")
+    page.fill("input[name=name]", "ann")
+    page.fill("input[name=password]", PASSWORD)
+    page.click("button:has-text('Log in')")
+    page.wait_for_selector("nav.side")
+    page.wait_for_selector(".table-body [role=row]")
+    site.client.change_experiment(1, labels=["seen-after-login"])
+    page.wait_for_selector(".tag:has-text('seen-after-login')")
+    assert failures == []
+    context.close()
+
+
+def _ended(site: WebSite, name: str) -> int:
+    number = site.create({**SLOW, "name": name})
+    site.client.kill_experiment(number)
+    wait_until(lambda: site.client.experiment(number).state in ENDED)
+    return number
+
+
+def test_an_action_is_of_the_selected_rows_that_are_shown_and_names_them(site: WebSite, open_page: Visits) -> None:
+    hidden, shown = _ended(site, "precious"), _ended(site, "rubbish")
+    page = open_page("/experiments")
+    for number in (hidden, shown):
+        page.check(f"[data-key='{number}'] input")
+    page.fill("input[type=search]", "rubbish")
+    page.wait_for_selector(".selection strong:text-is('1 selected, 1 more hidden by the search')")
+    page.click(".selection button:text-is('Delete')")
+    assert page.locator("dialog li").all_inner_texts() == [f"{shown} rubbish"]
+    page.click("dialog button:text-is('Delete')")
+    page.wait_for_selector(".messages:has-text('1 experiment deleted.')")
+    page.wait_for_selector("text=No experiment matches")
+    assert site.client.experiment(hidden).name == "precious"
+
+
+def test_an_action_on_several_rows_does_what_it_can_and_says_what_it_did_not(site: WebSite, open_page: Visits) -> None:
+    ended, running = _ended(site, "over"), site.create({**SLOW, "name": "under way"})
+    wait_until(lambda: site.client.experiment(running).state == "running")
+    page = open_page("/experiments")
+    for number in (ended, running):
+        page.check(f"[data-key='{number}'] input")
+    page.wait_for_selector(f"[data-key='{running}'] .badge:has-text('running')")
+    page.click(".selection button:text-is('Pause')")
+    page.wait_for_selector(f".messages:has-text('1 experiment paused. Not paused: {ended} over (killed).')")
+    page.wait_for_selector(f"[data-key='{running}'] .badge:has-text('paused')")
+    site.client.kill_experiment(running)
+
+
+def test_an_experiment_that_was_deleted_elsewhere_is_not_shown_any_longer(site: WebSite, open_page: Visits) -> None:
+    number = _ended(site, "short-lived")
+    page = open_page(f"/experiments/{number}")
+    page.wait_for_selector("h1:has-text('short-lived')")
+    site.client.delete_experiment(number)
+    page.wait_for_selector("[role=alert]:has-text('This does not exist, or was deleted.')")
+    assert page.locator("h1:has-text('short-lived')").count() == 0
+    page.goto(page.url.split("#")[0] + "#/experiments")
+    page.wait_for_selector("h1:text-is('Experiments')")
+    assert open_page.complaints.pop().endswith("404 (Not Found)")
+
+
+def test_what_could_not_be_fetched_again_says_so(open_page: Visits) -> None:
+    page = open_page("/cluster")
+    page.wait_for_selector("h1:has-text('Cluster')")
+    page.route("**/api/v1/cluster", lambda route: route.fulfill(status=500, body='{"message": "it broke"}'))
+    page.wait_for_selector("main .banner:has-text('What is shown may be out of date. It broke')")
+    page.unroute("**/api/v1/cluster")
+    page.wait_for_selector("main .banner", state="detached")
+    open_page.complaints.clear()  # the browser names the answers with status 500
+
+
 def test_the_palette_and_the_keys_lead_everywhere(open_page: Visits) -> None:
     page = open_page("/experiments")
     page.keyboard.press("Control+k")

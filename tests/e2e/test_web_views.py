@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def load(folder):
 def train(value):
     return value + 1
 
-flow.step(train, flow.step(load, FOLDER))
+flow.step(train, flow.step(load, FOLDER), name="train_with_a_long_name_of_its_own")
 """
 
 
@@ -48,7 +49,7 @@ def test_a_flow_is_drawn_while_it_runs_and_its_cache_hits_after(site: WebSite, o
         page = open_page("/flows")
         page.click("a:has(.badge)")
         page.wait_for_selector("[aria-label^='load running']")
-        page.wait_for_selector("[aria-label^='train ']")
+        page.wait_for_selector("[aria-label^='train_with_a_long']")
         assert page.locator(".graph .edge").count() == 1
         page.click("[aria-label^='load running']")
         page.wait_for_selector("pre.code .ansi-red:text-is('red')")
@@ -58,7 +59,7 @@ def test_a_flow_is_drawn_while_it_runs_and_its_cache_hits_after(site: WebSite, o
         page.wait_for_selector("[aria-label^='load done']")
         page.wait_for_selector("h1 + .badge:has-text('done')")
         page.click("button.link:has-text('train')")
-        page.wait_for_selector("section[aria-label=train] dt:text-is('Why it ran')")
+        page.wait_for_selector("section[aria-label^=train] dt:text-is('Why it ran')")
         assert axe_complaints(page) == []
     finally:
         running.send_signal(signal.SIGINT)
@@ -68,6 +69,11 @@ def test_a_flow_is_drawn_while_it_runs_and_its_cache_hits_after(site: WebSite, o
     page.goto(page.url.split("#")[0] + "#/flows/example")
     page.locator("tbody tr").first.locator("a").click()
     page.wait_for_selector("[aria-label^='load cached']")
+    colours = page.evaluate(
+        "[...document.querySelectorAll('g.node > rect:not(.node-bar)')].map(one => getComputedStyle(one).fill)"
+    )
+    assert len(colours) == 2
+    assert len(set(colours)) == 1, "a step with a long name, which has a title, is drawn as the others"
     assert page.locator(".fact:has(dt:text-is('Cache hits')) dd").inner_text() == "2"
 
 
@@ -121,6 +127,78 @@ def test_zooming_into_a_curve_shows_finer_points_of_the_visible_part(site: WebSi
     wait_until(lambda: int(chart.get_attribute("data-points")) == len(curve["batches"]))
     page.click("button:text-is('Reset zoom')")
     wait_until(lambda: int(chart.get_attribute("data-points")) > len(curve["batches"]) // 2)
+
+
+def _write_curve(site: WebSite, group: str, value: str, *, num_rows: int) -> None:
+    site.write_rows(
+        "WITH RECURSIVE points(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM points WHERE at < ?)"
+        ' INSERT INTO metrics (trial_id, "group", batches, epoch, metrics, time_s, duration_s)'
+        f" SELECT 3, ?, at, at / 100.0, json_object('wave', {value}), 1.7e9 + at, 0 FROM points",
+        num_rows,
+        group,
+    )
+
+
+def _exported(page: Any, *, kind: str = "csv") -> str:
+    with page.expect_download() as download:
+        page.select_option("label:has-text('Export') select", kind)
+    return Path(download.value.path()).read_text()
+
+
+def test_a_smoothed_value_is_the_same_at_every_zoom(site: WebSite, open_page: Visits) -> None:
+    _write_curve(site, "waves", "abs(random() % 1000) / 1000.0", num_rows=200)
+    page = open_page("/trials/3?metric=waves%2Fwave&smooth=0.97")
+    chart = page.locator("figure.chart[aria-label^='waves/wave over batches']")
+    chart.wait_for()
+    at_150 = [line for line in _exported(page).splitlines() if ",150," in line]
+    assert len(at_150) == 1
+    with page.expect_response(lambda answer: "/curves" in answer.url and "first=" in answer.url):
+        box = chart.locator(".u-over").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 60, steps=5)
+        page.mouse.up()
+    wait_until(lambda: int(chart.get_attribute("data-points")) < 100)
+    assert [line for line in _exported(page).splitlines() if ",150," in line] == at_150
+
+
+def test_values_that_are_not_finite_are_gaps_that_are_counted(site: WebSite, open_page: Visits) -> None:
+    _write_curve(site, "gaps", "CASE WHEN at BETWEEN 50 AND 149 THEN NULL ELSE at END", num_rows=200)
+    _write_curve(site, "nothing", "NULL", num_rows=7)
+    page = open_page("/trials/3?metric=gaps%2Fwave")
+    page.wait_for_selector(".chart-note:has-text('100 values are NaN or infinite.')")
+    assert "trial 3,100,\r" in _exported(page).replace("\n", "\r")
+    assert _exported(page, kind="svg").count("<polyline") == 2
+    page.wait_for_selector("text='No finite values: 7 values are NaN or infinite.'")
+
+
+def test_a_comparison_keeps_every_digit(site: WebSite, open_page: Visits) -> None:
+    for trial, seed in ((1, 1234567), (2, 1234568)):
+        site.write_rows("UPDATE trials SET hparams = json_set(hparams, '$.shuffle_seed', ?) WHERE id = ?", seed, trial)
+    page = open_page("/compare?trials=1,2,999")
+    page.wait_for_selector(".banner:has-text('Not there, or deleted: trial 999.')")
+    table = page.locator("table[aria-label='Differing hyperparameters']")
+    assert re.search(r"shuffle_seed\s+1234567\s+1234568", table.inner_text())
+    with page.expect_download() as download:
+        page.click("button:text-is('Export CSV')")
+    rows = [line.split(",") for line in Path(download.value.path()).read_text().splitlines()]
+    at = rows[0].index("learning_rate")
+    exact = [str(trial.hparams["learning_rate"]) for trial in site.client.experiment(1).trials if trial.id in (1, 2)]
+    assert [row[at] for row in rows[1:]] == exact
+    assert {"1234567", "1234568"} == {row[rows[0].index("shuffle_seed")] for row in rows[1:]}
+    open_page.complaints.clear()  # the browser names the answer with status 404
+
+
+def test_numbers_stay_on_one_line_in_their_tiles(site: WebSite, open_page: Visits) -> None:
+    site.write_rows("UPDATE trials SET best_metric = -0.000123456 WHERE id = 4")
+    page = open_page("/trials/4")
+    for width in (390, 700, 1000, 1360):
+        page.set_viewport_size({"width": width, "height": 850})
+        figure = page.locator(".figure").first
+        figure.wait_for()
+        assert figure.inner_text() == "-0.0001235"
+        lines = "one => one.getClientRects().length + (one.offsetWidth > one.parentElement.clientWidth ? 1 : 0)"
+        assert figure.evaluate(lines) == 1, width
 
 
 def test_the_search_shows_who_was_stopped_where_and_why(site: WebSite, open_page: Visits) -> None:

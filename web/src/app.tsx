@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { ApiError, get, post, remove, useSession, whenLoggedOut } from "./lib/api";
 import { onConnection, startLive, stopLive } from "./lib/live";
 import { go, href, parsePlace, usePlace, type Place } from "./lib/router";
+import { onOutdated } from "./lib/query";
 import { applyTheme, load, save, type Theme } from "./lib/saved";
 import { UserContext } from "./lib/user";
 import type { Session } from "./lib/types";
@@ -100,7 +101,9 @@ function Frame({ session, onLeave }: { session: Session; onLeave: () => void }):
   const [isConnected, setConnected] = useState(true);
   const [theme, setTheme] = useState<Theme>(() => load<Theme>("theme", "system"));
   const [isPaletteOpen, setPaletteOpen] = useShortcuts();
+  const [outdated, setOutdated] = useState<Error | null>(null);
   useEffect(() => onConnection(setConnected), []);
+  useEffect(() => onOutdated(setOutdated), []);
   useEffect(() => {
     setMenuOpen(false);
     document.title = titleOf(place);
@@ -158,6 +161,7 @@ function Frame({ session, onLeave }: { session: Session; onLeave: () => void }):
             The connection is interrupted. The page catches up when it is back; if the control plane ended, run <code>trek web</code>.
           </div>
         )}
+        {isConnected && outdated && <div class="banner" role="status">What is shown may be out of date. {outdated.message}</div>}
         <Page place={place} />
       </main>
       {isPaletteOpen && <Palette onClose={() => setPaletteOpen(false)} />}

@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { parts, visible } from "../src/lib/ansi";
-import { toCsv } from "../src/lib/csv";
+import { exact, toCsv } from "../src/lib/csv";
 import { diffLines } from "../src/lib/diff";
 import { fieldOf, matches, parseSearch } from "../src/lib/filter";
 import { differing, flatten } from "../src/lib/flatten";
-import { ago, bytes, duration, number } from "../src/lib/format";
+import { ago, apart, bytes, duration, number } from "../src/lib/format";
 import { layoutGraph } from "../src/lib/layout";
 import { href, parsePlace } from "../src/lib/router";
-import { batchesIn, nearest, smooth, withFiner, xOf } from "../src/lib/series";
+import { batchesIn, nearest, stretches, withFiner, xOf } from "../src/lib/series";
 import { workerSpans } from "../src/lib/worker-spans";
 import { explained, importances, ranks, spearman } from "../src/lib/stats";
 import type { Experiment } from "../src/lib/types";
@@ -35,12 +35,11 @@ describe("search", () => {
 });
 
 describe("curves", () => {
-  it("smoothing keeps a constant, and nothing changes without it", () => {
-    expect(smooth([2, 2, 2], 0.9)).toEqual([2, 2, 2].map((one) => expect.closeTo(one, 9)));
-    expect(smooth([1, 5], 0)).toEqual([1, 5]);
-    const [first, second] = smooth([0, 10], 0.5);
-    expect(first).toBe(0);
-    expect(second).toBeCloseTo(20 / 3);
+  it("are cut where values are not finite", () => {
+    expect(stretches([])).toEqual([]);
+    expect(stretches([null, null])).toEqual([]);
+    expect(stretches([1, 2, 0])).toEqual([[0, 2]]);
+    expect(stretches([null, 1, 2, null, 3, null])).toEqual([[1, 2], [4, 4]]);
   });
   it("finds the nearest point", () => {
     expect(nearest([], 1)).toBe(-1);
@@ -51,7 +50,7 @@ describe("curves", () => {
     }
   });
   it("time begins with the first point", () => {
-    const curve = { trial_id: 1, batches: [1, 2], epochs: [0.1, 0.2], times: [100, 107], values: [1, 2] };
+    const curve = { trial_id: 1, batches: [1, 2], epochs: [0.1, 0.2], times: [100, 107], values: [1, 2], num_undefined: 0 };
     expect(xOf(curve, "time")).toEqual([0, 7]);
   });
 });
@@ -73,6 +72,16 @@ describe("files", () => {
   it("defuses formulas and quotes", () => {
     expect(toCsv([["a", '=HYPERLINK("x")'], ["b,c", 1.5], [null, 'say "hi"']])).toBe(
       'a,"\'=HYPERLINK(""x"")"\r\n"b,c",1.5\r\n,"say ""hi"""\r\n');
+  });
+  it("keep every digit of a number, and quote what is no number or text", () => {
+    const values = [1234567, 0.000123456789, true, [1, 2], { a: 1 }, null, undefined, "x"];
+    expect(values.map(exact)).toEqual([1234567, 0.000123456789, "true", "[1,2]", '{"a":1}', null, null, "x"]);
+  });
+  it("leave a gap in SVG where a value is not finite, and draw a point alone", () => {
+    const series = [{ id: "1", label: "x", color: "#123456", xs: [0, 1, 2, 3, 4, 5], ys: [1, 2, null, 4, null, 2] }];
+    for (const isLog of [false, true]) {
+      expect(toSvg(series, { title: "t", xLabel: "batches", isLog }).match(/<polyline/g)).toHaveLength(3);
+    }
   });
   it("escapes names in SVG", () => {
     const series = [{ id: "1", label: '<img onerror="x">', color: "#123456", xs: [0, 1], ys: [1, 2] }];
@@ -116,6 +125,12 @@ describe("statistics", () => {
 });
 
 describe("small things", () => {
+  it("values side by side can be told apart", () => {
+    expect(apart([0.1, 0.25])).toEqual(["0.1", "0.25"]);
+    expect(apart([1234567, 1234568])).toEqual(["1234567", "1234568"]);
+    expect(apart([10000.4, 10000.45, "x", undefined])).toEqual(["10000.4", "10000.45", "x", "–"]);
+    expect(apart([1234567, 1234567, undefined])).toEqual(["1.23e6", "1.23e6", "–"]);
+  });
   it("numbers", () => {
     expect([0, 0.000012, 1234, 0.123456, 1e9, null].map((one) => number(one))).toEqual(["0", "1.20e-5", "1,234", "0.1235", "1.00e9", "–"]);
     expect(bytes(1536)).toBe("1.5 KiB");
@@ -144,7 +159,7 @@ describe("small things", () => {
 });
 
 describe("the visible part of curves", () => {
-  const curve = (trial_id: number, batches: number[]) => ({ trial_id, batches, values: batches.map(() => 1), epochs: batches.map((one) => one / 10), times: batches.map((one) => 500 + one) });
+  const curve = (trial_id: number, batches: number[]) => ({ trial_id, batches, values: batches.map(() => 1), epochs: batches.map((one) => one / 10), times: batches.map((one) => 500 + one), num_undefined: 0 });
   it("is known by batches, with a neighbour on either side, on any axis", () => {
     const curves = [curve(1, [0, 10, 20, 30, 40]), curve(2, [5, 25, 45])];
     expect(batchesIn(curves, "batches", [12, 28])).toEqual([5, 45]);

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { concerns } from "../src/lib/live";
 import { LiveHub, type LiveMessage } from "../src/lib/live-hub";
-import { Runner } from "../src/lib/query";
+import { ApiError } from "../src/lib/api";
+import { afterFailure, onOutdated, Runner, setOutdated } from "../src/lib/query";
 
 class FakeSource {
   readyState = 1;
@@ -94,5 +95,27 @@ describe("fetching", () => {
     runner.stop();
     runner.request();
     expect(runs).toBe(2);
+  });
+});
+
+describe("a failure to fetch again", () => {
+  it("leaves what was there, unless it is gone", () => {
+    expect(afterFailure("old", new ApiError(500, "broken"))).toBe("old");
+    expect(afterFailure("old", new ApiError(0, "no answer"))).toBe("old");
+    expect(afterFailure("old", new ApiError(404, "not found"))).toBe(null);
+  });
+  it("is reported until every query is up to date again", () => {
+    const seen: (string | null)[] = [];
+    const stop = onOutdated((error) => seen.push(error && error.message));
+    const [first, second] = [{}, {}];
+    setOutdated(first, null);
+    setOutdated(first, new Error("a"));
+    setOutdated(second, new Error("b"));
+    setOutdated(first, null);
+    setOutdated(second, null);
+    stop();
+    setOutdated(first, new Error("unheard"));
+    setOutdated(first, null);
+    expect(seen).toEqual(["a", "a", "b", null]);
   });
 });

@@ -6,6 +6,7 @@ const { decades, padded, xRange } = await import("../src/ui/chart");
 import { isSafe } from "../src/ui/markdown";
 import { fromPx, toPx } from "../src/ui/log-view";
 import { why } from "../src/ui/search-view";
+import { outcome, type Bulk } from "../src/ui/bulk";
 import { sortRows, type Column } from "../src/ui/table";
 
 describe("tables", () => {
@@ -68,5 +69,18 @@ describe("rungs", () => {
     expect(why(rung, 1, "completed")).toContain("was stopped here: number 2 of 3");
     expect(why(rung, 1, "running")).toContain("so far");
     expect(why(rung, 2, "errored")).toContain("failed");
+  });
+});
+
+describe("an action on several rows", () => {
+  const pause: Bulk<number> = { noun: "run", done: "paused", appliesTo: (one) => one < 10, work: async () => {}, nameOf: (one) => `run ${one}` };
+  it("says what it did and what it did not apply to", () => {
+    expect(outcome([1, 2], [1, 2], [null, null], pause)).toBe("2 runs paused.");
+    expect(outcome([1, 20], [1], [null], pause)).toBe("1 run paused. Not paused: run 20.");
+  });
+  it("names what failed with the reason, and no more than a few", () => {
+    expect(outcome([1, 2], [1, 2], [null, "it has ended"], pause)).toBe("1 run paused. Not paused: run 2: it has ended.");
+    const many = Array.from({ length: 9 }, (_, at) => at + 10);
+    expect(outcome(many, [], [], pause)).toBe("0 runs paused. Not paused: run 10; run 11; run 12; run 13; run 14 and 4 more.");
   });
 });

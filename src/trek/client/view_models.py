@@ -15,10 +15,13 @@ class Curve(Model):
 
     trial_id: int
     batches: list[int]
-    values: list[float]
+    values: list[float | None]
+    """None where a value is not finite."""
     epochs: list[float] = Field(default_factory=list)
     times: list[float] = Field(default_factory=list)
     """Of each point, if they were asked for."""
+    num_undefined: int = 0
+    """How many values are not finite; of a long series, fewer are among the points."""
 
 
 class MetricNames(Model):

@@ -148,7 +148,7 @@ class MetricBlockTable(Base):
     last: Mapped[int] = mapped_column(BigInteger)
     num_rows: Mapped[int] = mapped_column(Integer)
     extremes: Mapped[dict[str, list[Any]]] = mapped_column(JSON)
-    """By metric: smallest value and its batches, largest value and its batches."""
+    """By metric: the fields of `downsampling.Extremes`."""
 
 
 class WorkerChangeTable(Base):

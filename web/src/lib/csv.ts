@@ -1,4 +1,11 @@
-// Tables and pictures as files. Cells that a spreadsheet would take for formulas are defused.
+// Tables and pictures as files. Cells that a spreadsheet would take for formulas are defused; numbers are in full.
+import type { Json } from "./types";
+
+/** A value as the cell of a file from which it can be read again. */
+export function exact(json: Json | undefined): string | number | null {
+  if (json === undefined || json === null) return null;
+  return typeof json === "string" || typeof json === "number" ? json : JSON.stringify(json);
+}
 
 export function toCsv(rows: readonly (readonly (string | number | null)[])[]): string {
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";

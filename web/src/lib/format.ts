@@ -71,6 +71,13 @@ export function value(json: Json | undefined): string {
   return typeof json === "string" ? json : JSON.stringify(json);
 }
 
+/** Values side by side: numbers in full where they would look the same otherwise. */
+export function apart(all: readonly (Json | undefined)[]): string[] {
+  const short = all.map(value);
+  const areTold = new Set(short).size === new Set(all.map((one) => JSON.stringify(one))).size;
+  return areTold ? short : all.map((one) => (typeof one === "number" ? String(one) : value(one)));
+}
+
 export function count(amount: number, noun: string): string {
   return `${WHOLE.format(amount)} ${noun}${amount === 1 ? "" : "s"}`;
 }

@@ -79,12 +79,19 @@ function listenAlone(): Callback {
 
 import workerUrl from "./live-worker.ts?sharedworker&url";
 
-interface Policies {
-  createPolicy(name: string, rules: { createScriptURL(url: string): string }): { createScriptURL(url: string): string };
+interface Policy {
+  createScriptURL(url: string): string;
 }
 
-/** The worker's address, vouched for where the browser demands it (trusted types). */
+interface Policies {
+  createPolicy(name: string, rules: Policy): Policy;
+}
+
+let policy: Policy | undefined;
+
+/** The worker's address, vouched for where the browser demands it (trusted types), which takes a policy's name once. */
 function workerAddress(): string {
   const policies = (window as { trustedTypes?: Policies }).trustedTypes;
-  return policies ? policies.createPolicy("trek", { createScriptURL: () => workerUrl }).createScriptURL("") : workerUrl;
+  policy ??= policies?.createPolicy("trek", { createScriptURL: () => workerUrl });
+  return policy ? policy.createScriptURL("") : workerUrl;
 }

@@ -1,5 +1,6 @@
 // Data on the screen: fetched once, fetched again when the stream of changes says so, never two fetches at a time.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "./api";
 import { onChange } from "./live";
 
 export interface Result<T> {
@@ -10,6 +11,29 @@ export interface Result<T> {
 }
 
 const MIN_GAP_MS = 400;
+
+/** What could not be fetched again, by the query that shows older data meanwhile. */
+const outdated = new Map<object, Error>();
+const outdatedListeners = new Set<(error: Error | null) => void>();
+
+/** Calls back with why something on the screen may be out of date; null if nothing is. */
+export function onOutdated(callback: (error: Error | null) => void): () => void {
+  outdatedListeners.add(callback);
+  return () => void outdatedListeners.delete(callback);
+}
+
+/** Says that `query` shows older data because of `error`, or, with null, that it does not. */
+export function setOutdated(query: object, error: Error | null): void {
+  const isChanged = error === null ? outdated.delete(query) : Boolean(outdated.set(query, error));
+  if (!isChanged) return;
+  const [first = null] = outdated.values();
+  for (const listener of outdatedListeners) listener(first);
+}
+
+/** What is left to show after a failure: nothing of what is gone, else what was there. */
+export function afterFailure<T>(data: T | null, error: Error): T | null {
+  return error instanceof ApiError && error.status === 404 ? null : data;
+}
 
 export interface QueryOptions {
   /** Fetch again when these change; "metrics:3" names one, "metrics:" all of a kind, [] anything, null nothing. */
@@ -26,6 +50,8 @@ export function useQuery<T>(key: string, fetcher: () => Promise<T>, options: Que
     data: null,
     error: null,
   });
+  const latest = useRef(state);
+  latest.current = state;
   const fetch = useRef(fetcher);
   fetch.current = fetcher;
   const reload = useRef<() => void>(() => {});
@@ -36,11 +62,16 @@ export function useQuery<T>(key: string, fetcher: () => Promise<T>, options: Que
     const runner = new Runner(async () => {
       try {
         const data = await fetch.current();
-        if (!isGone) setState({ key, data, error: null });
+        if (!isGone) show(data, null);
       } catch (error) {
-        if (!isGone) setState((old) => ({ key, data: old.key === key ? old.data : null, error: error as Error }));
+        const { key: oldKey, data } = latest.current;
+        if (!isGone) show(oldKey === key ? afterFailure(data, error as Error) : null, error as Error);
       }
     });
+    const show = (data: T | null, error: Error | null) => {
+      setState({ key, data, error });
+      setOutdated(runner, data === null ? null : error);
+    };
     reload.current = () => runner.request();
     runner.request();
     const unsubscribe = subjects === null ? () => {} : onChange(subjects, () => runner.request());
@@ -48,6 +79,7 @@ export function useQuery<T>(key: string, fetcher: () => Promise<T>, options: Que
     return () => {
       isGone = true;
       runner.stop();
+      setOutdated(runner, null);
       unsubscribe();
       clearInterval(timer);
     };

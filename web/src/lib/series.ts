@@ -30,18 +30,16 @@ export function withFiner(curves: readonly Curve[], finer: readonly Curve[]): Cu
   return curves.map((one) => parts.get(one.trial_id) ?? one);
 }
 
-/** Exponential smoothing with the bias of its beginning removed; 0 leaves the values as they are. */
-export function smooth(values: readonly number[], weight: number): number[] {
-  if (weight <= 0) return [...values];
-  const smoothed: number[] = [];
-  let sum = 0;
-  let share = 0;
-  for (const value of values) {
-    sum = sum * weight + value * (1 - weight);
-    share = share * weight + (1 - weight);
-    smoothed.push(sum / share);
-  }
-  return smoothed;
+/** The first and last index of each run of values between gaps. */
+export function stretches(values: readonly (number | null)[]): [number, number][] {
+  const found: [number, number][] = [];
+  values.forEach((value, at) => {
+    if (value === null) return;
+    const open = found.at(-1);
+    if (open && open[1] === at - 1) open[1] = at;
+    else found.push([at, at]);
+  });
+  return found;
 }
 
 /** Index of the value of the sorted `xs` nearest to x; -1 for none. */

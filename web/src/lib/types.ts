@@ -82,7 +82,9 @@ export interface Curve {
   batches: number[];
   epochs: number[];
   times: number[];
-  values: number[];
+  /** Null where a value is not finite. */
+  values: (number | null)[];
+  num_undefined: number;
 }
 
 export interface MetricNames {

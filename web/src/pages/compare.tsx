@@ -1,10 +1,10 @@
 // Up to fifty trials of any experiments over each other, and what differs between them.
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { get } from "../lib/api";
-import { download, toCsv } from "../lib/csv";
+import { ApiError, get } from "../lib/api";
+import { download, exact, toCsv } from "../lib/csv";
 import { differing, flatten } from "../lib/flatten";
-import { number, value } from "../lib/format";
+import { apart, number } from "../lib/format";
 import { useQuery } from "../lib/query";
 import { href, useParam } from "../lib/router";
 import type { Trial } from "../lib/types";
@@ -16,10 +16,12 @@ const MAX_TRIALS = 50;
 export function ComparePage(): VNode {
   const [text, setText] = useParam("trials");
   const ids = useMemo(() => [...new Set(text.split(",").filter((one) => /^\d+$/.test(one)).map(Number))].slice(0, MAX_TRIALS), [text]);
-  const { data, error, reload } = useQuery(`compare ${text}`, () => Promise.all(ids.map((id) => get<Trial>(`/trials/${id}`))), { subjects: ids.map((id) => `metrics:${id}`), isEnabled: ids.length > 0 });
+  const { data, error, reload } = useQuery(`compare ${text}`, () => Promise.all(ids.map(findTrial)), { subjects: ids.map((id) => `metrics:${id}`), isEnabled: ids.length > 0 });
+  const trials = useMemo(() => (data ?? []).filter((one) => one !== null), [data]);
+  const missing = ids.filter((id) => data && !trials.some((one) => one.id === id));
   const [only, setOnly] = useState<Set<number> | null>(null);
   const labelOf = useMemo(() => {
-    const known = new Map((data ?? []).map((trial) => [trial.id, trial]));
+    const known = new Map(trials.map((trial) => [trial.id, trial]));
     return (id: number) => `trial ${id} (experiment ${known.get(id)?.experiment_id ?? "?"})`;
   }, [data]);
   const add = (event: SubmitEvent) => {
@@ -41,14 +43,25 @@ export function ComparePage(): VNode {
       {ids.length === 0 && <Empty title="Choose what to compare"><p>Select experiments or trials in a table, or enter ids of trials above.</p></Empty>}
       {error && <Failure error={error} retry={reload} />}
       {ids.length > 0 && data === null && !error && <Loading />}
-      {data && (
+      {missing.length > 0 && <div class="banner">Not there, or deleted: {missing.map((id) => `trial ${id}`).join(", ")}.</div>}
+      {trials.length > 0 && (
         <>
-          <Curves trialIds={ids} labelOf={labelOf} subjects={ids.map((id) => `metrics:${id}`)} only={only} onOnly={setOnly} />
-          <Differences trials={data} onRemove={(id) => setText(ids.filter((one) => one !== id).join(","))} />
+          <Curves trialIds={trials.map((one) => one.id)} labelOf={labelOf} subjects={trials.map((one) => `metrics:${one.id}`)} only={only} onOnly={setOnly} />
+          <Differences trials={trials} onRemove={(id) => setText(ids.filter((one) => one !== id).join(","))} />
         </>
       )}
     </>
   );
+}
+
+/** The trial; null if there is none of this id. */
+async function findTrial(id: number): Promise<Trial | null> {
+  try {
+    return await get<Trial>(`/trials/${id}`);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
 }
 
 function Differences({ trials, onRemove }: { trials: readonly Trial[]; onRemove: (id: number) => void }): VNode {
@@ -56,7 +69,7 @@ function Differences({ trials, onRemove }: { trials: readonly Trial[]; onRemove:
   const names = differing(flat);
   const exportCsv = () => {
     const head = ["trial", "experiment", "state", "batches", "best metric", ...names];
-    const rows = trials.map((trial, at) => [trial.id, trial.experiment_id, trial.state, trial.batches, trial.best_metric, ...names.map((name) => value(flat[at]!.get(name)))]);
+    const rows = trials.map((trial, at) => [trial.id, trial.experiment_id, trial.state, trial.batches, trial.best_metric, ...names.map((name) => exact(flat[at]!.get(name)))]);
     download("comparison.csv", toCsv([head, ...rows]), "text/csv");
   };
   return (
@@ -78,7 +91,7 @@ function Differences({ trials, onRemove }: { trials: readonly Trial[]; onRemove:
             <tr><th scope="row">experiment</th>{trials.map((trial) => <td key={trial.id}><a href={href(["experiments", trial.experiment_id])}>{trial.experiment_id}</a></td>)}</tr>
             <tr><th scope="row">best metric</th>{trials.map((trial) => <td key={trial.id} class="num">{number(trial.best_metric)}</td>)}</tr>
             {names.map((name) => (
-              <tr key={name}><th scope="row"><code>{name}</code></th>{flat.map((one, at) => <td key={at}>{value(one.get(name))}</td>)}</tr>
+              <tr key={name}><th scope="row"><code>{name}</code></th>{apart(flat.map((one) => one.get(name))).map((text, at) => <td key={at}>{text}</td>)}</tr>
             ))}
           </tbody>
         </table>

@@ -2,7 +2,7 @@
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { get, patch, post, remove } from "../lib/api";
-import { ago, count, duration, moment, number, span, value } from "../lib/format";
+import { ago, apart, count, duration, moment, number, span, value } from "../lib/format";
 import { flatten } from "../lib/flatten";
 import { useQuery } from "../lib/query";
 import { go, href, useParam } from "../lib/router";
@@ -10,6 +10,7 @@ import { useNow } from "../lib/saved";
 import { ENDED, type ExperimentDetails, type Trial } from "../lib/types";
 import { mayChange, mayCreate, useUser } from "../lib/user";
 import { act, Badge, Card, Dialog, Empty, Fact, Failure, Loading, Progress, Tabs } from "../ui/bits";
+import { actOnEach, type Bulk } from "../ui/bulk";
 import { CodeBrowser } from "../ui/code-browser";
 import { ConfigView } from "../ui/config-view";
 import { Curves } from "../ui/curves";
@@ -141,9 +142,10 @@ function Overview({ details, isLive }: { details: ExperimentDetails; isLive: boo
 export function labelsOf(trials: readonly Trial[]): Map<number, string> {
   const rows = trials.map((trial) => ({ trial, values: flatten(trial.hparams) }));
   const names = varying(rows).slice(0, 3);
+  const texts = names.map((name) => apart(rows.map(({ values }) => values.get(name))));
   return new Map(
-    rows.map(({ trial, values }) => {
-      const told = names.map((name) => `${name.split(".").at(-1)} ${value(values.get(name))}`).join(", ");
+    trials.map((trial, row) => {
+      const told = names.map((name, at) => `${name.split(".").at(-1)} ${texts[at]![row]}`).join(", ");
       return [trial.id, told ? `trial ${trial.id}: ${told}` : `trial ${trial.id}`];
     }),
   );
@@ -154,6 +156,14 @@ function trialStates(trials: readonly Trial[]): string {
   for (const one of trials) counts.set(one.state, (counts.get(one.state) ?? 0) + 1);
   return [...counts].map(([state, amount]) => `${amount} ${state}`).join(", ") || "none";
 }
+
+const KILL: Bulk<Trial> = {
+  noun: "trial",
+  done: "ended",
+  appliesTo: (one) => !ENDED.includes(one.state),
+  work: (one) => post(`/trials/${one.id}/kill`),
+  nameOf: (one) => `trial ${one.id} (${one.state})`,
+};
 
 function Trials({ details }: { details: ExperimentDetails }): VNode {
   const [sorting, setSorting] = useState<Sorting | null>({ id: "best", isDown: !details.smaller_is_better });
@@ -189,7 +199,7 @@ function Trials({ details }: { details: ExperimentDetails }): VNode {
           <>
             <button class="button small" disabled={selected.size < 2 || selected.size > 50} onClick={() => go(href(["compare"], { trials: [...selected].join(",") }))}>Compare {selected.size}</button>
             {mayChange(user, details.owner) && chosen.some((one) => !ENDED.includes(one.state)) && (
-              <button class="button small danger" onClick={() => act(() => Promise.all(chosen.map((one) => post(`/trials/${one.id}/kill`))), `Ending ${count(chosen.length, "trial")}.`)}>Kill</button>
+              <button class="button small danger" onClick={() => actOnEach(chosen, KILL)}>Kill</button>
             )}
           </>
         )

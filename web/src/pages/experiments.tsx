@@ -6,12 +6,13 @@ import { ago, count, duration, moment, number, span, value } from "../lib/format
 import { fieldOf, matches, parseSearch } from "../lib/filter";
 import { flatten } from "../lib/flatten";
 import { onChange } from "../lib/live";
-import { Runner } from "../lib/query";
+import { Runner, setOutdated } from "../lib/query";
 import { go, href, useParam } from "../lib/router";
 import { useNow, useSaved } from "../lib/saved";
 import { ENDED, type Experiment } from "../lib/types";
 import { mayChange, useUser } from "../lib/user";
-import { act, Badge, Command, Dialog, Empty, Failure, Loading, Progress, Sparkline, Toggle } from "../ui/bits";
+import { Badge, Command, Dialog, Empty, Failure, Loading, Progress, Sparkline, Toggle } from "../ui/bits";
+import { actOnEach, type Bulk } from "../ui/bulk";
 import { Table, type Column, type Sorting } from "../ui/table";
 
 const PAGE = 1000;
@@ -30,6 +31,7 @@ export function Experiments(): VNode {
     () => (rows ?? []).filter((one) => (withArchived || !one.is_archived) && matches(one, search)),
     [rows, search, withArchived],
   );
+  const chosenRows = useMemo(() => shown.filter((one) => selected.has(one.id)), [shown, selected]);
   const isAnyActive = useMemo(() => shown.some((one) => !ENDED.includes(one.state)), [shown]);
   const now = useNow(isAnyActive);
   const { curves, onView } = useSparklines();
@@ -59,7 +61,7 @@ export function Experiments(): VNode {
         <Views text={text} sort={sort} onOpen={(view) => { setText(view.text); setSort(view.sort); }} />
         <button class="button" onClick={() => setChoosing(true)}>Columns</button>
       </div>
-      {selected.size > 0 && <Actions rows={rows.filter((one) => selected.has(one.id))} onDone={() => setSelected(new Set())} />}
+      {selected.size > 0 && <Actions rows={chosenRows} numHidden={selected.size - chosenRows.length} onDone={() => setSelected(new Set())} />}
       {shown.length === 0 ? (
         <Empty title="No experiment matches">
           <p>Shorten the search, or include archived experiments.</p>
@@ -105,7 +107,9 @@ function useExperiments(): { rows: Experiment[] | null; error: Error | null; isC
     let isGone = false;
     let isComplete = false;
     const publish = () => {
-      if (!isGone) setState({ rows: [...known.current.values()].sort((a, b) => b.id - a.id), error: null, isComplete });
+      if (isGone) return;
+      setState({ rows: [...known.current.values()].sort((a, b) => b.id - a.id), error: null, isComplete });
+      setOutdated(known, null);
     };
     const load = async () => {
       try {
@@ -128,7 +132,9 @@ function useExperiments(): { rows: Experiment[] | null; error: Error | null; isC
         } while (cursor !== null && !isGone && needsOlder(known.current, cursor, isComplete));
         publish();
       } catch (error) {
-        if (!isGone) setState((old) => ({ ...old, error: error as Error }));
+        if (isGone) return;
+        setState((old) => ({ ...old, error: error as Error }));
+        setOutdated(known, known.current.size > 0 ? (error as Error) : null);
       }
     };
     runner.current = new Runner(load);
@@ -136,6 +142,7 @@ function useExperiments(): { rows: Experiment[] | null; error: Error | null; isC
     const unsubscribe = onChange(["experiment:"], () => runner.current?.request());
     return () => {
       isGone = true;
+      setOutdated(known, null);
       runner.current?.stop();
       unsubscribe();
     };
@@ -199,41 +206,55 @@ function columnsOf(chosen: readonly string[], { now, curves }: { now: number; cu
   );
 }
 
-function Actions({ rows, onDone }: { rows: Experiment[]; onDone: () => void }): VNode {
+interface Verb extends Bulk<Experiment> {
+  title: string;
+  isDanger?: boolean;
+  /** Asked before it is done, about these experiments. */
+  question?: { title: string; text: string };
+}
+
+const isEnded = (one: Experiment) => ENDED.includes(one.state);
+const COMMON = { noun: "experiment", nameOf: (one: Experiment) => `${one.id} ${one.name} (${one.state})` };
+const VERBS: readonly Verb[] = [
+  { ...COMMON, title: "Pause", done: "paused", appliesTo: (one) => !isEnded(one) && one.state !== "paused", work: (one) => post(`/experiments/${one.id}/pause`) },
+  { ...COMMON, title: "Resume", done: "resumed", appliesTo: (one) => one.state === "paused", work: (one) => post(`/experiments/${one.id}/activate`) },
+  {
+    ...COMMON, title: "Kill", done: "ended", appliesTo: (one) => !isEnded(one), work: (one) => post(`/experiments/${one.id}/kill`),
+    isDanger: true, question: { title: "Kill?", text: "All trials of these experiments will be ended." },
+  },
+  { ...COMMON, title: "Archive", done: "archived", appliesTo: (one) => isEnded(one) && !one.is_archived, work: (one) => patch(`/experiments/${one.id}`, { is_archived: true }) },
+  { ...COMMON, title: "Unarchive", done: "unarchived", appliesTo: (one) => one.is_archived, work: (one) => patch(`/experiments/${one.id}`, { is_archived: false }) },
+  {
+    ...COMMON, title: "Delete", done: "deleted", appliesTo: isEnded, work: (one) => remove(`/experiments/${one.id}`),
+    isDanger: true, question: { title: "Delete for good?", text: "All metrics, logs and checkpoints of these experiments will be deleted. This cannot be undone." },
+  },
+];
+
+/** What can be done with the selected rows that are shown; `numHidden` more are selected. */
+function Actions({ rows, numHidden, onDone }: { rows: Experiment[]; numHidden: number; onDone: () => void }): VNode {
   const user = useUser();
-  const [question, setQuestion] = useState<"delete" | "kill" | null>(null);
-  const own = rows.every((one) => mayChange(user, one.owner));
-  const allEnded = rows.every((one) => ENDED.includes(one.state));
-  const each = (work: (one: Experiment) => Promise<unknown>, done: string) =>
-    act(() => Promise.all(rows.map(work)), `${count(rows.length, "experiment")} ${done}.`).then((isDone) => isDone && onDone());
+  const [asked, setAsked] = useState<Verb | null>(null);
+  const mine = (verb: Verb): Verb => ({ ...verb, appliesTo: (one) => mayChange(user, one.owner) && verb.appliesTo(one) });
+  const verbs = VERBS.map(mine).filter((verb) => rows.some(verb.appliesTo));
+  const perform = (verb: Verb) => {
+    setAsked(null);
+    void actOnEach(rows, verb).then((isDone) => isDone && onDone());
+  };
   const trials = rows.map((one) => one.best_trial).filter((one) => one !== null);
   return (
     <div class="selection" role="region" aria-label="Selected experiments">
-      <strong>{rows.length} selected</strong>
+      <strong>{rows.length} selected{numHidden > 0 ? `, ${numHidden} more hidden by the search` : ""}</strong>
       <button class="button small" disabled={trials.length < 2} onClick={() => go(href(["compare"], { trials: trials.join(",") }))}>Compare best trials</button>
-      {own && !allEnded && <button class="button small" onClick={() => each((one) => post(`/experiments/${one.id}/pause`), "paused")}>Pause</button>}
-      {own && rows.some((one) => one.state === "paused") && <button class="button small" onClick={() => each((one) => post(`/experiments/${one.id}/activate`), "resumed")}>Resume</button>}
-      {own && !allEnded && <button class="button small danger" onClick={() => setQuestion("kill")}>Kill</button>}
-      {own && allEnded && <button class="button small" onClick={() => each((one) => patch(`/experiments/${one.id}`, { is_archived: !one.is_archived }), "changed")}>{rows.every((one) => one.is_archived) ? "Unarchive" : "Archive"}</button>}
-      {own && allEnded && <button class="button small danger" onClick={() => setQuestion("delete")}>Delete</button>}
+      {verbs.map((verb) => (
+        <button key={verb.title} class={`button small${verb.isDanger ? " danger" : ""}`} onClick={() => (verb.question ? setAsked(verb) : perform(verb))}>{verb.title}</button>
+      ))}
       <button class="button small ghost" onClick={onDone}>Clear</button>
-      {question && (
-        <Dialog title={question === "delete" ? "Delete for good?" : "Kill?"} onClose={() => setQuestion(null)}>
-          <p>
-            {question === "delete"
-              ? `${count(rows.length, "experiment")} with all metrics, logs and checkpoints will be deleted. This cannot be undone.`
-              : `All trials of ${count(rows.length, "experiment")} will be ended.`}
-          </p>
+      {asked?.question && (
+        <Dialog title={asked.question.title} onClose={() => setAsked(null)}>
+          <p>{asked.question.text}</p>
+          <ul class="named">{rows.filter(asked.appliesTo).map((one) => <li key={one.id}>{one.id} {one.name}</li>)}</ul>
           <div class="dialog-actions">
-            <button
-              class="button danger"
-              onClick={() => {
-                setQuestion(null);
-                void (question === "delete" ? each((one) => remove(`/experiments/${one.id}`), "deleted") : each((one) => post(`/experiments/${one.id}/kill`), "ended"));
-              }}
-            >
-              {question === "delete" ? "Delete" : "Kill"}
-            </button>
+            <button class="button danger" onClick={() => perform(asked)}>{asked.title}</button>
           </div>
         </Dialog>
       )}

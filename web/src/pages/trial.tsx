@@ -135,7 +135,7 @@ function SmallChart({ trial, group, metric, title, scale = 1, isTime = false }: 
     () => (data ?? []).map((curve) => {
       const first = trial.started_s ?? curve.times[0] ?? 0;
       const xs = isTime ? curve.times.map((time) => time - first) : curve.batches;
-      return { id: metric, label: title, color: seriesColor(0, dark), xs, ys: curve.values.map((one) => one * scale) };
+      return { id: metric, label: title, color: seriesColor(0, dark), xs, ys: curve.values.map((one) => (one === null ? null : one * scale)), numUndefined: curve.num_undefined };
     }),
     [data, dark],
   );

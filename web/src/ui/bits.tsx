@@ -1,6 +1,7 @@
 // The small parts every page is made of.
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "../lib/api";
 import { percent } from "../lib/format";
 
 export function Badge({ state }: { state: string }): VNode {
@@ -42,9 +43,10 @@ export function Loading({ what = "Loading" }: { what?: string }): VNode {
 }
 
 export function Failure({ error, retry }: { error: Error; retry?: () => void }): VNode {
+  const isGone = error instanceof ApiError && error.status === 404;
   return (
     <div class="failure" role="alert">
-      <strong>Something went wrong.</strong> {error.message}
+      <strong>{isGone ? "This does not exist, or was deleted." : "Something went wrong."}</strong> {error.message}
       {retry && (
         <button class="button small" onClick={retry}>
           Try again

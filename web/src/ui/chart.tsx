@@ -3,16 +3,18 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { number } from "../lib/format";
+import { count, number } from "../lib/format";
 import { useDark } from "../lib/saved";
-import { nearest } from "../lib/series";
+import { nearest, stretches } from "../lib/series";
 
 export interface Series {
   id: string;
   label: string;
   color: string;
   xs: readonly number[];
-  ys: readonly number[];
+  /** Null where a value is not finite: the line has a gap there. */
+  ys: readonly (number | null)[];
+  numUndefined?: number;
   isDashed?: boolean;
 }
 
@@ -40,14 +42,24 @@ interface Hover {
 const REACH_PX = 40;
 
 export function Chart(props: Props): VNode {
-  if (props.series.length === 0) {
+  const numUndefined = props.series.reduce((sum, one) => sum + (one.numUndefined ?? 0), 0);
+  if (!props.series.some((one) => one.ys.some((y) => y !== null))) {
     return (
       <div class="chart-wait" style={{ height: `${props.height ?? 300}px` }}>
-        No points
+        {numUndefined > 0 ? `No finite values: ${undefinedNote(numUndefined)}` : "No points"}
       </div>
     );
   }
-  return <Plot {...props} />;
+  return (
+    <>
+      <Plot {...props} />
+      {numUndefined > 0 && <p class="chart-note muted">{undefinedNote(numUndefined)}</p>}
+    </>
+  );
+}
+
+function undefinedNote(amount: number): string {
+  return `${count(amount, "value")} ${amount === 1 ? "is" : "are"} NaN or infinite.`;
 }
 
 function Plot({ label, series, isLog = false, xLabel, height = 300, onPick, onZoom, format = number, canvas }: Props): VNode {
@@ -142,7 +154,7 @@ type Faceted = [null, ...[number[], (number | null)[]][]];
 
 function toData(series: readonly Series[], isLog: boolean): Faceted {
   // A logarithm has no place for values of zero and below.
-  return [null, ...series.map((one): [number[], (number | null)[]] => [one.xs as number[], isLog ? one.ys.map((y) => (y > 0 ? y : null)) : (one.ys as number[])])];
+  return [null, ...series.map((one): [number[], (number | null)[]] => [one.xs as number[], isLog ? one.ys.map((y) => (y !== null && y > 0 ? y : null)) : (one.ys as (number | null)[])])];
 }
 
 function options(
@@ -152,9 +164,6 @@ function options(
   const ink = dark ? "#a9b4c0" : "#5b6672";
   const grid = { stroke: dark ? "#2a323b" : "#e8ebee", width: 1 };
   const font = "12px system-ui, sans-serif";
-  const line = uPlot.paths.linear!({ alignGaps: 1 });
-  // A single point has no line.
-  const paths: uPlot.Series.PathBuilder = (u, at, from, to) => (facets(u, at)[0].length === 1 ? dot(u, at) : line(u, at, from, to));
   return {
     mode: 2,
     width: Math.max(width, 50),
@@ -179,7 +188,7 @@ function options(
           ...(one.isDashed ? { dash: [6, 4] } : {}),
           alpha: series.length > 60 ? 0.7 : 1,
           points: { show: false },
-          paths,
+          paths: linesOf,
           facets: [
             { scale: "x", auto: true },
             { scale: "y", auto: true },
@@ -194,10 +203,19 @@ function facets(u: uPlot, at: number): [number[], (number | null)[]] {
   return u.data[at] as unknown as [number[], (number | null)[]];
 }
 
-function dot(u: uPlot, at: number): uPlot.Series.Paths {
-  const [[x], [y]] = facets(u, at);
+/** A line for each stretch between gaps; a point alone has no line, and is a dot. */
+function linesOf(u: uPlot, at: number): uPlot.Series.Paths {
+  const [xs, ys] = facets(u, at);
   const path = new Path2D();
-  if (x !== undefined && y !== undefined && y !== null) path.arc(u.valToPos(x, "x", true), u.valToPos(y, "y", true), 2 * devicePixelRatio, 0, 2 * Math.PI);
+  const radius = 2 * devicePixelRatio;
+  for (const [first, last] of stretches(ys)) {
+    for (let index = first; index <= last; index++) {
+      const [left, top] = [u.valToPos(xs[index]!, "x", true), u.valToPos(ys[index]!, "y", true)];
+      if (index > first) path.lineTo(left, top);
+      else path.moveTo(first === last ? left + radius : left, top);
+      if (first === last) path.arc(left, top, radius, 0, 2 * Math.PI);
+    }
+  }
   return { stroke: path };
 }
 
@@ -232,9 +250,10 @@ function find(u: uPlot, series: readonly Series[], event: PointerEvent): Hover |
   let distance = REACH_PX * REACH_PX;
   for (const one of series) {
     const at = nearest(one.xs, x);
-    if (at < 0) continue;
+    const y = one.ys[at] ?? null;
+    if (y === null) continue;
     const left = u.valToPos(one.xs[at]!, "x");
-    const top = u.valToPos(one.ys[at]!, "y");
+    const top = u.valToPos(y, "y");
     const far = (left - px) ** 2 + (top - py) ** 2;
     if (far < distance) {
       distance = far;

@@ -6,7 +6,7 @@ import { download, toCsv } from "../lib/csv";
 import { useQuery } from "../lib/query";
 import { useParam } from "../lib/router";
 import { useDark } from "../lib/saved";
-import { batchesIn, seriesColor, smooth, withFiner, xOf, type XAxis } from "../lib/series";
+import { batchesIn, seriesColor, withFiner, xOf, type XAxis } from "../lib/series";
 import type { Curve, MetricNames } from "../lib/types";
 import { Card, Choice, Empty, Failure, Loading, Toggle } from "./bits";
 import { Chart, type Series } from "./chart";
@@ -45,8 +45,8 @@ export function Curves(props: Props): VNode {
   const numTrials = props.numTrials ?? trialIds?.length ?? 1;
   const withTimes = axis !== "batches";
   const curves = useQuery(
-    `curves ${ownerKey} ${chosen} ${withTimes}`,
-    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints(numTrials), with_times: withTimes }),
+    `curves ${ownerKey} ${chosen} ${withTimes} ${weight}`,
+    () => get<Curve[]>("/curves", { ...owner, group, metric, max_points: maxPoints(numTrials), with_times: withTimes, smoothing: weight }),
     { subjects, isEnabled: Boolean(group && metric) },
   );
   const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
@@ -54,14 +54,14 @@ export function Curves(props: Props): VNode {
   const extent = useMemo(() => (zoom ? batchesIn(whole, axis as XAxis, zoom) : null), [curves.data, axis, zoom]);
   const finerOwner = only ? { trials: [...only].join(",") } : owner;
   const finer = useQuery(
-    `finer ${ownerKey} ${chosen} ${withTimes} ${finerOwner.trials} ${extent}`,
-    () => get<Curve[]>("/curves", { ...finerOwner, group, metric, max_points: maxPoints(only?.size ?? numTrials), with_times: withTimes, first: extent?.[0], last: extent?.[1] }),
+    `finer ${ownerKey} ${chosen} ${withTimes} ${weight} ${finerOwner.trials} ${extent}`,
+    () => get<Curve[]>("/curves", { ...finerOwner, group, metric, max_points: maxPoints(only?.size ?? numTrials), with_times: withTimes, smoothing: weight, first: extent?.[0], last: extent?.[1] }),
     { subjects, isEnabled: extent !== null || (only !== null && maxPoints(only.size) > maxPoints(numTrials)) },
   );
   const dark = useDark();
   const series = useMemo(
-    () => toSeries(whole, finer.data ?? [], { axis: axis as XAxis, weight: Number(weight), labelOf, only, dark }),
-    [curves.data, finer.data, axis, weight, only, dark, labelOf],
+    () => toSeries(whole, finer.data ?? [], { axis: axis as XAxis, labelOf, only, dark }),
+    [curves.data, finer.data, axis, only, dark, labelOf],
   );
   const canvas = useRef<HTMLCanvasElement | null>(null);
 
@@ -175,7 +175,7 @@ export function splitMetric(chosen: string): [string?, string?] {
 export function toSeries(
   curves: readonly Curve[],
   finer: readonly Curve[],
-  { axis, weight, labelOf, only, dark }: { axis: XAxis; weight: number; labelOf: (trial: number) => string; only: ReadonlySet<number> | null; dark: boolean },
+  { axis, labelOf, only, dark }: { axis: XAxis; labelOf: (trial: number) => string; only: ReadonlySet<number> | null; dark: boolean },
 ): Series[] {
   return withFiner(curves, finer)
     .map((curve, index): Series & { trial: number } => ({
@@ -184,7 +184,8 @@ export function toSeries(
       label: labelOf(curve.trial_id),
       color: seriesColor(index, dark),
       xs: xOf(curve, axis, curves[index]!.times[0]),
-      ys: smooth(curve.values, weight),
+      ys: curve.values,
+      numUndefined: curve.num_undefined,
     }))
     .filter((one) => only === null || only.has(one.trial));
 }

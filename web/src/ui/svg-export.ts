@@ -1,5 +1,6 @@
 // A chart as an SVG file: plain shapes and escaped text.
 import { number } from "../lib/format";
+import { stretches } from "../lib/series";
 import type { Series } from "./chart";
 
 const WIDTH = 960;
@@ -11,16 +12,18 @@ const RIGHT = 20;
 
 export function toSvg(series: readonly Series[], { title, xLabel, isLog }: { title: string; xLabel: string; isLog: boolean }): string {
   const scaleY = (y: number) => (isLog ? Math.log10(y) : y);
-  const points = series.map((one) => one.xs.map((x, at): [number, number] => [x, scaleY(one.ys[at]!)]).filter(([, y]) => Number.isFinite(y)));
-  const xs = points.flat().map(([x]) => x);
-  const ys = points.flat().map(([, y]) => y);
+  const heights = series.map((one) => one.ys.map((y) => (y === null || !Number.isFinite(scaleY(y)) ? null : scaleY(y))));
+  const lines = series.flatMap((one, at) => stretches(heights[at]!).map(([first, last]) => ({ one, at, first, last })));
+  const xs = lines.flatMap(({ one, first, last }) => one.xs.slice(first, last + 1));
+  const ys = heights.flat().filter((y) => y !== null);
   const [x0, x1] = range(xs);
   const [y0, y1] = range(ys);
   const px = (x: number) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT);
   const py = (y: number) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
-  const lines = points.map((line, at) => {
-    const path = line.map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ");
-    return `<polyline points="${path}" fill="none" stroke="${escape(series[at]!.color)}" stroke-width="1.5"><title>${escape(series[at]!.label)}</title></polyline>`;
+  const drawn = lines.map(({ one, at, first, last }) => {
+    const path = one.xs.slice(first, last + 1).map((x, index) => `${px(x).toFixed(1)},${py(heights[at]![first + index]!).toFixed(1)}`);
+    const points = (first === last ? [...path, ...path] : path).join(" "); // a point alone is drawn as a dot
+    return `<polyline points="${points}" fill="none" stroke="${escape(one.color)}" stroke-width="1.5" stroke-linecap="round"><title>${escape(one.label)}</title></polyline>`;
   });
   const ticks = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => {
     const x = x0 + share * (x1 - x0);
@@ -36,7 +39,7 @@ export function toSvg(series: readonly Series[], { title, xLabel, isLog }: { tit
     `<rect width="${WIDTH}" height="${HEIGHT}" fill="#fff"/>`,
     `<text x="${LEFT}" y="28" font-size="17">${escape(title)}</text>`,
     ...ticks,
-    ...lines,
+    ...drawn,
     `<text x="${WIDTH / 2}" y="${HEIGHT - 14}" text-anchor="middle">${escape(xLabel)}</text>`,
     "</svg>",
   ].join("\n");

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
-Point = tuple[int, float]
+from trek.control.metrics.overview import Overview
+
 MAX_POINTS = 2_000_000
 """In memory, 16 bytes each."""
 
@@ -21,28 +23,31 @@ class CurveCache:
     def __init__(self, *, max_points: int = MAX_POINTS) -> None:
         self._max_points = max_points
         self._num_points = 0
-        self._curves: OrderedDict[Hashable, tuple[int, array[int], array[float]]] = OrderedDict()
+        self._curves: OrderedDict[Hashable, tuple[int, int, array[int], array[float]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, key: Hashable, *, version: int) -> list[Point] | None:
+    def find(self, key: Hashable, *, version: int) -> Overview | None:
         """The curve of this key, if it was kept at this version."""
         with self._lock:
             kept = self._curves.get(key)
             if kept is None or kept[0] != version:
                 return None
             self._curves.move_to_end(key)
-        return list(zip(kept[1], kept[2], strict=True))
+        _, num_undefined, batches, values = kept
+        points = zip(batches, values, strict=True)
+        return Overview([(at, None if math.isnan(value) else value) for at, value in points], num_undefined)
 
-    def keep(self, key: Hashable, points: Sequence[Point], *, version: int) -> None:
+    def keep(self, key: Hashable, overview: Overview, *, version: int) -> None:
         """Keep a curve instead of what was kept of this key."""
-        made = (version, array("q", [at for at, _ in points]), array("d", [value for _, value in points]))
+        batches = array("q", [at for at, _ in overview.points])
+        values = array("d", [math.nan if value is None else value for _, value in overview.points])
         with self._lock:
             self._forget(key)
-            self._curves[key] = made
-            self._num_points += len(points)
+            self._curves[key] = (version, overview.num_undefined, batches, values)
+            self._num_points += len(batches)
             while self._num_points > self._max_points:
                 self._forget(next(iter(self._curves)))
 
     def _forget(self, key: Hashable) -> None:
         old = self._curves.pop(key, None)
-        self._num_points -= len(old[1]) if old else 0
+        self._num_points -= len(old[2]) if old else 0

@@ -11,7 +11,7 @@ from trek.client.view_models import Curve, MetricNames, Sparkline
 from trek.control.lookup import find_experiment
 from trek.control.metrics.curve_cache import CurveCache
 from trek.control.metrics.metric_blocks import groups
-from trek.control.metrics.overview import WHOLE, Extent, Point, overviews
+from trek.control.metrics.overview import WHOLE, Extent, Overview, overviews
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
 
@@ -37,13 +37,15 @@ class CurveService:
         max_points: int,
         with_times: bool = False,
         extent: Extent = WHOLE,
+        smoothing: float = 0.0,
     ) -> list[Curve]:
         """One metric of these trials, those without it left out; `with_times` reads a row for each point."""
-        points = self._points(trial_ids, group, metric, max_points=max_points, extent=extent)
+        found = self._overviews(trial_ids, group, metric, max_points=max_points, extent=extent, smoothing=smoothing)
+        shown = {trial_id: one for trial_id, one in found.items() if one.points}
         if not with_times:
-            return [_curve(trial_id, found) for trial_id, found in points.items() if found]
+            return [_curve(trial_id, one) for trial_id, one in shown.items()]
         with self._store.reading() as session:
-            return [_timed_curve(session, one, group, found) for one, found in points.items() if found]
+            return [_timed_curve(session, trial_id, group, one) for trial_id, one in shown.items()]
 
     def of_experiment(
         self,
@@ -54,6 +56,7 @@ class CurveService:
         max_points: int,
         with_times: bool = False,
         extent: Extent = WHOLE,
+        smoothing: float = 0.0,
     ) -> list[Curve]:
         """One metric of all trials of an experiment."""
         with self._store.reading() as session:
@@ -63,7 +66,13 @@ class CurveService:
             )
             trial_ids = list(ids)
         return self.of_trials(
-            trial_ids, group=group, metric=metric, max_points=max_points, with_times=with_times, extent=extent
+            trial_ids,
+            group=group,
+            metric=metric,
+            max_points=max_points,
+            with_times=with_times,
+            extent=extent,
+            smoothing=smoothing,
         )
 
     def names(self, *, experiment_id: int | None = None, trial_ids: Sequence[int] = ()) -> list[MetricNames]:
@@ -87,47 +96,56 @@ class CurveService:
         for row in rows:
             if row.best_trial is not None:
                 by_metric.setdefault(_metric(row), []).append(row.best_trial)
-        points: dict[int, list[Point]] = {}
+        found: dict[int, Overview] = {}
         for metric, trials in by_metric.items():
-            points |= self._points(trials, "validation", metric, max_points=SPARKLINE_POINTS)
+            found |= self._overviews(trials, "validation", metric, max_points=SPARKLINE_POINTS)
         return [
-            Sparkline(experiment_id=number, values=[value for _, value in points[trial]])
+            Sparkline(experiment_id=number, values=[value for _, value in found[trial].points if value is not None])
             for number, trial in best.items()
         ]
 
-    def _points(
-        self, trial_ids: Sequence[int], group: str, metric: str, *, max_points: int, extent: Extent = WHOLE
-    ) -> dict[int, list[Point]]:
+    def _overviews(
+        self,
+        trial_ids: Sequence[int],
+        group: str,
+        metric: str,
+        *,
+        max_points: int,
+        extent: Extent = WHOLE,
+        smoothing: float = 0.0,
+    ) -> dict[int, Overview]:
         """By trial, from the cache where nothing was reported since."""
         versions = {trial_id: self._store.version(("metrics", trial_id)) for trial_id in trial_ids}
-        asked = (group, metric, max_points, extent)
-        found = {one: self._cache.find((one, *asked), version=version) for one, version in versions.items()}
-        missing = [trial_id for trial_id, points in found.items() if points is None]
+        asked = (group, metric, max_points, extent, smoothing)
+        kept = {one: self._cache.find((one, *asked), version=version) for one, version in versions.items()}
+        missing = [trial_id for trial_id, one in kept.items() if one is None]
         with self._store.reading() as session:  # opened after the versions were read
-            made = overviews(session, missing, group, metric, max_points=max_points, extent=extent)
-        for trial_id, points in made.items():
-            self._cache.keep((trial_id, *asked), points, version=versions[trial_id])
-        return {trial_id: made[trial_id] if points is None else points for trial_id, points in found.items()}
+            made = overviews(session, missing, group, metric, max_points=max_points, extent=extent, smoothing=smoothing)
+        for trial_id, one in made.items():
+            self._cache.keep((trial_id, *asked), one, version=versions[trial_id])
+        return {trial_id: made[trial_id] if one is None else one for trial_id, one in kept.items()}
 
 
 def _metric(row: ExperimentRow) -> str:
     return str(row.config.get("searcher", {}).get("metric", ""))
 
 
-def _curve(trial_id: int, points: Sequence[Point]) -> Curve:
-    return Curve(trial_id=trial_id, batches=[at for at, _ in points], values=[value for _, value in points])
+def _curve(trial_id: int, overview: Overview) -> Curve:
+    batches, values = [at for at, _ in overview.points], [value for _, value in overview.points]
+    return Curve(trial_id=trial_id, batches=batches, values=values, num_undefined=overview.num_undefined)
 
 
-def _timed_curve(session: Session, trial_id: int, group: str, points: Sequence[Point]) -> Curve:
+def _timed_curve(session: Session, trial_id: int, group: str, overview: Overview) -> Curve:
     """Without the points of rows that were deleted in the meantime."""
-    when = _when(session, trial_id, group, [at for at, _ in points])
-    known = [(at, value, *when[at]) for at, value in points if at in when]
+    when = _when(session, trial_id, group, [at for at, _ in overview.points])
+    known = [(at, value, *when[at]) for at, value in overview.points if at in when]
     return Curve(
         trial_id=trial_id,
         batches=[at for at, _, _, _ in known],
         values=[value for _, value, _, _ in known],
         epochs=[epoch for _, _, epoch, _ in known],
         times=[time_s for _, _, _, time_s in known],
+        num_undefined=overview.num_undefined,
     )
 
 

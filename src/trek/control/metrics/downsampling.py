@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-Extremes = tuple[float, int, float, int]
-"""The smallest value and the batches it was reported at, the largest value and its batches."""
+
+class Extremes(NamedTuple):
+    """What is known of one metric in consecutive rows; batches say where. Blocks of older versions have four fields."""
+
+    low: float | None
+    """None if no value is finite."""
+    low_at: int
+    high: float | None
+    high_at: int
+    num_undefined: int = 0
+    """Values that are not finite."""
+    undefined_at: int = -1
+    """The first of them."""
+
+    def points(self) -> set[tuple[int, float | None]]:
+        """Batches and values to draw: either extreme, and None where a value is not finite."""
+        found = {(self.low_at, self.low), (self.high_at, self.high)} if self.low is not None else set()
+        return found | ({(self.undefined_at, None)} if self.num_undefined else set())
 
 
 @dataclass(frozen=True)
@@ -21,20 +37,22 @@ class Stretch:
 
 
 def stretch_of_rows(rows: Sequence[tuple[int, Mapping[str, float | None]]]) -> Stretch:
-    """The stretch of consecutive rows. Values that are not finite are ignored; of equal extremes the first counts."""
+    """The stretch of consecutive rows. A value of None is not finite; of equal extremes the first counts."""
     extremes: dict[str, list[Any]] = {}
     for batches, metrics in rows:
         for name, value in metrics.items():
-            if value is None:
-                continue
             known = extremes.get(name)
             if known is None:
-                extremes[name] = [value, batches, value, batches]
+                known = extremes[name] = [value, batches, value, batches, 0, -1]
+            if value is None:
+                known[4:] = known[4] + 1, batches if known[4] == 0 else known[5]
+            elif known[0] is None:
+                known[:4] = value, batches, value, batches
             elif value < known[0]:
                 known[0], known[1] = value, batches
             elif value > known[2]:
                 known[2], known[3] = value, batches
-    found = {name: (low, low_at, high, high_at) for name, (low, low_at, high, high_at) in extremes.items()}
+    found = {name: Extremes(*known) for name, known in extremes.items()}
     return Stretch(rows[0][0], rows[-1][0], len(rows), found)
 
 
@@ -42,15 +60,19 @@ def joined(stretches: Sequence[Stretch]) -> Stretch:
     """Consecutive stretches as one; of equal extremes the earlier counts."""
     extremes: dict[str, Extremes] = {}
     for stretch in stretches:
-        for name, (low, low_at, high, high_at) in stretch.extremes.items():
+        for name, one in stretch.extremes.items():
             known = extremes.get(name)
-            if known is not None:
-                if known[0] <= low:
-                    low, low_at = known[0], known[1]
-                if known[2] >= high:
-                    high, high_at = known[2], known[3]
-            extremes[name] = (low, low_at, high, high_at)
+            extremes[name] = one if known is None else _both(known, one)
     return Stretch(stretches[0].first, stretches[-1].last, sum(stretch.num_rows for stretch in stretches), extremes)
+
+
+def _both(first: Extremes, second: Extremes) -> Extremes:
+    low, high = first[:2], first[2:4]
+    if second.low is not None and second.high is not None:
+        low = second[:2] if first.low is None or second.low < first.low else low
+        high = second[2:4] if first.high is None or second.high > first.high else high
+    undefined_at = first.undefined_at if first.num_undefined else second.undefined_at
+    return Extremes(*low, *high, first.num_undefined + second.num_undefined, undefined_at)
 
 
 def num_buckets(*, max_points: int, num_metrics: int) -> int:
@@ -69,7 +91,7 @@ def chosen_points(stretches: Sequence[Stretch], *, max_points: int) -> list[int]
     buckets = num_buckets(max_points=max_points, num_metrics=len(names))
     chosen = {stretches[0].first, stretches[-1].last}
     for bucket in _buckets(stretches, count=buckets):
-        chosen |= {at for _, low_at, _, high_at in joined(bucket).extremes.values() for at in (low_at, high_at)}
+        chosen |= {at for one in joined(bucket).extremes.values() for at in (one.low_at, one.high_at)}
     return sorted(chosen)
 
 

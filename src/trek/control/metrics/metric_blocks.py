@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Row, delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from trek.control.metrics.downsampling import Stretch, chosen_points, joined, num_buckets, stretch_of_rows
+from trek.control.metrics.downsampling import Extremes, Stretch, chosen_points, joined, num_buckets, stretch_of_rows
 from trek.control.tables import MetricBlockTable, MetricTable
 
 BLOCK_ROWS = (64, 256, 1024, 4096, 16_384)
@@ -141,7 +141,7 @@ def _blocks(session: Session, trial_id: int, group: str, *, level: int, after: i
         table.trial_id == trial_id, table.group == group, table.level == level, table.first > after
     )
     return [
-        Stretch(first, last, num_rows, {name: tuple(values) for name, values in extremes.items()})
+        Stretch(first, last, num_rows, {name: Extremes(*values) for name, values in extremes.items()})
         for first, last, num_rows, extremes in session.execute(query.order_by(table.first))
     ]
 
@@ -153,4 +153,9 @@ def _whole_parts(sources: Sequence[_T], *, size: int) -> list[Sequence[_T]]:
 def _write(session: Session, trial_id: int, group: str, *, level: int, made: Sequence[Stretch]) -> None:
     if made:
         owner = {"trial_id": trial_id, "group": group, "level": level}
-        session.execute(insert(MetricBlockTable), [{**owner, **vars(one)} for one in made])
+        session.execute(insert(MetricBlockTable), [{**owner, **vars(one), "extremes": _stored(one)} for one in made])
+
+
+def _stored(stretch: Stretch) -> dict[str, Sequence[Any]]:
+    """Without the fields about values that are not finite where all are, so that most blocks stay small."""
+    return {name: one if one.num_undefined else one[:4] for name, one in stretch.extremes.items()}

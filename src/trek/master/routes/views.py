@@ -31,6 +31,7 @@ Ids = Annotated[
     str, Query(max_length=20_000, description="Ids, separated by commas.", pattern=r"^[0-9]{0,18}(,[0-9]{1,18})*$")
 ]
 MaxPoints = Annotated[int, Query(ge=4, le=10_000)]
+Smoothing = Annotated[float, Query(ge=0, lt=1, allow_inf_nan=False)]
 Batches = Annotated[int, Query(ge=0, le=2**53)]
 
 
@@ -49,14 +50,17 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         with_times: bool = False,
         first: Batches | None = None,
         last: Batches | None = None,
+        smoothing: Smoothing = 0.0,
     ) -> list[Curve]:
         """One metric of these trials, or of all trials of an experiment, over batches; epochs and times on request.
 
         Between the batches `first` and `last`, if given, and a little around them: the shorter, the finer.
+        `smoothing` is the weight of earlier values in a moving average over every row from the first on.
         """
         extent = Extent(WHOLE.first if first is None else first, WHOLE.last if last is None else last)
         chosen: dict[str, Any] = {
             "group": group, "metric": metric, "max_points": max_points, "with_times": with_times, "extent": extent,
+            "smoothing": smoothing,
         }  # fmt: skip
         if experiment_id is not None:
             return services.curves.of_experiment(experiment_id, **chosen)

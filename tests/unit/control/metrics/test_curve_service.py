@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, update
 
+from trek.control.metrics import overview
 from trek.control.metrics.curve_service import CurveService
 from trek.control.metrics.metric_blocks import summarise
-from trek.control.metrics.overview import Extent
+from trek.control.metrics.overview import WHOLE, Extent, smoothed
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, MetricTable, TrialRow
-from trek.errors import NotFound
+from trek.errors import InputError, NotFound
 from trek.testing.control_parts import open_store
 
 
@@ -58,9 +59,10 @@ def test_short_series_are_whole_and_trials_without_the_metric_left_out(store: St
     add_points(store, second, [5.0], group="training")
     service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100}
     [curve] = service.of_experiment(1, **asked)
-    assert (curve.trial_id, curve.batches, curve.values, curve.epochs) == (first, [0, 2], [3.0, 1.0], [])
+    assert (curve.trial_id, curve.batches, curve.values, curve.epochs) == (first, [0, 1, 2], [3.0, None, 1.0], [])
+    assert curve.num_undefined == 1
     [curve] = service.of_experiment(1, **asked, with_times=True)
-    assert (curve.batches, curve.values, curve.epochs) == ([0, 2], [3.0, 1.0], [0.0, 0.2])
+    assert (curve.batches, curve.values, curve.epochs) == ([0, 1, 2], [3.0, None, 1.0], [0.0, 0.1, 0.2])
 
 
 def test_long_series_keep_their_extremes_within_the_limit(store: Store) -> None:
@@ -121,6 +123,58 @@ def test_an_unchanged_curve_is_not_read_again(store: Store) -> None:
     assert service.of_trials([trial], **asked)[0].values == [1.0]
 
 
+@pytest.mark.parametrize("num_rows", [300, 20_000])
+def test_values_that_are_not_finite_are_gaps_and_are_counted(store: Store, num_rows: int) -> None:
+    [trial] = add_trials(store, 1)
+    gap = range(num_rows // 4, num_rows // 2)
+    add_points(store, trial, [None if at in gap else float(at) for at in range(num_rows)])
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100}
+    for smoothing in (0.0, 0.5):
+        [curve] = service.of_trials([trial], **asked, smoothing=smoothing)
+        assert curve.num_undefined == len(gap)
+        assert len(curve.batches) <= 150
+        shown = dict(zip(curve.batches, curve.values, strict=True))
+        assert {at in gap for at, value in shown.items() if value is None} == {True}
+        assert not any(at in gap for at, value in shown.items() if value is not None)
+        [inside] = service.of_trials([trial], **asked, smoothing=smoothing, extent=Extent(gap[5], gap[-5]))
+        assert {value for at, value in zip(inside.batches, inside.values, strict=True) if at in gap} == {None}
+
+
+def test_rows_without_the_metric_are_no_gaps(store: Store) -> None:
+    [trial] = add_trials(store, 1)
+    with store.writing() as session:
+        row = {"trial_id": trial, "group": "training", "epoch": 0.0, "time_s": 0.0}
+        for batches, metrics in enumerate([{"loss": 1.0}, {"other": 5.0}, {"loss": None}, {"loss": 2.0}]):
+            session.add(MetricTable(**row, batches=batches, metrics=metrics))
+    [curve] = CurveService(store).of_trials([trial], group="training", metric="loss", max_points=10)
+    assert (curve.batches, curve.values) == ([0, 2, 3], [1.0, None, 2.0])
+
+
+@pytest.mark.parametrize("num_rows", [150, 20_000])
+def test_a_smoothed_value_is_the_same_in_every_extent(store: Store, num_rows: int) -> None:
+    [trial] = add_trials(store, 1)
+    generator = random.Random(7)
+    values = [generator.random() for _ in range(num_rows)]
+    add_points(store, trial, list(values))
+    expected = [value for _, value in smoothed(enumerate(values), weight=0.9)]
+    assert expected[1] == pytest.approx((values[0] * 0.9 + values[1]) / 1.9)
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100, "smoothing": 0.9}
+    for extent in (WHOLE, Extent(100, 120), Extent(num_rows // 2, num_rows - 1)):
+        [curve] = service.of_trials([trial], **asked, extent=extent)
+        assert curve.values == [expected[at] for at in curve.batches]
+        assert extent.last >= curve.batches[-1] >= extent.first > 0 or extent == WHOLE
+
+
+def test_more_rows_than_an_answer_may_smooth_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "MOST_SMOOTHED_ROWS", 10)
+    [trial] = add_trials(store, 1)
+    add_points(store, trial, [1.0] * 11)
+    service, asked = CurveService(store), {"group": "validation", "metric": "loss", "max_points": 100, "smoothing": 0.9}
+    with pytest.raises(InputError, match=r"11 rows; at most 10 .* Choose fewer trials"):
+        service.of_trials([trial], **asked)
+    assert service.of_trials([trial], **asked, extent=Extent(0, 9)) != []
+
+
 @pytest.mark.parametrize("metric", ["a.b", 'say "x"', "$", "back\\slash", "é/ü", ""])
 def test_a_metric_may_have_any_name(store: Store, metric: str) -> None:
     [trial] = add_trials(store, 1)
@@ -147,3 +201,10 @@ def test_a_sparkline_is_of_the_best_trial(store: Store) -> None:
     add_points(store, second, [4.0, 3.0])
     [line] = CurveService(store).sparklines([1, 77])
     assert (line.experiment_id, line.values) == (1, [2.0, 1.0])
+
+
+def test_a_sparkline_skips_what_is_not_finite(store: Store) -> None:
+    [trial] = add_trials(store, 1)
+    add_points(store, trial, [2.0, None, 1.0])
+    [line] = CurveService(store).sparklines([trial])
+    assert line.values == [2.0, 1.0]
