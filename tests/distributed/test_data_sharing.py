@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import trek
 from trek.data import Handle, Table
 from trek.data.execution.shm import shared_root
 from trek.errors import DataUnavailable, InputError
+from trek.world import World
 
 _READER = """
 import re, sys, torch, trek
@@ -156,6 +158,66 @@ def test_processes_that_shuffle_an_encoded_table_decode_it_once_and_share_the_ro
     assert sum(total for total, _ in answers) == num_rows * (num_rows - 1) // 2
     assert all(grown < 96 << 20 for _, grown in answers), answers
     assert sum("decoded once for all processes" in errors for _, errors in said) == 1
+
+
+_MAPPER = """
+import os, re, sys, time
+import numpy as np
+from pathlib import Path
+from trek import DataLoader
+from trek.data import Table, running_on
+from trek.world import World
+
+def own():
+    return 1024 * int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+def widened(batch):
+    with open(LOG, "a") as log:
+        log.write(f"{len(batch['x'])}\\n")
+    return {"x": batch["x"], "image": np.repeat(batch["x"][:, None], 512, axis=1)}
+
+LOG = os.environ["MAPPED_ROWS_LOG"]
+table = Table.of({"x": np.arange(1 << 14)}, num_partitions=8).map(widened)  # 64 MB
+before = own()
+with running_on(os.environ["MAPPED_ROWS_EXECUTOR"], num_workers=2):
+    loader = DataLoader(table, 256, shuffle=True)
+    loader.table
+total = 0
+for epoch in range(2):
+    for batch in loader.bind(World.from_env(), seed=0).batches(epoch):
+        total += int(batch.data[0].sum())
+grown = own() - before
+Path(sys.argv[1], str(os.getpid())).touch()
+while len(os.listdir(sys.argv[1])) < 2:  # the other rank may not have begun
+    time.sleep(0.05)
+print(total, grown)
+"""
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_ranks_of_a_job_compute_a_table_once_and_share_the_rows(tmp_path: Path, executor: str) -> None:
+    (tmp_path / "ended").mkdir()
+    world = World(size=2, local_size=2, secret="of this job, and long enough")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _MAPPER, str(tmp_path / "ended")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                **replace(world, rank=rank, local_rank=rank).environment(),
+                "MAPPED_ROWS_LOG": str(tmp_path / "log"),
+                "MAPPED_ROWS_EXECUTOR": executor,
+                "ARROW_DEFAULT_MEMORY_POOL": "system",
+            },
+        )
+        for rank in range(2)
+    ]
+    answers = [[int(word) for word in rank.communicate(timeout=240)[0].split()] for rank in ranks]
+    num_rows = 1 << 14
+    assert sum(total for total, _ in answers) == 2 * num_rows * (num_rows - 1) // 2
+    assert sum(map(int, (tmp_path / "log").read_text().split())) == num_rows
+    assert all(grown < 48 << 20 for _, grown in answers), answers
 
 
 def test_the_memory_stays_while_a_table_of_it_is_used() -> None:

@@ -8,6 +8,7 @@ not write to them in place. The work itself is in `steps`, `exchanges`, `persist
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,14 +21,14 @@ from trek.data.execution import EXECUTORS, current_executor
 from trek.data.plans import steps
 from trek.data.plans.aggregates import AggregateSpec, parse_aggregates
 from trek.data.plans.compute import Compute
-from trek.data.plans.conforming import alike
+from trek.data.plans.conforming import alike, is_settled
 from trek.data.plans.exchanges import Cache, Gather, KeyPartition, Repartition, Replicate, reads_stream
 from trek.data.plans.expressions import Expression
 from trek.data.plans.joins import How, joined_names, require_join
 from trek.data.plans.keyed import CombineArrays, Reduce
 from trek.data.plans.keys import require_keys
 from trek.data.plans.lowering import collect_whole, count_rows, evaluate, read_rows
-from trek.data.plans.plan import Context, PlanNode, Source, explain
+from trek.data.plans.plan import Context, PlanNode, explain
 from trek.data.plans.relations import Aggregation, Distinct, Join, KeyedGather, Sort, Union
 from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import MemorySource, table_from
@@ -312,7 +313,7 @@ class Table:
 
     def to_arrow(self) -> pa.Table:
         """All rows as one Arrow table."""
-        whole = self._node.whole() if isinstance(self._node, Source) else None
+        whole = self._node.whole()
         if whole is not None:
             return whole
         batches = [batch for stream in collect_whole(self._node, current_executor()) for batch in stream]
@@ -363,7 +364,10 @@ class Table:
         """For each column its type, how many values, how many missing, distinct texts, min, max, mean, std."""
         from trek.data.inspect import describe_batches
 
-        return describe_batches(self.schema, iter(self))
+        batches = iter(self)
+        first = next(batches, None)
+        schema = self.schema if first is None or not is_settled(first.schema) else first.schema
+        return describe_batches(schema, batches if first is None else chain([first], batches))
 
     def for_each(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
         """Call `function` with every batch, in order, in this process; with a stream, until it ends."""
@@ -452,16 +456,15 @@ class Table:
         from trek.data.batching.batches import Batches
         from trek.world import World
 
-        self._require_columns(columns or [])
-        table = self.select(*columns) if columns else self
         return Batches(
-            table,
+            self,
             global_batch_size,
             shuffle=shuffle,
             seed=seed,
             world=world or World(),
             tail=tail,
             epoch=epoch,
+            columns=columns,
             prefetch=prefetch,
         )
 

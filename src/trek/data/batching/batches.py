@@ -1,19 +1,20 @@
 """Batches: tuples of tensors by global row order, this rank's share of each; resumable at any row, at any world size.
 
-Shuffled, rows are gathered from memory or mapped files, and no shuffled copy is made. In order, rows
-of a table that is not in memory stream through, so that it may be larger than memory. The order itself is
+Shuffled, rows are gathered from memory or mapped files, and no shuffled copy is made. In order, rows of files stream
+through, so that these may be larger than memory. What must be computed is computed once, see `computed`. The order is
 `trek.data.batching.order.Order`, the same that training loaders use.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from trek.data.batching.batch_dataset import BatchDataset
 from trek.data.batching.columns import Columns, RunningColumns, StoredColumns
+from trek.data.batching.computed import evaluated
 from trek.data.batching.order import Order, Tail
 from trek.data.batching.prefetch import prefetched
 from trek.errors import InputError
@@ -42,8 +43,10 @@ class Batches:
         world: World,
         tail: Tail,
         epoch: int,
+        columns: Sequence[str] | None = None,
         prefetch: int = 0,
     ) -> None:
+        table = evaluated(table, columns, in_order=not shuffle and tail != "pad")
         self.order = Order(table.num_rows, batch_size, shuffle=shuffle, seed=seed, tail=tail)
         self.epoch = epoch
         self.world = world

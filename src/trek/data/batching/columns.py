@@ -18,10 +18,6 @@ import torch
 from trek.data import tensors
 from trek.data.batching.decoded import decode_for_all
 from trek.data.batching.rows import Rows, ScatteredRows
-from trek.data.execution import current_executor
-from trek.data.execution.parts import FileSegment, Part
-from trek.data.plans.lowering import evaluate
-from trek.data.plans.plan import Source
 
 if TYPE_CHECKING:
     from trek.data.table import Table
@@ -32,35 +28,25 @@ Columns = tuple[torch.Tensor, ...]
 class StoredColumns:
     """Columns in memory or in mapped files."""
 
-    def __init__(self, columns: list[list[torch.Tensor]], *, keeps: list[Part]) -> None:
+    def __init__(self, columns: list[list[torch.Tensor]]) -> None:
         self._arrays = [[chunk.numpy() for chunk in chunks] for chunks in columns]
-        self._keeps = keeps
         self._ends = list(accumulate(len(chunk) for chunk in columns[0]))
         self._rows = [Rows(chunks) if len(chunks) == 1 else ScatteredRows(chunks) for chunks in self._arrays]
 
     @staticmethod
     def are_ready(table: Table) -> bool:
         """Whether the rows are in memory, or mapped, without anything being computed."""
-        return isinstance(table._node, Source) and table._node.whole() is not None
+        return table._node.whole() is not None
 
     @classmethod
     def of(cls, table: Table) -> StoredColumns:
-        """The columns of `table`, computed if they must be.
+        """The columns of a table that was evaluated.
 
-        Rows of files are decoded once for all processes of the machine. What functions make of rows is computed by
-        every process for itself, and spilled and mapped where it exceeds memory: persist() or share() it beforehand.
+        They exist once for all processes of a job on one machine: rows of files are decoded into mapped files, and what
+        must be computed was, see `computed`.
         """
-        whole = table._node.whole() if isinstance(table._node, Source) else None
-        if whole is not None:
-            return cls([_chunks(whole, name) for name in whole.column_names], keeps=[])
-        if table._node.is_fixed:
-            rows = decode_for_all(table)
-            return cls([_chunks(rows, name) for name in rows.column_names], keeps=[])
-        parts = evaluate(table._node, current_executor())
-        rows = pa.Table.from_batches([batch for part in parts for batch in part.batches()], table.schema)
-        if any(isinstance(segment, FileSegment) for part in parts for segment in part.segments):
-            return cls([_chunks(rows, name) for name in rows.column_names], keeps=parts)
-        return cls([[tensors.to_torch(rows.column(name), name=name)] for name in rows.column_names], keeps=[])
+        rows = stored_rows(table)
+        return cls([_chunks(rows, name) for name in rows.column_names])
 
     def take(self, rows: np.ndarray) -> Columns:
         """These rows, in this order."""
@@ -94,6 +80,14 @@ class StoredColumns:
                 stop = min(starts[first] + starts.step, self._ends[-1])
                 yield self.take(np.arange(min(starts[first] + rank, stop), stop, size))
             first += max(1, count)
+
+
+def stored_rows(table: Table) -> pa.Table:
+    """All rows of a table that was evaluated, not to be written to: in memory when they are few, else mapped."""
+    whole = table._node.whole()
+    if whole is not None:
+        return whole
+    return decode_for_all(table)
 
 
 class RunningColumns:

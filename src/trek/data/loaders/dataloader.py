@@ -40,8 +40,9 @@ class DataLoader:
     `dataset` is a torch Dataset, a tuple or dict of tensors, a Table, or any iterable of batches. `batch_size` counts
     samples per process, as in torch; `global_batch_size`, in its place, counts them over all processes, of which any
     number shares it out. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
-    memory and are there once for all processes; neither uses `num_workers`. With a sampler or a `collate_fn`, a row of
-    a Table is a tuple of its columns. A shuffle depends on the seed and the epoch alone.
+    memory and are there once for all processes of a machine; a Table that must be computed is computed once for all
+    epochs. With a sampler or a `collate_fn`, a row of a Table is a tuple of its columns. A shuffle depends on the seed
+    and the epoch alone.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class DataLoader:
         self.is_sharded = is_sharded
         self.reading = reading
         self._num_passes = 0
+        self._table: Table | None = None
 
     def __len__(self) -> int:
         """Batches in an epoch of one process."""
@@ -108,7 +110,7 @@ class DataLoader:
         if plugin is not None:
             return plugin.bind(self, world=world, seed=seed)
         if hasattr(self.dataset, "to_torch"):  # a Table
-            return self._of_table(self.dataset, world, seed)
+            return self._of_table(world, seed)
         in_memory = self._in_memory()
         if in_memory is not None:
             tensors, assemble = in_memory
@@ -118,8 +120,21 @@ class DataLoader:
             return self._of_stream(world)
         return self._mapped(self.dataset, world, seed)
 
-    def _of_table(self, table: Table, world: World, seed: int) -> Loader:
-        table = table.select(*self.columns) if self.columns else table
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}  # computed rows are those of a machine
+
+    @property
+    def table(self) -> Table:
+        """The chosen columns of the Table `dataset`, computed once for the length and for all epochs."""
+        if self._table is None:
+            from trek.data.batching.computed import evaluated
+
+            in_order = self._needs_no_torch() and not self.shuffle and self.tail != "pad"
+            self._table = evaluated(self.dataset, self.columns, in_order=in_order)
+        return self._table
+
+    def _of_table(self, world: World, seed: int) -> Loader:
+        table = self.table
         if not self._needs_no_torch():
             from trek.data.loaders.table_rows import TableRows  # loads pyarrow, which starts a thread
 
@@ -187,7 +202,7 @@ def as_loader(source: Any, *, world: World, seed: int) -> Loader:
 def column_names(source: Any) -> list[str]:
     """Names of the columns that a batch of `source` is a list of; empty unless it is a DataLoader of a Table."""
     if isinstance(source, DataLoader) and hasattr(source.dataset, "to_torch"):
-        return list(source.columns or source.dataset.columns)
+        return list(source.columns or source.table.columns)
     return []
 
 

@@ -71,17 +71,13 @@ class TableLoader(Loader):
 
 
 def tensors_of(table: Table) -> list[torch.Tensor] | None:
-    """The columns as tensors, if each is in memory in one piece, or if they are few and come from files."""
-    from trek.data.batching.columns import StoredColumns
+    """The columns as tensors, if each is in memory in one piece, or if they are few and come from files.
+
+    The only rows that a process may hold for itself; `TableLoader` reads all others where they are stored.
+    """
     from trek.data.batching.decoded import few_rows
 
-    if StoredColumns.are_ready(table):
-        whole = table.to_arrow()
-        if any(whole.column(name).num_chunks > 1 for name in whole.column_names):
-            return None
-    elif table._node.is_fixed:
-        few = few_rows(table)
-        if few is None:
-            return None
-        table = type(table).of(few)
-    return list(table.to_torch().values())
+    whole = table._node.whole()
+    if whole is None or any(whole.column(name).num_chunks > 1 for name in whole.column_names):
+        whole = few_rows(table) if whole is not None or table._node.is_fixed else None
+    return None if whole is None else list(type(table).of(whole).to_torch().values())

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from torch.utils.data import Dataset
 
-from trek.data.batching.columns import StoredColumns
+from trek.data.batching.columns import StoredColumns, stored_rows
 
 if TYPE_CHECKING:
     from trek.data.table import Table
@@ -47,9 +47,9 @@ class TableRows(Dataset[tuple[Any, ...]]):
 
     def _open(self) -> tuple[StoredColumns | None, pa.Table]:
         if self._opened is None:
-            others = [name for name in self._names if name not in self._numeric]
-            numbers = StoredColumns.of(self._table.select(*self._numeric)) if self._numeric else None
-            self._opened = numbers, self._table.select(*others).to_arrow() if others else pa.table({})
+            rows = stored_rows(self._table)
+            numbers = StoredColumns.of(type(self._table).of(rows.select(self._numeric))) if self._numeric else None
+            self._opened = numbers, rows.select([name for name in self._names if name not in self._numeric])
         return self._opened
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from trek.data.execution.base import Executor
 from trek.data.execution.parts import MemorySegment, Part, Readable
+from trek.data.plans.conforming import alike
 from trek.data.plans.keys import partition_of_rows
 from trek.data.plans.lowering import collect, evaluate, read_here
 from trek.data.plans.plan import PlanNode, Source, Stream, sources
@@ -78,6 +79,10 @@ class Repartition(Exchange):
             node = node.split(executor.num_workers) or node
         return spread_evenly(joined(evaluate(node, executor)), num_partitions=self._num_partitions)
 
+    def whole(self) -> pa.Table | None:
+        """The same rows."""
+        return self.inputs[0].whole()
+
     def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
         """The same rows, of what is relational."""
         return _same_rows(self.inputs[0], lowering)
@@ -117,6 +122,10 @@ class Gather(Exchange):
         """The segments of all partitions, one after the other; nothing is copied."""
         return [joined(evaluate(self.inputs[0], executor))]
 
+    def whole(self) -> pa.Table | None:
+        """The same rows."""
+        return self.inputs[0].whole()
+
     def lowered(self, lowering: Lowering) -> pl.LazyFrame | None:
         """The same rows, of what is relational."""
         return _same_rows(self.inputs[0], lowering)
@@ -152,6 +161,17 @@ class Cache(Exchange):
     def num_rows(self) -> int | None:
         """Known once computed."""
         return self.inputs[0].num_rows if self._parts is None else sum(part.num_rows for part in self._parts)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Known once computed, if there is a row."""
+        whole = None if self.inputs[0].schema is not None else self.whole()
+        return self.inputs[0].schema if whole is None else whole.schema
+
+    def whole(self) -> pa.Table | None:
+        """All rows, once computed."""
+        batches = [batch for part in self._parts or () for batch in part.batches()]
+        return pa.Table.from_batches(alike(batches, where="between partitions")) if batches else None
 
     def describe(self) -> str:
         """One line for `explain`."""

@@ -99,6 +99,10 @@ class PlanNode(ABC):
         """The same rows in the same order in as many partitions, if that is possible without reading them."""
         return None
 
+    def whole(self) -> pa.Table | None:
+        """All rows as one table, if they are in memory, or mapped, as one already."""
+        return None
+
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """The same rows with these columns alone, in this order, if leaving the others out saves work."""
         return None
@@ -143,10 +147,6 @@ class Source(PlanNode):
     def pieces(self, executor: Executor) -> list[Readable]:
         """The partitions, read when asked."""
         return [SourcePiece(self, index) for index in range(self.num_partitions)]
-
-    def whole(self) -> pa.Table | None:
-        """All rows as one table, if they are in memory as one already."""
-        return None
 
     def peeking(self) -> AbstractContextManager[None]:
         """A block in which reading has no lasting effect: for learning the columns of a stream."""

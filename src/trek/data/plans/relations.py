@@ -311,6 +311,11 @@ class Union(PlanNode):
         return all(node.is_query for node in self.inputs)
 
     @property
+    def is_fixed(self) -> bool:  # type: ignore[override]
+        """When all are."""
+        return all(node.is_fixed for node in self.inputs)
+
+    @property
     def calls_functions(self) -> bool:
         """Whether those of an input do."""
         return any(node.calls_functions for node in self.inputs)

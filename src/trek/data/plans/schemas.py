@@ -21,6 +21,11 @@ def schema_of(node: PlanNode) -> pa.Schema:
     return schema
 
 
+def is_schema_known(node: PlanNode) -> bool:
+    """Whether the columns can be told without running a function."""
+    return node.schema is not None or (node.derives_schema and all(is_schema_known(child) for child in node.inputs))
+
+
 def _first_schema(node: PlanNode) -> pa.Schema:
     with ExitStack() as peeks:
         for source in sources(node):

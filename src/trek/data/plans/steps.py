@@ -281,6 +281,11 @@ class Project(PartitionStep):
         step.inputs = (node,)
         return super(Project, step).pieces(executor)
 
+    def whole(self) -> pa.Table | None:
+        """Columns that are only chosen and renamed, over the same memory."""
+        whole = None if self._expressions else self.inputs[0].whole()
+        return None if whole is None else whole.select(list(self.columns.values())).rename_columns(list(self.columns))
+
     def narrowed(self, names: Sequence[str]) -> PlanNode | None:
         """Fewer columns chosen or computed."""
         return Project(self.inputs[0], {name: self.columns[name] for name in names}, verb=self.verb)

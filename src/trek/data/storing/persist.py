@@ -255,7 +255,7 @@ def _write(
             shutil.rmtree(left)
     temporary.mkdir(exist_ok=True)
     try:
-        shards, schema = _write_shards(node, temporary, executor, storage)
+        shards, schema = write_shards(node, temporary, executor, storage)
         types = {column.name: str(column.type) for column in schema}
         manifest = Manifest(found.outline, storage, types, shards, files=_file_states(found))
         manifest.write(temporary)
@@ -277,9 +277,10 @@ def _file_states(found: Fingerprint) -> dict[str, list[str]]:
     return {str(file.path): [file.digest, digest_place(file.path)] for file in found.files}
 
 
-def _write_shards(
+def write_shards(
     node: PlanNode, folder: Path, executor: Executor, storage: Storage
 ) -> tuple[tuple[Shard, ...], pa.Schema]:
+    """Compute `node` into files of `folder`: a shard for each partition, and the columns of all."""
     if executor.runs_here:
         parts = executor.map(partial(_write_shard, folder, storage), node.pieces(executor))
     else:

@@ -144,12 +144,12 @@ def test_a_loop_that_broke_off_begins_the_epoch_again() -> None:
     assert rows_of(batches)[0] == [0, 1, 2, 3]
 
 
-def test_a_table_larger_than_memory_is_shuffled_from_spilled_files(tmp_path: Path) -> None:
+def test_computed_rows_beyond_the_limit_of_memory_are_shuffled(tmp_path: Path) -> None:
     made = table(5000).partition(3).persist(tmp_path / "kept").map(lambda batch: batch)
     expected = rows_of(table(5000).batches(64, shuffle=True, seed=4))
     with running_on(ThreadExecutor(1, memory_limit_bytes=1000, spill_dir=tmp_path)) as executor:
         assert rows_of(made.batches(64, shuffle=True, seed=4)) == expected
-        assert executor.num_spilled_bytes > 50_000
+        assert not executor.num_spilled_bytes, "they are written where all processes read them"
 
 
 def decoded_folders() -> list[Path]:
