@@ -78,6 +78,13 @@ export function apart(all: readonly (Json | undefined)[]): string[] {
   return areTold ? short : all.map((one) => (typeof one === "number" ? String(one) : value(one)));
 }
 
+const ONE: Record<string, string> = { batches: "batch", epochs: "epoch", records: "record" };
+
+/** A length of training: "1 epoch", "20,000 records". */
+export function lengthText(amount: number, unit: string): string {
+  return `${number(amount)} ${amount === 1 ? (ONE[unit] ?? unit) : unit}`;
+}
+
 export function count(amount: number, noun: string): string {
   return `${WHOLE.format(amount)} ${noun}${amount === 1 ? "" : "s"}`;
 }

@@ -12,7 +12,7 @@ export interface Result<T> {
 
 const MIN_GAP_MS = 400;
 
-/** What could not be fetched again, by the query that shows older data meanwhile. */
+/** The errors of queries that show older data, because they could not fetch again. */
 const outdated = new Map<object, Error>();
 const outdatedListeners = new Set<(error: Error | null) => void>();
 
@@ -30,7 +30,7 @@ export function setOutdated(query: object, error: Error | null): void {
   for (const listener of outdatedListeners) listener(first);
 }
 
-/** What is left to show after a failure: nothing of what is gone, else what was there. */
+/** The data to show after a failed fetch: none if it was deleted, else the older data. */
 export function afterFailure<T>(data: T | null, error: Error): T | null {
   return error instanceof ApiError && error.status === 404 ? null : data;
 }

@@ -2,7 +2,7 @@
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { get, post } from "../lib/api";
-import { ago, bytes, duration, moment, number, span, value } from "../lib/format";
+import { ago, bytes, duration, lengthText, moment, number, span, value } from "../lib/format";
 import { flatten } from "../lib/flatten";
 import { useQuery } from "../lib/query";
 import { href, useParam } from "../lib/router";
@@ -98,7 +98,7 @@ function Overview({ trial, isLive }: { trial: Trial; isLive: boolean }): VNode {
         <Fact label="Progress"><Progress value={trial.progress} state={trial.state} /></Fact>
         <Fact label="Best metric"><span class="figure">{number(trial.best_metric)}</span></Fact>
         <Fact label="Batches">{number(trial.batches)}</Fact>
-        <Fact label="Trains for">{unit ? `${number(unit[1])} ${unit[0]}` : "–"}</Fact>
+        <Fact label="Trains for">{unit ? lengthText(unit[1], unit[0]) : "–"}</Fact>
         <Fact label="Processes">{trial.slots}</Fact>
         <Fact label="Restarts">{trial.restarts}</Fact>
         <Fact label="Duration">{duration(span(trial.started_s, trial.ended_s, now))}</Fact>

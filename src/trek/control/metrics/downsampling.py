@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Extremes(NamedTuple):
-    """What is known of one metric in consecutive rows; batches say where. Blocks of older versions have four fields."""
+    """A summary of one metric in consecutive rows; batches say where. Stored blocks may lack the last two fields."""
 
     low: float | None
     """None if no value is finite."""
@@ -37,7 +37,7 @@ class Stretch:
 
 
 def stretch_of_rows(rows: Sequence[tuple[int, Mapping[str, float | None]]]) -> Stretch:
-    """The stretch of consecutive rows. A value of None is not finite; of equal extremes the first counts."""
+    """The stretch of consecutive rows. A value of None is not finite; the first of equal extremes counts."""
     extremes: dict[str, list[Any]] = {}
     for batches, metrics in rows:
         for name, value in metrics.items():

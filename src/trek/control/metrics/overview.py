@@ -62,7 +62,7 @@ def overviews(
     extent: Extent = WHOLE,
     smoothing: float = 0.0,
 ) -> dict[int, Overview]:
-    """What to draw by trial, in order, every extreme included; at most about `max_points` of each.
+    """The points to draw by trial, in order, every extreme included; at most about `max_points` of each.
 
     Points may lie a little outside of `extent`, so that lines lead to its edges. Values are smoothed over every row
     from the first on, so that each is the same in any extent.
@@ -219,7 +219,7 @@ class _Series:
         table = MetricTable
         is_plain = not set(self.metric) & set('"\\')  # databases disagree about quoting the others
         value = table.metrics[self.metric].as_float() if is_plain else null()
-        # A row without the metric and one whose value is not finite are told apart by the whole row.
+        # The whole row says whether the metric is missing in it or not finite.
         row = case((value.is_(None), table.metrics))
         for ends in _ends(after):
             query = select(table.trial_id, table.batches, value, row).join(ends, table.trial_id == ends.c.trial_id)
