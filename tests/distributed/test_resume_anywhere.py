@@ -151,3 +151,31 @@ def test_another_number_of_processes_trains_every_row_once(
     fit(*after, trek.epochs(1), resume=part.checkpoint)
     rows = [int(row) for file in (tmp_path / "rows").iterdir() for row in file.read_text().split()]
     assert sorted(rows) == list(range(24))
+
+
+def save_in_the_body(tr: trek.Traveler, save_at: int) -> list[float]:
+    """A loop that saves between the backward pass and the step; the weights and the number of batches."""
+    model = tr.add_model(nn.Linear(1, 1))
+    optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.01))
+    tr.add_scheduler(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9), per="batch")
+    data = tr.add_loader((torch.arange(24.0)[:, None] / 24,), global_batch_size=4, shuffle=True)
+    for _ in tr.epochs(2):
+        for (x,) in tr.train(data):
+            tr.backward((model(x) - x).square().mean())
+            if tr.position.batches == save_at:
+                tr.save()
+            tr.step(optimizer)
+    return [*(p.item() for p in model.parameters()), float(tr.position.batches)]
+
+
+def test_a_save_in_the_body_of_a_batch_holds_the_whole_batch_of_all_processes(home: Path) -> None:
+    whole = trek.run(save_in_the_body, 3, workers=2, show_progress=False, keep_last=9)
+    (saved,) = (home / "runs" / "save_in_the_body" / "checkpoints").glob("batch-0000000003-*")
+    assert trek.run(save_in_the_body, 0, workers=2, show_progress=False, resume=saved) == whole
+
+
+def test_workers_that_lease_save_together_when_one_of_them_asks(home: Path) -> None:
+    options: dict[str, Any] = {"strategy": "ps", "servers": 1, "show_progress": False, "keep_last": 9}
+    assert trek.run(save_in_the_body, 3, workers=2, **options)[-1] == 12
+    (saved,) = (home / "runs" / "save_in_the_body" / "checkpoints").iterdir()
+    assert 3 <= trek.Checkpoint(saved).batches <= 6

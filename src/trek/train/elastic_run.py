@@ -67,7 +67,7 @@ class ElasticRun:
             "num_segments": parts.num_segments,
             "agreement": parts.agreement.state_dict(),
             "has_told_nan": parts.journal.has_told_nan,
-            "saved": [parts.saved_at, parts.saved_state],
+            "saved": [parts.saved_at, parts.saved_state, parts.save_request],
             "gradients": parts.resumed_gradients,
             "feeds": self._feed_states[1] if self._feed_states is not None else [parts.feed.rank_state()],
         }
@@ -83,7 +83,7 @@ class ElasticRun:
         with parts.strategy.sharing():
             parts.load_shared(state["models"], state["shared"])
         parts.num_segments = state["num_segments"]
-        parts.saved_at, parts.saved_state = state["saved"]
+        parts.saved_at, parts.saved_state, parts.save_request = state["saved"]
         parts.journal.has_told_nan = state["has_told_nan"]
         parts.resumed_gradients = state["gradients"]
         if parts.journal.reported_records > reported:

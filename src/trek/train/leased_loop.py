@@ -119,7 +119,7 @@ class LeasedLoop:
         """Whether this worker knows of a reason to meet soon; that it is to stop, it says once."""
         is_stopping = self._run.stop.is_set and not self._has_told_stop
         self._has_told_stop = self._run.stop.is_set
-        return is_stopping or self._group.wants_meeting
+        return is_stopping or self._group.wants_meeting or self._run.save_request is not None
 
     def _train_shard(
         self, work: ShardWork, lanes: _Lanes, start: Position, *, source: str, is_again: bool

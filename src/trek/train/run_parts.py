@@ -23,7 +23,7 @@ from trek.strategies.regrouping import Regrouping
 from trek.strategies.strategy_registry import default_strategy, open_elastic_strategy, open_strategy
 from trek.train.artifacts import store_artifact
 from trek.train.checkpointing.archive import Archive
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.checkpointing.stores import Storage
 from trek.train.elastic_run import ElasticRun
@@ -40,6 +40,7 @@ from trek.train.loop.instruments import Instruments
 from trek.train.loop.logical_workers import LogicalWorkers
 from trek.train.loop.optimization import Optimization
 from trek.train.loop.portions import Portion
+from trek.train.loop.position import Position
 from trek.train.loop.precision import OwnScaler, open_precision
 from trek.train.loop.stop_agreement import StopAgreement
 from trek.train.loop.stopping import SIGNAL_REASONS, Reason, StopOnSignals, Stopped, StopRequest, stopped
@@ -178,7 +179,10 @@ class RunParts:
         self._resume = resume
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
+        self.save_request: str | None = None
+        """The id of the checkpoint to take at the next place where the run can continue; None if none was requested."""
         self._is_in_epochs = False
+        self._is_in_train = False
         self._has_failed = False
         self._is_closed = False
         self._started_s = job_started_s()
@@ -232,6 +236,11 @@ class RunParts:
         return self.strategy.world
 
     @property
+    def position(self) -> Position:
+        """The position of the run in its data."""
+        return self.feed.position
+
+    @property
     def is_counted(self) -> bool:
         """Whether the batch at hand counts: a rank without a row of a short last batch works on a stand-in."""
         return self._num_samples > 0
@@ -282,6 +291,51 @@ class RunParts:
         for name, holder in self._stateful.items():
             if name in shared["stateful"]:
                 holder.load_state_dict(shared["stateful"][name])
+
+    def is_save_requested(self) -> bool:
+        """Of workers that lease, each has trained other batches, so the request of one counts for all."""
+        is_own = self.save_request is not None
+        if self.leases is None:
+            return is_own
+        return self.group.together("save requested", partial(self.strategy.any, is_own))
+
+    def save_now(self) -> str | None:
+        """Take a checkpoint here; its id on the leader."""
+        return self.group.together("save", self.save_together)
+
+    def save_together(self) -> str | None:
+        """`save_now`, inside of something that all workers do together."""
+        self.optimization.sync_buffers()
+        models, shared = self.optimization.model_states(), self.shared_state()
+        own = {
+            "feed": self.feed.rank_state(),
+            "journal": self.journal.rank_state(),
+            "gradients": self.optimization.gradients(),
+        }
+        state = RunState(models=models, shared=shared, ranks=self.strategy.gather(own))
+        self.saved_at, self.saved_state = self.position.batches, self.state_to_save()
+        metrics, batches = self.journal.metrics_at(self.position), self.position.batches
+        score = self.goal.score(metrics)
+        name = self.archive.save(state, batches=batches, metrics=metrics, score=score, name=self.save_request)
+        self.save_request = None
+        return name
+
+    def state_to_save(self) -> list[int]:
+        """Differs if more than training has happened since a save: the end of an epoch, or a validation."""
+        return [self.position.batches, self.position.epoch, int(bool(self.journal.metrics_at(self.position)))]
+
+    def restore_rank(self, state: RunState) -> None:
+        """Restore the state of this rank; if the number of ranks changed, the leader takes over the metrics of all."""
+        rank, size, saved = self.world.rank, self.world.size, len(state.ranks)
+        known = state.ranks[rank] if rank < saved else None
+        feeds = [one["feed"] for one in state.ranks]
+        self.feed.load(state.shared["position"], known["feed"] if known else None, ranks=feeds)
+        if size == saved:
+            self.journal.load_rank_states([state.ranks[rank]["journal"]])
+        elif self.world.is_leader:
+            self.journal.load_rank_states([one["journal"] for one in state.ranks])
+        self.resumed_gradients = [one["gradients"] for one in state.ranks], state.shared["optimization"]
+        self.load_resumed_gradients()
 
     def load_resumed_gradients(self) -> None:
         """Restore the gradients of the group that the run was saved in."""

@@ -30,12 +30,12 @@ from torch import nn
 from trek.data.loaders import DataLoader, Loader
 from trek.errors import ConfigError, InputError
 from trek.strategies.base import GroupBroken
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, check_savable
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, check_savable
+from trek.train.checkpointing.checkpoint_writer import new_name
 from trek.train.length import Length
 from trek.train.loop.agenda import Agenda
 from trek.train.loop.optimization import StepUnit
 from trek.train.loop.portions import Portion
-from trek.train.loop.position import Position
 from trek.train.loop.progress import print_above_bars
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, stopped
 from trek.train.loop.worker_group import Rewound
@@ -130,7 +130,7 @@ class Traveler(RunParts):
     def train(self, data: Any) -> Iterator[Any]:
         """The remaining batches of the current epoch, up to the end of the run.
 
-        A batch counts as trained once it is yielded, so call `save` after the step that uses it.
+        A batch counts as trained once it is yielded.
         """
         self.restore()
         if self.settings.capture and not self.has_captured_step:
@@ -141,14 +141,17 @@ class Traveler(RunParts):
         if not self.agenda.is_over(self.position) and (reason := self._ask()):  # requested between two epochs
             self._stop(reason)
         self.group.catch_up()
-        is_ended = False
-        while not is_ended:
-            try:
-                is_ended = yield from self._train_batches(self.bind(data), data)
-            except Rewound:
-                continue
-            except GroupBroken:
-                self._train_again()
+        is_ended, self._is_in_train = False, True
+        try:
+            while not is_ended:
+                try:
+                    is_ended = yield from self._train_batches(self.bind(data), data)
+                except Rewound:
+                    self.save_request = None  # made again with the batch
+                except GroupBroken:
+                    self._train_again()
+        finally:  # also when the loop leaves early
+            self._is_in_train = False
 
     def _train_again(self) -> None:
         """The group broke in a batch, or after it. If it turns out to be complete, what is due after it follows."""
@@ -156,6 +159,8 @@ class Traveler(RunParts):
         self.group.regroup(is_open=self.group.is_interrupted)
         if self.position.batches == batches:
             self._check()
+        else:
+            self.save_request = None  # made again with the batch
 
     def _train_batches(self, loader: Loader, data: Any) -> Generator[Any, None, bool]:
         """Batches until the epoch or the run ends, and its end; False if the workers changed before."""
@@ -188,7 +193,8 @@ class Traveler(RunParts):
                     group.complete()
                 if self.strategy.is_broken:
                     raise GroupBroken
-                if position.batches >= next_check or stop.is_set or agreement.is_meeting_due:
+                is_asked = stop.is_set or agreement.is_meeting_due or self.save_request is not None
+                if is_asked or position.batches >= next_check:
                     self._check()
                     next_check = self._next_check()
                     if self.world.generation != generation:
@@ -226,6 +232,12 @@ class Traveler(RunParts):
                 part.end(self.end_validation(how=how))
             except GroupBroken:
                 self.group.regroup_between()
+            except GeneratorExit:  # the caller's loop leaves early
+                if self.journal.is_validating:
+                    self.leave_validation()
+                raise
+        if self.save_request is not None and not self._is_in_loop:
+            self.save_now()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """A context for the forward pass and the loss."""
@@ -257,31 +269,26 @@ class Traveler(RunParts):
         return self.settings.seed
 
     @property
-    def position(self) -> Position:
-        """The position of the run in its data."""
-        return self.feed.position
-
-    @property
     def results(self) -> pd.DataFrame:
         """The table of epochs."""
         return self.journal.table.to_pandas()
 
     def save(self) -> str | None:
-        """Save everything, on all ranks together; returns once the state is copied, and writes in the background."""
-        return self.group.together("save", self._save)
+        """Save everything, on all ranks together, and return the checkpoint's id on the leader.
 
-    def _save(self) -> str | None:
-        self.optimization.sync_buffers()
-        models, shared = self.optimization.model_states(), self.shared_state()
-        own = {
-            "feed": self.feed.rank_state(),
-            "journal": self.journal.rank_state(),
-            "gradients": self.optimization.gradients(),
-        }
-        state = RunState(models=models, shared=shared, ranks=self.strategy.gather(own))
-        self.saved_at, self.saved_state = self.position.batches, self._state_to_save()
-        metrics = self.journal.metrics_at(self.position)
-        return self.archive.save(state, batches=self.position.batches, metrics=metrics, score=self.goal.score(metrics))
+        The checkpoint is taken where the run can continue to the bit: inside of a batch at the end of the batch, in the
+        rest of an epoch's body at the end of the body, and elsewhere at once. It is written in the background.
+        """
+        self.archive.check_open()
+        if not (self._is_in_loop or self.journal.is_validating):
+            return self.save_now()
+        if not self.group.part("save request").is_done:
+            self.save_request = self.save_request or new_name()
+        return self.save_request if self.world.is_leader else None
+
+    @property
+    def _is_in_loop(self) -> bool:
+        return self._is_in_epochs or self._is_in_train
 
     def restore(self, resume: CheckpointFolder | Path | str | None = None) -> CheckpointFolder | None:
         """Resume from a checkpoint, by default the constructor's `resume`; call it after everything is added.
@@ -299,12 +306,20 @@ class Traveler(RunParts):
             return None
         state = checkpoint.read()
         self.load_shared(state.models, state.shared)
-        self._restore_rank(state)
+        self.restore_rank(state)
         return checkpoint
 
     def barrier(self) -> None:
         """Wait for every rank."""
         self.group.together("barrier", self.strategy.barrier)
+
+    def close(self) -> None:
+        """Take a checkpoint that was requested before the loop was left, and close everything."""
+        try:
+            if self.save_request is not None and not self._has_failed:
+                self.save_now()
+        finally:
+            super().close()
 
     # -- for the Trainer, and for loops with special needs
 
@@ -404,8 +419,9 @@ class Traveler(RunParts):
             assert self.on_validation is not None
             self.report()
             self.group.together("validation", self.on_validation)
-        if self.agenda.checkpoints.is_due(self.position) and self.saved_at != self.position.batches:
-            self.save()
+        is_due = self.agenda.checkpoints.is_due(self.position) and self.saved_at != self.position.batches
+        if self.is_save_requested() or is_due:
+            self.save_now()
         return has_validated
 
     def _stop(self, reason: Reason) -> None:
@@ -414,8 +430,8 @@ class Traveler(RunParts):
             self._finish()
             raise stopped(self.stop.reason)
         if self.archive.is_open:
-            if self.saved_at != self.position.batches:
-                self.save()
+            if self.is_save_requested() or self.saved_at != self.position.batches:
+                self.save_now()
             self._wait_until_written()
         if self.stop.reason in SIGNAL_REASONS and self._instruments.shows_progress:
             saved = 'saved; continue with resume="latest"' if self.archive.is_open else "not saved: no checkpoint_dir"
@@ -462,8 +478,8 @@ class Traveler(RunParts):
         self.report()
         if self.on_validation is not None:
             self.group.together("validation", self.on_validation)
-        if self.archive.is_open and self.saved_state != self._state_to_save():
-            self.save()
+        if self.archive.is_open and (self.is_save_requested() or self.saved_state != self.state_to_save()):
+            self.save_now()
         self._wait_until_written()
 
     def _wait_until_written(self) -> None:
@@ -474,23 +490,6 @@ class Traveler(RunParts):
 
     def _save_until_written(self) -> None:
         if self.strategy.any(self.world.is_leader and not self.archive.has_saved(self.position.batches)):
-            self._save()
+            self.save_together()
         self.archive.wait()
         self.strategy.barrier()
-
-    def _state_to_save(self) -> list[int]:
-        """Differs if more than training has happened since a save: the end of an epoch, or a validation."""
-        return [self.position.batches, self.position.epoch, int(bool(self.journal.metrics_at(self.position)))]
-
-    def _restore_rank(self, state: RunState) -> None:
-        """Restore the state of this rank; if the number of ranks changed, the leader takes over the metrics of all."""
-        rank, size, saved = self.world.rank, self.world.size, len(state.ranks)
-        known = state.ranks[rank] if rank < saved else None
-        feeds = [one["feed"] for one in state.ranks]
-        self.feed.load(state.shared["position"], known["feed"] if known else None, ranks=feeds)
-        if size == saved:
-            self.journal.load_rank_states([state.ranks[rank]["journal"]])
-        elif self.world.is_leader:
-            self.journal.load_rank_states([one["journal"] for one in state.ranks])
-        self.resumed_gradients = [one["gradients"] for one in state.ranks], state.shared["optimization"]
-        self.load_resumed_gradients()

@@ -69,15 +69,20 @@ class Archive:
             self._writer.close()
             self._writer = None
 
-    def save(self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None) -> str | None:
-        """Copy the state and write it in the background; returns the checkpoint's uuid on the leader."""
-        if self._storage is None:
+    def check_open(self) -> None:
+        """Raise `InputError` if checkpoints cannot be saved."""
+        if not self.is_open:
             raise InputError("cannot save: no checkpoint_dir is set. Pass checkpoint_dir to the Traveler.")
+
+    def save(
+        self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None, name: str | None
+    ) -> str | None:
+        """Copy the state and write it in the background; returns the uuid on the leader, which is `name` if given."""
         if not self._strategy.world.is_leader:
             return None
         self._open_writer()
         assert self._writer is not None
-        return self._writer.save(state, batches=batches, metrics=metrics, score=score)
+        return self._writer.save(state, batches=batches, metrics=metrics, score=score, name=name)
 
     def find(self, resume: CheckpointFolder | Path | str | None, *, since_s: float = 0.0) -> CheckpointFolder | None:
         """The checkpoint that `resume` names; for "latest", the newest complete one of this run, or None.

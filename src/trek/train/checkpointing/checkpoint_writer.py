@@ -34,6 +34,11 @@ from trek.world.disk import storage_error
 logger = logging.getLogger(__name__)
 
 
+def new_name() -> str:
+    """The uuid of a checkpoint to be."""
+    return str(uuid.uuid4())
+
+
 class CheckpointWriter:
     """Publishes checkpoints to a Storage and deletes those that the policy does not keep.
 
@@ -74,7 +79,7 @@ class CheckpointWriter:
     ) -> str:
         """Copy `state` now and write it in the background; returns the uuid. A smaller `score` is better."""
         self.wait()
-        name = name or str(uuid.uuid4())
+        name = name or new_name()
         facts = {"uuid": name, "owner": self._owner or "", "batches": batches, "metrics": dict(metrics), "score": score}
         snapshot = _Snapshot(state, facts={**facts, "trial": self._trial})
         self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="trek-checkpoint")
