@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trek.ps.rules import Rule, Updater, check_dense_rule
+from trek.ps.rules import Rule, Updater, check_change, check_dense_rule, check_dense_state
 
 
 class DenseParameter:
@@ -30,16 +30,24 @@ class DenseParameter:
         """The optimizer's state: tensors and numbers by name."""
         return self._updater.state if self._updater else {}
 
+    def check(self, rule: Rule) -> None:
+        """Raise `InputError` unless this can be updated by `rule`; changes nothing."""
+        check_dense_rule(rule, self.value.dtype)
+        if self._rule is not None:
+            check_change(self._rule, rule)
+
     def follow(self, rule: Rule) -> None:
         """Use `rule` from now on; InputError if that is not possible."""
+        self.check(rule)
         if self._updater is None:
-            check_dense_rule(rule)
             self._updater = Updater(rule, self.value)
         self._updater.follow(rule)
         self._rule = rule
 
     def load(self, state: Mapping[str, Any], *, rule: Rule) -> None:
-        """Go on with the state of an optimizer."""
+        """Go on with the state of an optimizer; InputError if it does not fit."""
+        self.check(rule)
+        check_dense_state(rule, self.value, state)
         self.follow(rule)
         assert self._updater is not None
         if state:

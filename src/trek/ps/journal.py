@@ -48,6 +48,11 @@ class Journal:
         assert self._file is not None
         self._file.append(envelope, body)
 
+    def take_back(self) -> None:
+        """Have the last request not written: it was not applied."""
+        assert self._file is not None
+        self._file.take_back()
+
     def is_long(self, state_bytes: int) -> bool:
         """Whether it is time for a snapshot of a state of this size."""
         assert self._file is not None

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trek.errors import OutsideError
+from trek.errors import CheckpointError, InputError, OutsideError
 from trek.ps.compiled import compiled
 from trek.ps.id_index import mix
 from trek.ps.journal_space import JournalSpace
@@ -37,6 +37,7 @@ class JournalFile:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._space = JournalSpace(self._file)
         self._last = number
+        self._before = 0, number
         self.num_bytes = 0
         """Up to the end of the last request."""
 
@@ -44,11 +45,26 @@ class JournalFile:
         """Hand out every request from the first to the last complete one, and go on there; how many they were."""
         count = 0
         while (found := self._next()) is not None:
-            message, body, self._last = found
+            message, body, last = found
+            request = pb.Envelope.FromString(message)
+            try:
+                handle(request, body)
+            except InputError as error:
+                raise self._unusable(request, count + 1, error) from error
+            self._last = last
             self.num_bytes += _HEADER.size + len(message) + len(body)
-            handle(pb.Envelope.FromString(message), body)
             count += 1
         return count
+
+    def _unusable(self, request: pb.Envelope, number: int, error: InputError) -> CheckpointError:
+        do = request.WhichOneof("message") or "unknown"
+        pushed = request.push_gradient
+        of = f" (number {pushed.sequence} of {pushed.source!r})" if do == "push_gradient" else ""
+        return CheckpointError(
+            f"request {number} of the journal {self._path}, a {do}{of}, cannot be applied: {error} An older version of "
+            "Trek has written it. Start the server with an empty folder and restore a checkpoint, or give up this "
+            f"request and all after it: truncate --size={self.num_bytes} {self._path}"
+        )
 
     def append(self, envelope: pb.Envelope, body: Bytes) -> None:
         """Write a request. OutsideError if that is not possible; then it is as if it had not been asked for."""
@@ -63,7 +79,13 @@ class JournalFile:
             raise OutsideError(
                 f"the journal {self._path} cannot be written: {error.strerror}. The push was not applied."
             ) from error
+        self._before = self.num_bytes, self._last
         self.num_bytes, self._last = end, checksum
+
+    def take_back(self) -> None:
+        """Have the last request not written."""
+        self.num_bytes, self._last = self._before
+        os.pwrite(self._file, bytes(_HEADER.size), self.num_bytes)
 
     def close(self) -> None:
         """Close the file."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,6 +37,8 @@ from trek.ps.row_rules import (
 from trek.ps.rows_in_place import add_rows, can_add_in_place
 
 Slots = Callable[[Mapping[str, Any]], dict[str, float]]
+_NUM_CHECKED = 256
+"""So many rules are known to be valid: a scheduler makes a new one for every step, for many parameters."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,33 @@ def _plain(value: Any) -> Any:
 
 
 def _optimizer(kind: str, parameter: torch.nn.Parameter, settings: Mapping[str, Any]) -> torch.optim.Optimizer:
-    try:
+    with _refused(f"invalid settings of {kind}"):
         return _kind(kind).optimizer([parameter], **settings)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"invalid settings of {kind}: {error}.") from error
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Turn whatever torch raises in constructors and steps of optimizers into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what}: {type(error).__name__}: {error}.") from error
+
+
+def _settings(rule: Rule) -> dict[str, Any]:
+    """The settings of a rule, which may come from another program."""
+    try:
+        found = json.loads(rule.settings)
+    except ValueError as error:
+        raise InputError(f"the settings of {rule.kind} must be a JSON object, got {rule.settings!r}.") from error
+    if not isinstance(found, dict):
+        raise InputError(f"the settings of {rule.kind} must be a JSON object, got {rule.settings!r}.")
+    if unknown := sorted(found.keys() - set(_settings_of(rule.kind))):
+        known = ", ".join(_settings_of(rule.kind))
+        raise InputError(f"servers have no setting {unknown[0]!r} of {rule.kind}. Use some of: {known}.")
+    return found
 
 
 class Updater:
@@ -138,9 +164,8 @@ class Updater:
     def __init__(self, rule: Rule, value: torch.Tensor) -> None:
         self._parameter = torch.nn.Parameter(value)
         self._rule = rule
-        settings = json.loads(rule.settings)
         self._kind = _kind(rule.kind)
-        self._optimizer = _optimizer(rule.kind, self._parameter, settings)
+        self._optimizer = _optimizer(rule.kind, self._parameter, _settings(rule))
         self._group = self._optimizer.param_groups[0]
         self.slots: dict[str, float] = self._kind.slots(self._group)
         """The state of a row by name, with the value it starts at."""
@@ -168,12 +193,8 @@ class Updater:
         """Go on with other settings of the same kind, such as the learning rate of a scheduler."""
         if rule == self._rule:
             return
-        if rule.kind != self._rule.kind:
-            raise InputError(f"this parameter is updated by {self._rule.kind}, and cannot change to {rule.kind}.")
-        checked = _optimizer(rule.kind, torch.nn.Parameter(torch.zeros(1)), json.loads(rule.settings))
-        slots = self._kind.slots(checked.param_groups[0])
-        if slots.keys() != self.slots.keys():
-            raise InputError(f"{rule.kind} cannot change which state it keeps while it trains: {rule.settings}.")
+        check_change(self._rule, rule)
+        checked = _optimizer(rule.kind, torch.nn.Parameter(torch.zeros(1)), _settings(rule))
         self._group.update({name: one for name, one in checked.param_groups[0].items() if name != "params"})
         self._rule = rule
 
@@ -208,17 +229,61 @@ class Updater:
             self._kind.update_rows(RowUpdate(values, gradients, slots, group, lr=group["lr"] * scale_lr, step=step))
 
 
-def check_dense_rule(rule: Rule) -> None:
-    """Raise `InputError` for a rule that dense parameters cannot follow."""
+@lru_cache(maxsize=_NUM_CHECKED)
+def check_dense_rule(rule: Rule, dtype: torch.dtype) -> None:
+    """Raise `InputError` for a rule that dense parameters of a type cannot follow, found out by a step of it."""
     if _kind(rule.kind).is_for_rows:
         raise InputError(f"{rule.kind} updates rows of tables, not dense parameters. Use Adam for these.")
+    if not dtype.is_floating_point:
+        raise InputError(f"parameters of {dtype} have no gradients, and cannot follow {rule.kind}.")
+    check_dense_state(rule, torch.zeros(1, dtype=dtype), {})
 
 
+def check_dense_state(rule: Rule, value: torch.Tensor, state: Mapping[str, Any]) -> None:
+    """Raise `InputError` unless a parameter can go on with `state` by `rule`, found out by a step of one element."""
+    for name, slot in state.items():
+        if isinstance(slot, torch.Tensor) and slot.dim() and slot.shape != value.shape:
+            raise InputError(
+                f"the optimizer's state {name!r} must have the shape {tuple(value.shape)}, got {tuple(slot.shape)}."
+            )
+    what = "the optimizer's state does not fit" if state else "invalid settings of"
+    with _refused(f"{what} {rule.kind} with {rule.settings}"):
+        updater = Updater(rule, _first_element(value))
+        if state:
+            updater.load_state({name: _first_element(slot) for name, slot in state.items()})
+        updater.update(torch.zeros_like(_first_element(value)))
+
+
+def _first_element(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.reshape(-1)[:1].clone() if value.dim() else value.clone()
+
+
+@lru_cache(maxsize=_NUM_CHECKED)
 def check_rows_rule(rule: Rule) -> None:
-    """Raise `InputError` for settings that rows cannot follow."""
-    settings = json.loads(rule.settings)
+    """Raise `InputError` for a rule that rows cannot follow, found out by a step of it."""
+    settings = _settings(rule)
     if rule.kind == "SGD" and settings.get("dampening") and settings.get("momentum"):
         raise InputError(
             "SGD with dampening treats the first gradient of a row differently from the others, which rows on servers "
             f"do not: got dampening={settings['dampening']}. Set it to 0."
         )
+    with _refused(f"invalid settings of {rule.kind} with {rule.settings}"):
+        values = torch.zeros(1, 1)
+        slots = {name: torch.full_like(values, first) for name, first in row_slots(rule).items()}
+        Updater(rule, torch.empty(0)).update_rows(values, torch.zeros_like(values), slots=slots, step=1)
+
+
+def check_change(before: Rule, after: Rule) -> None:
+    """Raise `InputError` unless what followed one rule can go on by another one."""
+    if after.kind != before.kind:
+        raise InputError(f"this parameter is updated by {before.kind}, and cannot change to {after.kind}.")
+    if row_slots(after).keys() != row_slots(before).keys():
+        raise InputError(f"{after.kind} cannot change which state it keeps while it trains: {after.settings}.")
+
+
+@lru_cache(maxsize=_NUM_CHECKED)
+def row_slots(rule: Rule) -> Mapping[str, float]:
+    """The state of a row by name, with the value it starts at."""
+    return Updater(rule, torch.empty(0)).slots

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from trek.errors import OutsideError, TrekError
 from trek.ps.addresses import Address, parse_address
 from trek.ps.journal import LEAST_BYTES, Journal
 from trek.ps.rules import Rule
@@ -42,6 +44,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, and then until the last client has gone if it `outlives_clients`.
 
+    OutsideError if the state was damaged: a server that is started again reads it from the journal.
+
     `folder` has the journal, and rows that do not fit into memory.
 
     A journal that is larger than the state and than `journal_bytes` is replaced by a snapshot. `on_ready` is called
@@ -51,7 +55,9 @@ def serve(
     listeners = listen(address, secret=secret)
     warm_up()
     journal = Journal(folder / "journal", least_bytes=journal_bytes) if folder is not None and is_journaled else None
-    service = Service(folder=folder / "rows" if folder is not None else None, journal=journal)
+    ended = threading.Event()
+    rows = folder / "rows" if folder is not None else None
+    service = Service(folder=rows, journal=journal, on_failure=ended.set)
     server = Server(service, listeners, secret=secret)
     remote = None
     if grpc_port is not None:
@@ -64,17 +70,20 @@ def serve(
 
         metrics = MetricsServer(service.figures, host=address[0], port=metrics_port)
     on_ready(server.port, grpc_port)
-    ended = threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda *_: ended.set())
     ended.wait()
-    while outlives_clients and server.num_clients:  # workers that are told to stop as well save what is here
+    while (
+        outlives_clients and server.num_clients and not service.failure
+    ):  # workers that are told to stop as well save what is here
         time.sleep(_POLL_S)
     if remote is not None:
         remote.stop(grace=None).wait()
     if metrics is not None:
         metrics.close()
     server.close()
+    if service.failure:
+        raise OutsideError(service.failure)
 
 
 def warm_up() -> None:
@@ -94,7 +103,11 @@ def main(environ: Mapping[str, str] = os.environ) -> None:
     rank = int(environ["TREK_ROLE_RANK"])
     address = parse_address(environ[ADDRESSES].split(",")[rank])
     folder = Path(environ["TREK_SERVER_FOLDER"]) / str(rank)
-    serve(address, secret=environ["TREK_JOB_SECRET"], folder=folder, outlives_clients=True)
+    try:
+        serve(address, secret=environ["TREK_JOB_SECRET"], folder=folder, outlives_clients=True)
+    except TrekError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ again. A push that is rejected was not applied, and is repeated with new gradien
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +21,14 @@ from trek.errors import InputError
 from trek.ps.dense import DenseParameter
 from trek.ps.distinct_ids import Floats, sum_duplicates
 from trek.ps.id_index import Ids
-from trek.ps.rules import Rule
+from trek.ps.rules import Rule, check_change
 from trek.ps.table import Table
 from trek.ps.table_spec import TableSpec
 
 DenseKey = tuple[str, int]
 """The name of a parameter, and the first element of the part that is here."""
+DenseValue = tuple[torch.Tensor, Mapping[str, torch.Tensor], Rule | None]
+"""A value, the state of its optimizer, and the rule that the state belongs to."""
 Verdict = Literal["apply", "repeated", "rejected"]
 
 
@@ -103,35 +106,60 @@ class ServerState:
             if key not in self.dense:
                 self.dense[key] = DenseParameter(value, version=self.version)
 
-    def put_dense(self, values: Mapping[DenseKey, tuple[torch.Tensor, dict[str, torch.Tensor], Rule | None]]) -> None:
-        """Replace parameters, with the state of their optimizers and the rule that it belongs to."""
-        for key, (value, slots, rule) in values.items():
-            if key not in self.dense or self.dense[key].value.shape != value.shape:
-                raise InputError(f"there is no parameter {key[0]!r} of shape {tuple(value.shape)} on this server.")
-            self.dense[key] = DenseParameter(value, version=self.version)
-            if rule is not None:
-                self.dense[key].load(slots, rule=rule)
+    def replacements(self, given: Mapping[DenseKey, DenseValue]) -> dict[DenseKey, DenseParameter]:
+        """Parameters to put in the place of those that are here; InputError if one does not fit. Changes nothing."""
+        return {key: self._replacement(key, *one) for key, one in given.items()}
+
+    def _replacement(
+        self, key: DenseKey, value: torch.Tensor, slots: Mapping[str, torch.Tensor], rule: Rule | None
+    ) -> DenseParameter:
+        have = self.dense.get(key)
+        if have is None or have.value.shape != value.shape or have.value.dtype != value.dtype:
+            raise InputError(
+                f"there is no parameter {key[0]!r} of {value.dtype} and shape {tuple(value.shape)} on this server."
+            )
+        made = DenseParameter(value, version=self.version)
+        if rule is not None:
+            made.load(slots, rule=rule)
+        for waiting in (one for push in self.pending for name, _, one in push.dense if name == key):
+            made.check(waiting)
+            if made.rule is None:
+                made.follow(waiting)
+        return made
 
     def add_table(self, spec: TableSpec) -> None:
         """Have a table; one that is there must be the same."""
-        have = self.tables.get(spec.name)
-        if have is None:
-            self.tables[spec.name] = self._open(spec)
-        elif have.spec != spec:
-            raise InputError(
-                f"table {spec.name!r} exists with other settings. It has {have.spec!r}, and was asked for as {spec!r}."
-            )
+        self.tables.update(self.open_tables([spec]))
 
-    def clear_table(self, name: str) -> Table:
-        """Begin a table anew, without rows."""
-        before = self.table(name)
-        self.tables[name] = self._open(before.spec)
-        before.close()
-        return self.tables[name]
+    def open_tables(self, specs: Iterable[TableSpec]) -> dict[str, Table]:
+        """Those tables that are not here yet; InputError if one is here with other settings. Changes nothing here."""
+        wanted: dict[str, TableSpec] = {}
+        for spec in specs:
+            have = self.tables[spec.name].spec if spec.name in self.tables else wanted.setdefault(spec.name, spec)
+            if have != spec:
+                raise InputError(
+                    f"table {spec.name!r} exists with other settings. It has {have!r}, and was asked for as {spec!r}."
+                )
+        with ExitStack() as opened:
+            made = {name: opened.enter_context(closing(self.open_table(spec))) for name, spec in wanted.items()}
+            opened.pop_all()
+            return made
 
-    def _open(self, spec: TableSpec) -> Table:
+    def open_table(self, spec: TableSpec) -> Table:
+        """A table without rows, in a folder of its own."""
         self._num_opened += 1
         return Table(spec, folder=None if self.folder is None else self.folder / f"table-{self._num_opened}")
+
+    def replace_table(self, table: Table) -> None:
+        """Have `table` instead of the one of its name."""
+        self.tables[table.spec.name].close()
+        self.tables[table.spec.name] = table
+
+    def check_rows_rule(self, table: Table, rule: Rule) -> None:
+        """Raise `InputError` unless the rows of `table`, and those that wait to be updated, can follow `rule`."""
+        table.check_rule(rule)
+        for one in (rows for push in self.pending for rows in push.rows if rows.table == table.spec.name):
+            check_change(one.rule, rule)
 
     def table(self, name: str) -> Table:
         """The table called `name`."""
@@ -144,7 +172,7 @@ class ServerState:
         return {key: one for key, one in self.dense.items() if one.changed_at > version or version < 0}
 
     def judge(self, push: Push) -> Verdict:
-        """What is to be done with a push; InputError if it does not fit. Changes nothing that counts."""
+        """What is to be done with a push; InputError if it does not fit. Changes nothing."""
         if push.sequence <= self.ledger.get(push.source, 0):
             return "repeated"
         self._check(push)
@@ -154,6 +182,10 @@ class ServerState:
 
     def apply(self, push: Push) -> None:
         """Apply a push that was judged so, or keep it until its step is complete."""
+        for key, _, rule in push.dense:
+            self.dense[key].follow(rule)
+        for rows in push.rows:
+            self.tables[rows.table].follow(rows.rule)
         self.ledger[push.source] = push.sequence
         stale = max(0, self.version - push.version)
         self.staleness[stale] += 1
@@ -183,6 +215,9 @@ class ServerState:
 
     def _check(self, push: Push) -> None:
         """InputError unless everything in a push has its place and its rule."""
+        named = Counter([key for key, _, _ in push.dense]) + Counter([(rows.table, -1) for rows in push.rows])
+        if twice := [name for (name, _), count in named.items() if count > 1]:
+            raise InputError(f"the push has gradients of {twice[0]!r} twice. Add them up, or concatenate their rows.")
         for key, gradient, rule in push.dense:
             if key not in self.dense:
                 raise InputError(f"there is no parameter {key[0]!r} (from element {key[1]}) on this server.")
@@ -192,10 +227,10 @@ class ServerState:
                     f"the gradient of {key[0]!r} must have {value.numel()} numbers of {value.dtype}, "
                     f"got {gradient.numel()} of {gradient.dtype}."
                 )
-            self.dense[key].follow(rule)
+            self.dense[key].check(rule)
         for rows in push.rows:
             self.table(rows.table).check(rows.ids, rows.values)
-            self.table(rows.table).follow(rows.rule)
+            self.check_rows_rule(self.tables[rows.table], rows.rule)
 
     def _update(self, push: Push, *, scale_lr: float) -> None:
         self.version += 1

@@ -6,6 +6,7 @@ Rows are read by many at the same time: that changes nothing, see `Table`. But t
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -15,24 +16,20 @@ from typing import Any
 import torch
 
 from trek.errors import InputError, OutsideError, TrekError
+from trek.ps.changes import Change, prepare, push_of
 from trek.ps.figures import Latencies
 from trek.ps.journal import Journal
 from trek.ps.protocol import messages as pb
-from trek.ps.protocol.tensors import Attachments, Bytes, array_of, tensor_of
-from trek.ps.rules import Rule
-from trek.ps.server_state import Mode, Push, RowGradients, ServerState
+from trek.ps.protocol.tensors import Attachments, Bytes, array_of
+from trek.ps.server_state import Push, ServerState
 from trek.ps.snapshot import read_snapshot, write_snapshot
 from trek.ps.state_lock import StateLock
 from trek.ps.table import as_tensor
-from trek.ps.table_spec import TableSpec
 
+logger = logging.getLogger(__name__)
 Answer = tuple[pb.Envelope, Attachments | None]
 _DONE = pb.Envelope(done=pb.Done())
 _SHARED = "pull_embedding_vector"
-_JOURNALED = {"push_model", "put_model", "push_embedding_table_infos", "push_table", "flush", "move"}
-"""Beside pushes of gradients, which are written before they are applied."""
-
-
 _ANSWERED_AFTER_MOVE = {"stats", "move", "restore"}
 _MOVED = "the parameters of this server are on other ones now"
 
@@ -44,8 +41,17 @@ class _Moved(Exception):
 class Service:
     """The requests of `pserver.proto`. Safe to call from any thread."""
 
-    def __init__(self, *, folder: Path | None = None, journal: Journal | None = None) -> None:
-        """`folder` is for rows that do not fit into memory. Without a journal, a killed server loses everything."""
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        journal: Journal | None = None,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`folder` is for rows that do not fit into memory. Without a journal, a killed server loses everything.
+
+        `on_failure` is called when the state was damaged and every request fails from then on: see `failure`.
+        """
         self._lock = StateLock()
         self._folder = folder
         self._journal = journal
@@ -53,13 +59,18 @@ class Service:
         self._allowed: dict[str, int] = {}
         self._latencies = Latencies()
         self._is_closed = False
-        self._is_replaying = False
+        self._on_failure = on_failure
+        self.failure = ""
+        """Why the state cannot be trusted any more."""
         self._num_states = 0
         self._state = ServerState(folder=self._rows_folder())
         self.num_replayed = 0
         if journal is not None:
-            with self._lock.writing():
+            try:
                 self._recover(journal)
+            except BaseException:
+                self.close()
+                raise
 
     def answer(self, request: pb.Envelope, body: Bytes) -> Answer:
         """The answer to a request; a failure is one, too. The memory of `body` may be used again afterwards."""
@@ -72,6 +83,12 @@ class Service:
         except TrekError as error:
             is_input = isinstance(error, InputError)
             return pb.Envelope(failure=pb.Failure(message=str(error), is_input=is_input)), None
+        except EOFError:
+            raise
+        except Exception as error:
+            logger.exception("the request %r failed", do)
+            said = f"the server failed at the request {do!r}: {type(error).__name__}: {error}."
+            return pb.Envelope(failure=pb.Failure(message=said)), None
         finally:
             self._latencies.add(do, time.perf_counter() - started)
 
@@ -85,38 +102,83 @@ class Service:
             self._state.close()
 
     def _answer(self, do: str, request: pb.Envelope, body: Bytes) -> Answer:
+        change: Callable[..., Answer] | None = getattr(self, f"_change_{do}", None)
         handler: Callable[..., Answer] | None = getattr(self, f"_do_{do}", None)
-        if handler is None:
+        if change is None and handler is None:
             raise InputError(f"a parameter server does not know the request {do!r}.")
-        if do == _SHARED:
-            with self._lock.reading():
-                self._check_place(do)
-                return handler(getattr(request, do), body)
-        with self._lock.writing():
+        with self._lock.reading() if do == _SHARED else self._lock.writing():
             self._check_place(do)
-            if do == "push_gradient":
-                return self._push(request, body)
-            answer = handler(getattr(request, do), body)
-            if do in _JOURNALED and self._journal is not None:
-                self._journal.append(request, body)  # once it has been accepted: a replay must not fail
-            return answer
+            if change is not None:
+                return change(request, body)
+            assert handler is not None
+            return handler(getattr(request, do), body)
 
-    # -- requests, under the lock
+    # -- changes, under the lock: checked, written to the journal, applied
 
-    def _do_push_model(self, model: pb.Model, body: Bytes) -> Answer:
+    def _commit(self, request: pb.Envelope, body: Bytes, change: Change) -> None:
+        """Make the change of a request, or raise and leave the state as it is."""
+        if self._journal is not None:
+            try:
+                self._journal.append(request, body)
+            except BaseException:
+                change.discard()
+                raise
+        self._apply(change)
+        self._lock.notify_all()
+
+    def _apply(self, change: Change) -> None:
+        try:
+            change.apply()
+        except BaseException as error:
+            self.failure = (
+                f"the server failed while it applied a request ({type(error).__name__}: {error}), and has only a part "
+                "of it. Start the server again: it comes back from its journal, without that request."
+            )
+            if self._journal is not None:
+                self._journal.take_back()
+            self._on_failure()
+            raise OutsideError(self.failure) from error
+
+    def _change_push_model(self, request: pb.Envelope, body: Bytes) -> Answer:
         was_initialized = self._state.is_initialized
-        mode = Mode(model.mode.grads_to_wait or 1, model.mode.max_staleness, model.mode.scale_lr_by_staleness)
-        dense = {(one.name, one.offset): tensor_of(one, body) for one in model.dense}
-        self._state.initialize(dense, mode=mode)
-        self._do_push_embedding_table_infos(model.tables, body)
+        self._commit(request, body, prepare(self._state, request, body))
         reply = pb.PushModelResponse(was_initialized=was_initialized, version=self._state.version)
         return pb.Envelope(pushed_model=reply), None
 
-    def _do_push_embedding_table_infos(self, infos: pb.TableInfos, body: Bytes) -> Answer:
-        del body
-        for spec in infos.specs:
-            self._state.add_table(TableSpec.of(**_object(spec)))
+    def _change_push_gradient(self, request: pb.Envelope, body: Bytes) -> Answer:
+        push = push_of(request.push_gradient, body)
+        self._wait_while_held(push)
+        self._check_place("push_gradient")
+        verdict = self._state.judge(push)
+        if verdict == "apply":
+            self._commit(request, body, Change(lambda: self._state.apply(push)))
+            self._shorten_journal()
+        elif verdict == "rejected":
+            self._state.num_rejected += 1
+        reply = pb.PushGradientResponse(
+            accepted=verdict != "rejected", version=self._state.version, is_repeated=verdict == "repeated"
+        )
+        return pb.Envelope(pushed=reply), None
+
+    def _change_move(self, request: pb.Envelope, body: Bytes) -> Answer:
+        if request.move.must_be_held and time.monotonic() >= self._held_until_s:
+            raise OutsideError("the server was not held any more, and may have taken pushes: move it again.")
+        self._commit(request, body, prepare(self._state, request, body))
+        self._release()
         return _DONE, None
+
+    def _change_progress(self, request: pb.Envelope, body: Bytes) -> Answer:
+        if request.progress.forget_prefix:
+            self._commit(request, body, prepare(self._state, request, body))
+        return pb.Envelope(made=self._progress(request.progress.prefix)), None
+
+    def _change(self, request: pb.Envelope, body: Bytes) -> Answer:
+        self._commit(request, body, prepare(self._state, request, body))
+        return _DONE, None
+
+    _change_push_embedding_table_infos = _change_put_model = _change_push_table = _change_flush = _change
+
+    # -- requests, under the lock
 
     def _do_pull_variable(self, wanted: pb.PullModelRequest, body: Bytes) -> Answer:
         del body
@@ -139,18 +201,6 @@ class Service:
                 )
         return pb.Envelope(model=reply), attached
 
-    def _do_put_model(self, request: pb.PutModelRequest, body: Bytes) -> Answer:
-        slots: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
-        for one in request.state:
-            slots.setdefault((one.name, one.offset), {})[one.slot] = tensor_of(one, body).clone()
-        rules = [Rule(one.kind, one.settings) for one in request.rules]
-        values = {(one.name, one.offset): (tensor_of(one, body), one.rule) for one in request.dense}
-        self._state.put_dense(
-            {key: (value, slots.get(key, {}), rules[rule] if rules else None) for key, (value, rule) in values.items()}
-        )
-        self._lock.notify_all()
-        return _DONE, None
-
     def _do_pull_embedding_vector(self, wanted: pb.PullEmbeddingVectorRequest, body: Bytes) -> Answer:
         ids = array_of(wanted.ids, body)
         table = self._state.table(wanted.name)
@@ -159,37 +209,6 @@ class Service:
         attached = Attachments()
         vectors = attached.add(as_tensor(table.pull(ids), table.spec.dtype))
         return pb.Envelope(vectors=vectors), attached
-
-    def _do_push_gradient(self, request: pb.PushGradientRequest, body: Bytes) -> Answer:
-        """What a replay does; `_push` is what a client's push does."""
-        push = _push_of(request, body)
-        if self._state.judge(push) == "apply":
-            self._state.apply(push)
-        return _DONE, None
-
-    def _push(self, request: pb.Envelope, body: Bytes) -> Answer:
-        push = _push_of(request.push_gradient, body)
-        self._wait_while_held(push)
-        self._check_place("push_gradient")
-        verdict = self._state.judge(push)
-        if verdict == "apply":
-            if self._journal is not None:
-                self._journal.append(request, body)
-            self._state.apply(push)
-            self._lock.notify_all()
-            self._shorten_journal()
-        elif verdict == "rejected":
-            self._state.num_rejected += 1
-        reply = pb.PushGradientResponse(
-            accepted=verdict != "rejected", version=self._state.version, is_repeated=verdict == "repeated"
-        )
-        return pb.Envelope(pushed=reply), None
-
-    def _do_flush(self, request: pb.FlushRequest, body: Bytes) -> Answer:
-        del request, body
-        self._state.flush()
-        self._lock.notify_all()
-        return _DONE, None
 
     def _do_pull_table(self, wanted: pb.PullTableRequest, body: Bytes) -> Answer:
         del body
@@ -206,18 +225,6 @@ class Service:
         if wanted.with_slots:
             rows.slots.extend(attached.add(block, name=name) for name, block in part.slots.items())
         return pb.Envelope(rows=rows), attached
-
-    def _do_push_table(self, request: pb.PushTableRequest, body: Bytes) -> Answer:
-        rows = request.rows
-        table = self._state.table(rows.table)
-        ids, values = array_of(rows.ids, body), tensor_of(rows.values, body)
-        table.check(ids, values.float().numpy())
-        slots = {one.name: tensor_of(one, body) for one in rows.slots}
-        rule = Rule(request.rule.kind, request.rule.settings) if request.rule.kind else None
-        if request.replaces:
-            table = self._state.clear_table(rows.table)
-        table.put(ids, values, slots=slots, rule=rule, step=rows.step, version=max(1, self._state.version))
-        return _DONE, None
 
     def _do_hold(self, request: pb.HoldRequest, body: Bytes) -> Answer:
         del body
@@ -244,14 +251,6 @@ class Service:
             self._release()
         return _DONE, None
 
-    def _do_move(self, request: pb.MoveRequest, body: Bytes) -> Answer:
-        del body
-        if request.must_be_held and not self._is_replaying and time.monotonic() >= self._held_until_s:
-            raise OutsideError("the server was not held any more, and may have taken pushes: move it again.")
-        self._state.moved_to = tuple(request.addresses)
-        self._release()
-        return _DONE, None
-
     def _do_restore(self, request: pb.RestoreRequest, body: Bytes) -> Answer:
         del body
         place = {"server": request.server, "num_servers": request.num_servers}
@@ -262,12 +261,6 @@ class Service:
         self._state = restored
         self._lock.notify_all()
         return _DONE, None
-
-    def _do_progress(self, request: pb.ProgressRequest, body: Bytes) -> Answer:
-        del body
-        if request.forget_prefix:
-            self._state.forget_sources(request.forget_prefix)
-        return pb.Envelope(made=self._progress(request.prefix)), None
 
     def figures(self) -> dict[str, Any]:
         """Rows, bytes, versions, staleness and latencies."""
@@ -306,13 +299,7 @@ class Service:
         if journal.snapshot is not None:
             self._state = read_snapshot(journal.snapshot, server=0, num_servers=1, spill=self._rows_folder())
 
-        def repeat(request: pb.Envelope, body: Bytes) -> None:
-            do = request.WhichOneof("message")
-            getattr(self, f"_do_{do}")(getattr(request, do or ""), body)
-
-        self._is_replaying = True
-        self.num_replayed = journal.replay(repeat)
-        self._is_replaying = False
+        self.num_replayed = journal.replay(lambda request, body: prepare(self._state, request, body).apply())
 
     def _shorten_journal(self) -> None:
         if self._journal is not None and not self._state.pending:
@@ -334,6 +321,8 @@ class Service:
         """Raise unless the request is answered here, and now."""
         if self._is_closed:
             raise EOFError  # the connection ends, and the client asks again once there is a server
+        if self.failure:
+            raise OutsideError(self.failure)
         if self._state.moved_to and do not in _ANSWERED_AFTER_MOVE:
             raise _Moved
 
@@ -354,37 +343,3 @@ def _write(state: ServerState, folder: Path, *, server: int) -> None:
         write_snapshot(state, folder, server=server)
     except OSError as error:
         raise OutsideError(f"the server cannot write to {folder}: {error}.") from error
-
-
-def _push_of(request: pb.PushGradientRequest, body: Bytes) -> Push:
-    if request.sequence < 1:
-        raise InputError(f"a push must have a sequence of at least 1, got {request.sequence}.")
-    rules = [Rule(one.kind, one.settings) for one in request.rules]
-
-    def rule(index: int) -> Rule:
-        if not 0 <= index < len(rules):
-            raise InputError(f"a gradient names rule {index}, but the push has {len(rules)}.")
-        return rules[index]
-
-    rows = []
-    for one in request.rows:
-        if one.values.dtype != pb.FLOAT32 or one.ids.dtype != pb.INT64:
-            raise InputError(f"gradients of rows of {one.table!r} must be float32 with int64 ids.")
-        rows.append(RowGradients(one.table, array_of(one.ids, body), array_of(one.values, body), rule(one.rule)))
-    return Push(
-        source=request.source,
-        sequence=request.sequence,
-        version=request.version,
-        dense=[((one.name, one.offset), tensor_of(one, body), rule(one.rule)) for one in request.dense],
-        rows=rows,
-    )
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"a table's description must be JSON, got {text!r}.") from error
-    if not isinstance(found, dict):
-        raise InputError(f"a table's description must be a JSON object, got {text!r}.")
-    return found

@@ -21,7 +21,7 @@ from trek.ps.id_index import IdIndex, Ids, Rows
 from trek.ps.initial_values import fill, fill_missing, key_of
 from trek.ps.row_copies import Array
 from trek.ps.row_memory import MemoryRows, RowMemory, SpilledRows
-from trek.ps.rules import Rule, Updater, check_rows_rule
+from trek.ps.rules import Rule, Updater, check_change, check_rows_rule, row_slots
 from trek.ps.table_spec import TableSpec
 
 VALUES = "values"
@@ -95,6 +95,28 @@ class Table:
                 f"table {self.spec.name!r} takes a row of {self.spec.dim} numbers for each int64 id, got {ids.dtype} "
                 f"of shape {ids.shape} and rows of shape {values.shape}."
             )
+
+    def check_rule(self, rule: Rule) -> None:
+        """Raise `InputError` unless rows can be updated by `rule`; changes nothing."""
+        check_rows_rule(rule)
+        if self.rule is not None:
+            check_change(self.rule, rule)
+
+    def check_slots(self, num_rows: int, slots: Mapping[str, torch.Tensor], *, rule: Rule | None) -> None:
+        """Raise `InputError` unless these are an optimizer's state of so many rows, by `rule` or by the table's."""
+        rule = rule or self.rule
+        known = row_slots(rule) if rule is not None else {}
+        for name, block in slots.items():
+            if name not in known:
+                raise InputError(
+                    f"rows of table {self.spec.name!r} have no state {name!r} of an optimizer. They have: "
+                    f"{', '.join(known) or 'none'}."
+                )
+            if block.shape != (num_rows, self.spec.dim) or block.dtype != torch.float32:
+                raise InputError(
+                    f"the state {name!r} of table {self.spec.name!r} must be float32 of shape "
+                    f"{(num_rows, self.spec.dim)}, got {block.dtype} of shape {tuple(block.shape)}."
+                )
 
     def follow(self, rule: Rule) -> None:
         """Update by `rule` from now on; InputError if that is not possible."""
@@ -202,8 +224,7 @@ class Table:
         return SpilledRows(max_bytes=self.spec.memory_bytes, folder=folder)
 
     def _updater_for(self, rule: Rule) -> Updater:
-        if rule != self.rule:
-            check_rows_rule(rule)
+        self.check_rule(rule)
         if self._updater is None:
             self._updater = Updater(rule, torch.empty(0))
             for name in self._updater.slots:
