@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "master": _EXPERIMENTS | {"control", "master"},
     "flow": _MIDDLE | {"client"},
     "serve": _MIDDLE | {"train"},
-    "integrations": _TRAIN | {"search"},
+    "integrations": _TRAIN | {"search", "serve"},
     "compat": _GROUND | {"data", "integrations", "serve"},
     "clusters": _GROUND,
 }
