@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -117,7 +117,8 @@ class RunParts:
         """How often workers that lease have met to do something together."""
         self.strategy = self._open_strategy(world, chosen)
         self.strategy.setup()
-        has_folder = folder is not None
+        self._job = job
+        self._has_folder = folder is not None
         if host is None:
             folder, checkpoint_dir = leaders_places(self.strategy, folder or Path.cwd(), checkpoint_dir)
         self.folder = Path(folder or Path.cwd())
@@ -147,7 +148,7 @@ class RunParts:
             loggers=objects,
             open_more=partial(open_loggers, [*chosen.loggers, *names], folder=self.folder),
             on_nan=chosen.on_nan,
-            find_job=lambda: job or JobIdentity(key=job_key(self.folder if has_folder else None)),
+            find_job=lambda: self._own_job,
         )
         if self.group.is_elastic:
             self.journal.hold_batches()
@@ -159,6 +160,7 @@ class RunParts:
             policy=keep if owner is None else None,
             trial=trial,
             owner=owner,
+            find_job=lambda: self._own_job.key,
         )
         self.goal = Goal(chosen.metric, chosen.smaller_is_better)
         self.agenda = Agenda.of(chosen)
@@ -177,6 +179,7 @@ class RunParts:
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
         self._resume = resume
+        self._resumes_latest = resume == "latest"
         self._stateful: dict[str, Any] = {}
         self._num_samples = 1
         self.save_request: str | None = None
@@ -189,6 +192,14 @@ class RunParts:
         self._instruments = Instruments(chosen, world=world)
         if self.group.is_elastic:
             self.close_at_exit()
+
+    @cached_property
+    def _own_job(self) -> JobIdentity:
+        """Which job the run belongs to, on the leader: that of the run which "latest" resumes."""
+        if self._job is not None:
+            return self._job
+        found = self.archive.found_job if self._resumes_latest else ""
+        return JobIdentity(key=found or job_key(self.folder if self._has_folder else None))
 
     def _open_strategy(self, world: World, settings: TrainSettings) -> Strategy:
         """How the processes of this run stay together; `group` is who they are."""

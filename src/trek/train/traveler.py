@@ -296,6 +296,7 @@ class Traveler(RunParts):
         This is where a process of a job whose workers come and go becomes one of them.
         """
         chosen, self._resume = resume or self._resume, None
+        self._resumes_latest |= chosen == "latest"
         return self.group.join(partial(self._restore, chosen))
 
     def _restore(self, resume: CheckpointFolder | Path | str | None, is_again: bool) -> CheckpointFolder | None:

@@ -5,7 +5,7 @@ A run without a checkpoint folder has an Archive too, which raises an error when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -31,8 +31,12 @@ class Archive:
         policy: KeepPolicy | None = None,
         trial: Mapping[str, Any] | None = None,
         owner: str | None = None,
+        find_job: Callable[[], str] = str,
     ) -> None:
-        """`policy` None deletes nothing; `owner` is written to checkpoints, and those of others are left alone."""
+        """`policy` None deletes nothing; `owner` is written to checkpoints, and those of others are left alone.
+
+        `find_job` gives the key of the job, which is written to checkpoints too.
+        """
         self._strategy = strategy
         self._owner = owner
         self._trial = dict(trial) if trial is not None else None
@@ -42,6 +46,7 @@ class Archive:
             policy=policy,
             trial=self._trial,
             owner=owner,
+            find_job=find_job,
             on_written=journal.log_checkpoint,
             on_deleted=journal.log_checkpoint_deleted,
         )
@@ -52,6 +57,11 @@ class Archive:
     def is_open(self) -> bool:
         """Whether checkpoints can be saved."""
         return self._storage is not None
+
+    @property
+    def found_job(self) -> str:
+        """On the leader, the key of the job whose checkpoints were there before; "" if there are none."""
+        return self._writer.found_job if self._writer is not None else ""
 
     def describe_batches(self, signature: Mapping[str, Any] | None) -> None:
         """Record the signature of the Trial's batches with every checkpoint that is saved from now on."""

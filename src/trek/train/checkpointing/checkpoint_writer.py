@@ -52,13 +52,18 @@ class CheckpointWriter:
         policy: KeepPolicy | None,
         trial: Mapping[str, Any] | None = None,
         owner: str | None = None,
+        find_job: Callable[[], str] = str,
         on_written: Callable[[CheckpointRow], None] = lambda row: None,
         on_deleted: Callable[[str], None] = lambda name: None,
     ) -> None:
+        """`find_job` gives the key of the job, which is written to its checkpoints."""
         self._storage = storage
         self._policy = policy
         self._trial = trial
         self._owner = owner
+        self._find_job = find_job
+        self.found_job = ""
+        """The key of the job that saved the checkpoint which `find_latest` looks at first; "" if none says it."""
         self._on_written = on_written
         self._on_deleted = on_deleted
         self._kept: list[KeptCheckpoint] = []
@@ -80,8 +85,9 @@ class CheckpointWriter:
         """Copy `state` now and write it in the background; returns the uuid. A smaller `score` is better."""
         self.wait()
         name = name or new_name()
-        facts = {"uuid": name, "owner": self._owner or "", "batches": batches, "metrics": dict(metrics), "score": score}
-        snapshot = _Snapshot(state, facts={**facts, "trial": self._trial})
+        whose = {"uuid": name, "owner": self._owner or "", "job": self._find_job()}
+        facts = {**whose, "batches": batches, "metrics": dict(metrics), "score": score, "trial": self._trial}
+        snapshot = _Snapshot(state, facts=facts)
         self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="trek-checkpoint")
         self._pending = self._pool.submit(self._write, snapshot)
         return name
@@ -136,6 +142,8 @@ class CheckpointWriter:
                 found.append(checkpoint)
         for one in sorted(found, key=lambda checkpoint: float(checkpoint.manifest["time_s"])):
             self._remember(one.path.name, one.uuid, one.batches, one.manifest["score"])
+        if found:
+            self.found_job = str(max(found, key=lambda one: one.path.name).manifest.get("job", ""))
 
     def _remember(self, name: str, identity: str, batches: int, score: float | None) -> None:
         self._kept.append(KeptCheckpoint(name, batches, score))

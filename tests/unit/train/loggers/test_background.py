@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from torch import nn
 
 import trek
 from trek.errors import InputError
@@ -129,3 +130,44 @@ def test_a_run_says_how_it_ended(trial: type[trek.Trial], state: str) -> None:
             assert state == "failed"
     first, *_ = said
     assert said == [first, state, "close"] * 2  # the resumed run is the same job
+
+
+class Identified(Logger):
+    """Keeps the job that each run belongs to."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def identify(self, job: Any) -> None:
+        self.keys.append(job.key)
+
+
+def test_a_run_resumed_from_a_folder_of_its_own_checkpoints_is_the_same_job(tmp_path: Path) -> None:
+    logger = Identified()
+    for epochs, resume in ((1, None), (2, "latest"), (3, "latest"), (1, None), (4, "latest")):
+        trek.fit(
+            PointsTrial,
+            hparams={"global_batch_size": 16},
+            max_length=trek.epochs(epochs),
+            checkpoint_dir=tmp_path / ("first" if resume or epochs > 1 or not logger.keys else "other"),
+            loggers=[logger],
+            name="kept elsewhere",
+            resume=resume,
+            show_progress=False,
+        )
+    first, *resumed = logger.keys
+    assert resumed[:2] == [first, first]
+    assert resumed[2] != first  # another job of the same name came between
+    assert resumed[3] == first
+
+
+def test_a_loop_without_a_folder_is_the_same_job_when_it_is_resumed(tmp_path: Path) -> None:
+    logger = Identified()
+    for resume in (None, "latest", None):
+        with trek.Traveler(checkpoint_dir=tmp_path, loggers=[logger]) as traveler:
+            traveler.add_model(nn.Linear(1, 1))
+            traveler.restore(resume)
+            traveler.journal.begin(name="loop", hparams={})
+            traveler.save()
+    first, resumed, new = logger.keys
+    assert first == resumed != new
