@@ -1,4 +1,7 @@
-"""Paths: a file or a folder. One in the step's scratch folder is moved into the store; one elsewhere stays there."""
+"""Paths: a file or a folder. One in the step's attempt is kept in the store; one elsewhere stays there.
+
+Nothing is taken out of the attempt: a step may return a path twice, or a file beside the folder it lies in.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,17 @@ class PathKind(ArtefactKind):
         return isinstance(value, Path)
 
     def save(self, value: Any, folder: Path) -> dict[str, Any]:
-        """Move it into `folder` if it is in the attempt's folder, else refer to it."""
-        path = Path(os.path.abspath(value))  # noqa: PTH100 - a link is kept, not followed
+        """Copy it into `folder` if it is in the attempt's folder, else refer to it."""
+        path, attempt = _place(value), _attempt_of(folder).resolve()
         if not path.exists():
             raise InputError(f"the step returned the path {str(value)!r}, which does not exist. Create it first.")
-        attempt = _attempt_of(folder)
+        if path == attempt:
+            raise InputError(f"the step returned the folder {str(value)!r} of its own results. Return a path in it.")
         if not path.is_relative_to(attempt):
             return {"external": str(path)}
-        for link in [path, *path.rglob("*")] if path.is_dir() else [path]:
-            if link.is_symlink():
-                _keep_target(link, root=path, attempt=attempt)
+        _settle_links(path, attempt=attempt)
         folder.mkdir(parents=True)
-        shutil.move(path, folder / path.name)
+        _copy(path, folder / path.name)
         return {"name": path.name}
 
     def load(self, folder: Path, facts: dict[str, Any]) -> Any:
@@ -42,25 +44,58 @@ class PathKind(ArtefactKind):
         return Path(facts["external"]) if "external" in facts else folder / facts["name"]
 
 
+def _place(path: Path) -> Path:
+    """Where `path` is, without links on the way there; a link itself is kept, not followed."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link is kept, not followed
+    return absolute.parent.resolve() / absolute.name
+
+
 def _attempt_of(folder: Path) -> Path:
     """The attempt whose output goes to `folder`: parts of an output have folders inside the output's."""
     return next((parent for parent in folder.parents if parent.parent.name == "attempts"), folder.parent)
 
 
-def _keep_target(link: Path, *, root: Path, attempt: Path) -> None:
-    """Let a link lead to the same contents after `root` has been moved and the rest of the attempt removed."""
-    target = link.parent / link.readlink()
-    real = Path(os.path.abspath(target))  # noqa: PTH100 - links on the way are kept
-    if not real.is_relative_to(attempt) or not target.exists():
-        return
-    if link != root and real.is_relative_to(root):
-        if link.readlink().is_absolute():
-            link.unlink()
-            link.symlink_to(os.path.relpath(real, link.parent))
-        return
-    found = target.resolve()
-    link.unlink()
-    if found.is_dir():
-        shutil.copytree(found, link, symlinks=True)
+def _settle_links(root: Path, *, attempt: Path, around: tuple[Path, ...] = ()) -> None:
+    """Let each link in `root` lead to the same contents from a copy of it, after the attempt has been removed.
+
+    `around` are the folders whose links wait for those of `root`.
+    """
+    for link in [root, *root.rglob("*")] if root.is_dir() else [root]:
+        if link.is_symlink() and link.exists():
+            _settle(link, root=root, attempt=attempt, around=(*around, root))
+
+
+def _settle(link: Path, *, root: Path, attempt: Path, around: tuple[Path, ...]) -> None:
+    place, found = _place(link.parent / link.readlink()), link.resolve()
+    if link != root and place.is_relative_to(root):
+        _point(link, os.path.relpath(place, link.parent))
+    elif not found.is_relative_to(attempt):
+        _point(link, str(found if place.is_relative_to(attempt) else place))
+    elif found in around or link.is_relative_to(found):
+        raise InputError(f"the returned link {str(link)!r} leads to {str(found)!r}, which it lies in. Remove the link.")
     else:
-        shutil.copy2(found, link)
+        _settle_links(found, attempt=attempt, around=around)
+        link.unlink()
+        _copy(found, link)
+
+
+def _point(link: Path, target: str) -> None:
+    link.unlink()
+    link.symlink_to(target)
+
+
+def _copy(path: Path, new: Path) -> None:
+    """A copy that shares its files' contents where the file system can link them; links in it stay links."""
+    if path.is_symlink():
+        new.symlink_to(path.readlink())
+    elif path.is_dir():
+        shutil.copytree(path, new, symlinks=True, copy_function=_copy_file)
+    else:
+        _copy_file(path, new)
+
+
+def _copy_file(path: Path | str, new: Path | str) -> None:
+    try:
+        os.link(path, new)
+    except OSError:  # another file system, or one without hard links
+        shutil.copy2(path, new)
