@@ -265,15 +265,14 @@ class Table:
     def num_rows(self) -> int:
         """How many rows there are; computed where it is not known."""
         known = self._node.num_rows
-        if known is None:
-            if reads_stream(self._node):
-                raise InputError(
-                    "a stream must be read to count its rows, and can be read only once. cache() it first."
-                )
-            schema = self._schema or self._node.schema  # without one, rows are counted as they are
-            narrow = self._node.narrowed(schema.names[:1]) if schema is not None else None
-            known = count_rows(narrow or self._node, current_executor())
-        return known
+        if known is not None:
+            self._node.require_unchanged()  # files may have been counted long ago
+            return known
+        if reads_stream(self._node):
+            raise InputError("a stream must be read to count its rows, and can be read only once. cache() it first.")
+        schema = self._schema or self._node.schema  # without one, rows are counted as they are
+        narrow = self._node.narrowed(schema.names[:1]) if schema is not None else None
+        return count_rows(narrow or self._node, current_executor())
 
     def __len__(self) -> int:
         return self.num_rows
@@ -351,6 +350,7 @@ class Table:
             held.append(batch.slice(0, missing))
             missing -= held[-1].num_rows
             if missing <= 0:
+                self._node.require_unchanged()  # files are not read to their end
                 break
         return Table(MemorySource(pa.Table.from_batches(held) if held else empty_table(self.schema), title="head"))
 

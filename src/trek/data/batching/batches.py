@@ -145,8 +145,10 @@ class Batches:
             yield from stored.take_each([share[rank::size] for share in run])
 
     def _running(self, first: int, every: int) -> Iterator[Columns]:
-        running = RunningColumns(self._table, skip=first * self.order.batch_size)
+        self._table._node.require_unchanged()
+        running = RunningColumns(self._table, num_rows=self.order.num_rows, skip=first * self.order.batch_size)
         for batch in range(first, len(self)):
             columns = running.take(self.order.num_records(batch))
             if (batch - first) % every == 0:
                 yield tuple(column[self.world.rank :: self.world.size] for column in columns)
+        self._table._node.require_unchanged()  # it is not read beyond the last row

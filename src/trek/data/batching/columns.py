@@ -18,6 +18,7 @@ import torch
 from trek.data import tensors
 from trek.data.batching.decoded import decode_for_all
 from trek.data.batching.rows import Rows, ScatteredRows
+from trek.errors import DataUnavailable
 
 if TYPE_CHECKING:
     from trek.data.table import Table
@@ -93,8 +94,9 @@ def stored_rows(table: Table) -> pa.Table:
 class RunningColumns:
     """The stream of a table, taken run by run; begins again at its end, which is what padding asks for."""
 
-    def __init__(self, table: Table, *, skip: int) -> None:
+    def __init__(self, table: Table, *, num_rows: int, skip: int) -> None:
         self._table = table
+        self._num_rows = num_rows
         self._chunks = self._cycle()
         self._chunk: Columns = ()
         self._used = self._length = 0
@@ -128,10 +130,17 @@ class RunningColumns:
 
     def _cycle(self) -> Iterator[Columns]:
         while True:
+            found = 0
             for batch in self._table:
                 if batch.num_rows:
+                    found += batch.num_rows
                     names = batch.schema.names
                     yield tuple(tensors.to_torch(c, name=n) for n, c in zip(names, batch.columns, strict=True))
+            if found != self._num_rows:
+                raise DataUnavailable(
+                    f"{self._table._node.describe()}: {found:,} rows were read, and {self._num_rows:,} were counted "
+                    "before. Read it when nothing changes it, or persist() it first."
+                )
 
 
 def _chunks(table: pa.Table, name: str) -> list[torch.Tensor]:

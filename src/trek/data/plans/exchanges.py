@@ -168,6 +168,11 @@ class Cache(Exchange):
         whole = None if self.inputs[0].schema is not None else self.whole()
         return self.inputs[0].schema if whole is None else whole.schema
 
+    def require_unchanged(self) -> None:
+        """Rows that are kept are those of the files as they were."""
+        if self._parts is None:
+            super().require_unchanged()
+
     def whole(self) -> pa.Table | None:
         """All rows, once computed."""
         batches = [batch for part in self._parts or () for batch in part.batches()]

@@ -71,7 +71,7 @@ class Reduce(Exchange):
     def _by_group(self, executor: Executor) -> list[Part]:
         """The rows of each key together, in their order; as many keys in one partition as in another."""
         schema = schema_of(self.inputs[0]).append(pa.field(_GROUP, pa.uint32()))
-        query = Query(_Grouped(self.inputs[0], tuple(self.keys)), schema, self.describe())
+        query = Query(_Grouped(self.inputs[0], tuple(self.keys)), schema, self.describe(), self.inputs[0])
         rows = run_query(query, executor)
         starts = _starts(np.concatenate([[], *(batch.column(_GROUP).to_numpy() for batch in rows.batches())]))
         bounds = [*starts.tolist(), rows.num_rows]

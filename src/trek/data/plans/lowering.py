@@ -23,6 +23,7 @@ from trek.data.plans.conforming import conform
 from trek.data.plans.plan import PlanNode, Stream, sources
 from trek.data.plans.polars_types import Carrier, batches_to_polars, empty_frame, to_arrow
 from trek.data.plans.schemas import schema_of
+from trek.errors import TrekError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,8 +72,8 @@ class Query:
     frame: Callable[[Lowering], pl.LazyFrame]
     schema: pa.Schema
     title: str
-    reads: str = ""
-    """The files, for errors."""
+    source: PlanNode
+    """The plan whose stored rows are read."""
     is_cut: bool = True
     """Whether batches have a number of rows that depends on the columns alone, so that functions see the same batches
     with any number of threads. Otherwise they come as Polars made them, which saves a copy."""
@@ -80,7 +81,7 @@ class Query:
 
 def query_of(node: PlanNode, *, is_cut: bool = True) -> Query:
     """All rows of a relational node."""
-    return Query(_Whole(node), schema_of(node), node.describe(), _reads(node), is_cut=is_cut)
+    return Query(_Whole(node), schema_of(node), node.describe(), node, is_cut=is_cut)
 
 
 def run_query(query: Query, executor: Executor) -> Part:
@@ -97,9 +98,14 @@ def streamed(query: Query, executor: Executor) -> Stream:
     frame = query.frame(lowering).select(schema.names)
     set_budget(executor.memory_limit_bytes, executor.spill_dir)
     chunk_rows = _chunk_rows(schema) if query.is_cut else None
-    with polars_errors(query.title, reads=query.reads):
-        for chunk in frame.collect_batches(chunk_size=chunk_rows, engine="streaming"):
-            yield from to_arrow(chunk.rechunk() if query.is_cut else chunk, schema, lowering.carrier)
+    try:
+        with polars_errors(query.title, reads=_reads(query.source)):
+            for chunk in frame.collect_batches(chunk_size=chunk_rows, engine="streaming"):
+                yield from to_arrow(chunk.rechunk() if query.is_cut else chunk, schema, lowering.carrier)
+    except TrekError:
+        query.source.require_unchanged()
+        raise
+    query.source.require_unchanged()
 
 
 def read_rows(node: PlanNode, executor: Executor, *, ahead: int | None = None) -> Stream:
@@ -188,7 +194,7 @@ def _reads(node: PlanNode) -> str:
 
 def _counting(node: PlanNode) -> Query:
     schema = pa.schema([(_COUNT, pa.int64())])
-    return Query(_Counted(node), schema, node.describe(), _reads(node))
+    return Query(_Counted(node), schema, node.describe(), node)
 
 
 @dataclass(frozen=True)

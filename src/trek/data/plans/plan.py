@@ -99,6 +99,11 @@ class PlanNode(ABC):
         """The same rows in the same order in as many partitions, if that is possible without reading them."""
         return None
 
+    def require_unchanged(self) -> None:
+        """Raise DataUnavailable if stored rows that the plan reads are not those that were found when it was made."""
+        for node in self.inputs:
+            node.require_unchanged()
+
     def whole(self) -> pa.Table | None:
         """All rows as one table, if they are in memory, or mapped, as one already."""
         return None
@@ -130,7 +135,8 @@ class PlanNode(ABC):
 class Source(PlanNode):
     """Where rows come from; partition i is read by `read(i)`.
 
-    Contracts: reading a partition again gives the same rows, in batches with the columns of `schema`; different
+    Contracts: reading a partition again gives the same rows, in batches with the columns of `schema`, or ends in the
+    error of `require_unchanged`; different
     partitions may be read at the same time, by several threads or, unless `is_here_alone`, by other processes, to which
     the Source is pickled; `identity` is the same for the same content and settings, and another for others.
     """

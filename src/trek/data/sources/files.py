@@ -10,7 +10,7 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -32,7 +32,7 @@ from trek.data.sources.formats import (
     suffix_of,
 )
 from trek.data.sources.formats.scanning import with_constants
-from trek.data.sources.listing import FileInfo, list_files, partition_schema, partition_value
+from trek.data.sources.listing import FileInfo, list_files, partition_schema, partition_value, require_unchanged
 from trek.data.sources.memory import require_distinct
 from trek.errors import DataUnavailable, InputError
 from trek.world.urls import is_remote, local_path
@@ -122,6 +122,11 @@ class FileSource(Source):
                 found = self.format.filled(content, found)
         return found
 
+    def require_unchanged(self) -> None:
+        """Ask the file system of every file."""
+        for file in self.files:
+            require_unchanged(file)
+
     def describe(self) -> str:
         """One line for `explain`."""
         names = self.files[0].url if len(self.files) == 1 else f"{len(self.files)} files, {self.files[0].url} and on"
@@ -207,8 +212,16 @@ class FileSource(Source):
                 batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
         return batch
 
-    def _opened(self, file: FileInfo) -> AbstractContextManager[BinaryIO]:
-        return _opened(file, is_text=self.format.is_text)
+    @contextmanager
+    def _opened(self, file: FileInfo) -> Iterator[BinaryIO]:
+        """The content; whatever was read of it, and whatever went wrong, counts only if the file has not changed."""
+        try:
+            with _opened(file, is_text=self.format.is_text) as content:
+                yield content
+        except Exception:
+            require_unchanged(file)
+            raise
+        require_unchanged(file)
 
     def _chosen(self, batch: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
         if self.asked.columns is None:
@@ -245,8 +258,6 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
         ) from error
     except pa.ArrowKeyError as error:
         raise InputError(f"{file.url}: {error.args[0]}, which the files before it have.") from error
-    except FileNotFoundError as error:
-        raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
     except (OSError, zipfile.BadZipFile) as error:  # Arrow reports damaged pages as OSError
         what = " ".join(str(error).split()).rstrip(".")
         raise DataUnavailable(f"{file.url} cannot be read: {what}. Replace the file.") from error

@@ -7,7 +7,7 @@ Folders called `name=value` on the way to a file (hive partitions) give all of i
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +21,8 @@ from trek.world.urls import is_remote
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = "*?["
+_CHANGES = ("mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created")
+"""Under which names file systems say when or whether a file was changed, the most exact ones first."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class FileInfo:
     url: str
     size_bytes: int
     changed: str
-    """The time of the last change, as the file system gives it."""
+    """What says that it changed, as the file system gives it: the time of the last change, or a store's ETag."""
     partition: tuple[tuple[str, str | None], ...] = ()
     """Names and values of the folders called `name=value` that it is in."""
 
@@ -50,6 +52,28 @@ def list_files(url: str) -> list[FileInfo]:
     if not files:
         raise InputError(f"no file matches {url!r}. Check the pattern and the folder {base!r}.")
     return [_info(system, path, root=base) for path in dict.fromkeys(files) if _is_visible(path, base)]
+
+
+def require_unchanged(file: FileInfo) -> None:
+    """Refuse a file that is another than the one that was found, which readers ask when they are done with it."""
+    system, path = file_system(file.url)
+    system.invalidate_cache(path)
+    try:
+        found = system.info(path)
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
+    size, changed = _size(found), _change(found)
+    if (size, changed) != (file.size_bytes, file.changed):
+        raise DataUnavailable(
+            f"{file.url} has changed: it had {file.size_bytes:,} bytes when the Table was made, and now has {size:,}, "
+            "written later. Open it again."
+        )
+
+
+def file_info(url: str) -> FileInfo:
+    """The one file at `url`, as it is now."""
+    system, path = file_system(url)
+    return _info(system, path, root=posixpath.dirname(path))
 
 
 def is_pattern(address: str) -> bool:
@@ -115,8 +139,15 @@ def _is_visible(path: str, root: str) -> bool:
 
 def _info(system: Any, path: str, *, root: str) -> FileInfo:
     found = system.info(path)
-    changed = next((str(found[key]) for key in ("mtime", "LastModified", "last_modified", "ETag") if key in found), "")
-    return FileInfo(system.unstrip_protocol(path), int(found["size"] or 0), changed, _partition(path, root))
+    return FileInfo(system.unstrip_protocol(path), _size(found), _change(found), _partition(path, root))
+
+
+def _size(found: Mapping[str, Any]) -> int:
+    return int(found["size"] or 0)
+
+
+def _change(found: Mapping[str, Any]) -> str:
+    return next((str(found[key]) for key in _CHANGES if found.get(key)), "")
 
 
 def _partition(path: str, root: str) -> tuple[tuple[str, str | None], ...]:

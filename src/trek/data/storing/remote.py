@@ -11,12 +11,13 @@ import posixpath
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from trek.data.execution.base import Executor
 from trek.data.plans.plan import PlanNode
 from trek.data.sources.files import FileSource
 from trek.data.sources.formats import format_of
-from trek.data.sources.listing import FileInfo, file_system, is_there
+from trek.data.sources.listing import file_info, file_system, is_there
 from trek.data.storing.persist import Manifest, Storage, persist, require_storage
 from trek.data.storing.table_folder import MANIFEST, is_shard, require_replaceable
 from trek.errors import DataUnavailable, StorageError
@@ -28,8 +29,9 @@ class RemoteSource(FileSource):
     def __init__(self, url: str, manifest: Manifest) -> None:
         self.url = url
         self.manifest = manifest
-        files = [FileInfo(f"{url}/{shard.file}", shard.bytes, shard.sha256) for shard in manifest.shards]
-        super().__init__(files, format=format_of(manifest.storage))
+        super().__init__(
+            [file_info(f"{url}/{shard.file}") for shard in manifest.shards], format=format_of(manifest.storage)
+        )
 
     @classmethod
     def find(cls, url: str) -> RemoteSource | None:
@@ -43,13 +45,18 @@ class RemoteSource(FileSource):
             manifest = Manifest.parse(system.cat_file(path).decode())
         except (ValueError, TypeError, KeyError) as error:
             raise DataUnavailable(f"{url}/{MANIFEST} cannot be read: {error}.") from error
-        for shard in manifest.shards:
-            there = posixpath.join(root, shard.file)
-            if not system.exists(there) or system.size(there) != shard.bytes:
-                raise DataUnavailable(
-                    f"{url} does not match its manifest: {shard.file} is missing or has another size."
-                )
-        return cls(url.rstrip("/"), manifest)
+        try:
+            found = cls(url.rstrip("/"), manifest)
+        except FileNotFoundError as error:
+            raise DataUnavailable(f"{url} does not match its manifest: a shard is missing: {error}.") from error
+        for shard, file in zip(manifest.shards, found.files, strict=True):
+            if file.size_bytes != shard.bytes:
+                raise DataUnavailable(f"{url} does not match its manifest: {shard.file} has another size.")
+        return found
+
+    def identity(self) -> Any:
+        """Names, sizes and checksums of the shards."""
+        return [(f"{self.url}/{shard.file}", shard.bytes, shard.sha256) for shard in self.manifest.shards]
 
     @property
     def num_rows(self) -> int:
