@@ -1,8 +1,8 @@
 """The Arrow types of columns: which ones Tables hold, and which of two unlike ones both can become.
 
 Text and bytes are kept as `string` or `large_string` (`binary`, `large_binary`); views of them, which Arrow cannot
-filter or take from, become large ones. Dictionaries have 32-bit indices, so that categories can be added. Knows
-nothing of values; see `trek.data.tensors`.
+filter or take from, become large ones, and runs become values. Dictionaries have 32-bit indices, so that categories can
+be added. Knows nothing of values; see `trek.data.tensors`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trek.errors import InputError
 
@@ -20,6 +21,8 @@ def kept_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_run_end_encoded(kind):
+        return kept_type(kind.value_type)
     if pa.types.is_dictionary(kind):
         return pa.dictionary(pa.int32(), kept_type(kind.value_type), kind.ordered)
     if pa.types.is_list(kind) or pa.types.is_list_view(kind):
@@ -36,13 +39,18 @@ def kept_type(kind: pa.DataType) -> pa.DataType:
 def kept_table(table: pa.Table) -> pa.Table:
     """`table` with the types that Tables hold; the same object where it has them already."""
     schema = kept_schema(table.schema)
-    return table if schema.equals(table.schema) else table.cast(schema)
+    if schema.equals(table.schema):
+        return table
+    return pa.Table.from_arrays([_cast(c, f.type) for c, f in zip(table.columns, schema, strict=True)], schema=schema)
 
 
 def kept_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """`batch` with the types that Tables hold; the same object where it has them already."""
     schema = kept_schema(batch.schema)
-    return batch if schema.equals(batch.schema) else batch.cast(schema)
+    if schema.equals(batch.schema):
+        return batch
+    arrays = [_cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def kept_schema(schema: pa.Schema) -> pa.Schema:
@@ -97,6 +105,10 @@ def _no_values(kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, pa.nulls(0, kind.storage_type))
     return pa.nulls(0, kind)
+
+
+def _cast(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    return (pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).cast(kind)
 
 
 def _kept_field(field: pa.Field) -> pa.Field:

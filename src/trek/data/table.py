@@ -143,7 +143,8 @@ class Table:
                 raise InputError(f"with_columns({name}=…) needs an expression of trek.col(…), got {expression!r}.")
             self._require_columns(sorted(expression.columns))
         old: dict[str, str | Expression] = {name: name for name in self.columns}
-        return Table(steps.Project(self._node, {**old, **columns}, verb="compute"))
+        new = {n: e.arguments[0] if e.function == "column" else e for n, e in columns.items()}  # a copy keeps its type
+        return Table(steps.Project(self._node, {**old, **new}, verb="compute"))
 
     def add_input(self, name: str, other: Table) -> Table:
         """Give the function of a `compute` one more side input, as `context.inputs[name]`."""

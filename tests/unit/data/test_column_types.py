@@ -51,9 +51,24 @@ NOT_KEYS: dict[str, pa.Array] = {
     "tensor of booleans": pa.ExtensionArray.from_storage(
         pa.fixed_shape_tensor(pa.bool_(), (2,)), pa.FixedSizeListArray.from_arrays(pa.array([True, False] * 4), 2)
     ),
-    "decimal of 256 bits": pa.array([Decimal("2.50"), None, None, Decimal(1)], pa.decimal256(50, 2)),
-    "interval": pa.array([(1, 2, 3), None, (0, 0, 1), (4, 5, 6)], pa.month_day_nano_interval()),
 }
+_WIDE = pa.array([Decimal("2.50"), None, None, Decimal("-1.00")], pa.decimal256(50, 2))
+_INTERVAL = pa.array([(1, 2, 3), None, (0, 0, 1), (4, 5, 6)], pa.month_day_nano_interval())
+CARRIED: dict[str, pa.Array] = {
+    "uuid": pa.array([b"b" * 16, b"a" * 16, None, b"b" * 16], pa.uuid()),
+    "json": pa.array(["2", "1", None, "2"], pa.json_()),
+    "bool8": pa.array([1, 0, None, 1], pa.bool8()),
+    "opaque": pa.ExtensionArray.from_storage(pa.opaque(pa.int64(), "money", "bank"), pa.array([2, 1, None, 2])),
+    "decimal of 256 bits": _WIDE,
+    "interval": _INTERVAL,
+    "dictionary of wide decimals": _WIDE.dictionary_encode(),
+    "list of wide decimals": pa.array([[Decimal(1)], [], None, [Decimal(2), None]], pa.list_(pa.decimal256(50, 0))),
+    "struct of intervals": pa.array(
+        [{"a": (1, 2, 3)}, {"a": None}, None, {"a": (4, 5, 6)}], pa.struct([("a", pa.month_day_nano_interval())])
+    ),
+}
+"""Of types that Polars does not have."""
+NOT_KEYS |= CARRIED
 
 
 def table_of(column: pa.Array, *, num_partitions: int = 2) -> Table:
@@ -90,6 +105,68 @@ def test_a_column_of_any_type_is_carried_by_every_operation(name: str) -> None:
         rows = found.to_arrow()
         assert repr(rows["c"].to_pylist()) == repr(expected), verb
         assert rows.schema.field("c").type == found.schema.field("c").type == table.schema.field("c").type, verb
+
+
+@pytest.mark.parametrize("name", [*COLUMNS, *NOT_KEYS])
+def test_what_is_missing_in_a_column_of_any_type_is_known(name: str) -> None:
+    column = {**COLUMNS, **NOT_KEYS}[name]
+    values, table = column.to_pylist(), table_of(column)
+    missing = [value is None for value in values]
+    here = [number for number, is_missing in enumerate(missing) if not is_missing]
+    assert ids(table.filter(col("c").is_null())) == [number for number, one in enumerate(missing) if one]
+    assert ids(table.filter(col("c").is_valid())) == here
+    assert ids(table.map(lambda batch: batch, arrow=True).filter(~col("c").is_null())) == here
+    assert table.reduce({"c": "count"}).to_arrow()["c"].to_pylist() == [len(here)]
+    assert table.reduce({"c": "count"}, by="id").to_arrow()["c"].to_pylist() == [int(not one) for one in missing]
+    assert table.with_columns(n=col("c").is_null()).to_arrow()["n"].to_pylist() == missing
+    ends = table.reduce({"first": ("c", "first"), "last": ("c", "last")}).to_arrow()
+    wanted = [values[here[0]], values[here[-1]]] if here else [None, None]
+    assert repr([ends["first"][0].as_py(), ends["last"][0].as_py()]) == repr(wanted)
+    copied = table.with_columns(copy=col("c")).to_arrow()
+    assert copied["copy"].equals(copied["c"])
+    assert repr(table.gather(by="id").to_arrow()["c"].to_pylist()) == repr([[value] for value in values])
+
+
+@pytest.mark.parametrize("name", NOT_KEYS)
+def test_a_column_that_cannot_be_compared_is_no_key(name: str) -> None:
+    table = table_of(NOT_KEYS[name])
+    if name == "null":  # nothing to compare
+        assert ids(table.sort("c")) == [0, 1, 2, 3]
+        return
+    keyed: list[Callable[[], Any]] = [
+        lambda: table.sort("c"),
+        lambda: table.distinct("c"),
+        lambda: table.distinct(),
+        lambda: table.gather(by="c"),
+        lambda: table.partition(2, by="c"),
+        lambda: table.reduce({"id": "min"}, by="c"),
+        lambda: table.reduce(lambda rows: rows, by="c"),
+        lambda: table.join(table, on="c"),
+    ]
+    for act in keyed:
+        with pytest.raises(InputError, match="cannot be a key"):
+            act()
+    for function in ("min", "max", "count_distinct", "sum", "mean", "std", "var", "any", "all"):
+        with pytest.raises(InputError, match=f"'{function}' needs"):
+            table.reduce({"c": function})
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_expressions_do_not_compute_with_what_they_cannot_see(name: str) -> None:
+    table = table_of(CARRIED[name])
+    column = col("c")
+    for expression in (column == 1, column != column, column < column, column.is_in([1]), column.cast("string")):
+        for computed in (lambda e=expression: table.filter(e), lambda e=expression: table.with_columns(y=e)):
+            with pytest.raises(InputError, match="for which expressions have is_null and is_valid alone"):
+                computed().to_arrow()
+    for expression in (column + 1, -column, col("id") + column, column.abs()):
+        with pytest.raises(InputError, match="for which expressions have is_null and is_valid alone"):
+            table.with_columns(y=expression).to_arrow()
+
+
+def test_run_length_encoded_values_are_decoded() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays([1, 3, 4], pa.array([2, None, 1]))
+    assert table_of(runs).sort("c").to_arrow()["c"].to_pylist() == [1, 2, None, None]
 
 
 @pytest.mark.parametrize("name", COLUMNS)

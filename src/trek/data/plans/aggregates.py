@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from trek.data.execution.fresh_process import in_fresh_process
 from trek.data.execution.polars_engine import is_usable, load_polars, polars_errors
+from trek.data.plans.capabilities import require_aggregate
 from trek.data.plans.polars_types import Carrier, arrow_type, empty_frame, to_arrow, to_polars
 from trek.errors import InputError
 
@@ -42,7 +43,6 @@ _COMBINING = {"sum": "sum", "count": "sum", "min": "min", "max": "max", "any": "
 """By function, the one that puts what it gave for some rows each together to what it gives for all."""
 _ROWS = "number of rows"
 _OF_NUMBERS = {"sum", "mean", "std", "var"}
-_OF_BOOLEANS = {"any", "all"}
 
 AggregateSpec = Mapping[str, str | tuple[str, str]]
 """`{"x": "sum"}`, or with a new name `{"total": ("x", "sum")}`; `("*", "count")` counts rows."""
@@ -144,21 +144,7 @@ def _check(aggregate: Aggregate, schema: pa.Schema) -> None:
         return
     if aggregate.column not in schema.names:
         raise InputError(f"column {aggregate.column!r} does not exist. There are: {', '.join(schema.names)}.")
-    kind = schema.field(aggregate.column).type
-    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
-        raise InputError(
-            f"{aggregate.function!r} cannot be computed for column {aggregate.column!r} of type {kind}. "
-            "Pass reduce() a function over arrays instead."
-        )
-    if aggregate.function in _OF_NUMBERS and not _is_number(kind):
-        raise InputError(f"{aggregate.function!r} needs numbers, but column {aggregate.column!r} has type {kind}.")
-    if aggregate.function in _OF_BOOLEANS and not pa.types.is_boolean(kind):
-        raise InputError(f"{aggregate.function!r} needs booleans, but column {aggregate.column!r} has type {kind}.")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
-    return any(check(kind) for check in (*checks, pa.types.is_duration))
+    require_aggregate(aggregate.function, aggregate.column, schema.field(aggregate.column).type)
 
 
 def _asked(aggregate: Aggregate, schema: pa.Schema, *, is_filled: bool) -> pl.Expr:

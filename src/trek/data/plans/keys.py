@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trek.errors import InputError
+from trek.data.plans.capabilities import require_key
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
@@ -23,11 +23,9 @@ def partition_of_rows(batch: pa.RecordBatch, keys: Sequence[str], *, num_partiti
 
 
 def require_keys(schema: pa.Schema, keys: Sequence[str]) -> None:
-    """Refuse columns that cannot be compared: tensors, lists, structs."""
+    """Refuse columns that cannot be compared."""
     for key in keys:
-        kind = schema.field(key).type
-        if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
-            raise InputError(f"column {key!r} has type {kind}, which cannot be a key. Use numbers, texts or dates.")
+        require_key(key, schema.field(key).type)
 
 
 def hash_column(column: pa.Array) -> np.ndarray:

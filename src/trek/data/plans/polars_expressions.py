@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from trek.data.execution.polars_engine import first_line, load_polars, polars_errors
+from trek.data.plans.capabilities import require_expression
 from trek.data.plans.expressions import Expression
 from trek.data.plans.polars_types import Carrier, arrow_type, empty_frame, to_arrow, to_polars
 from trek.data.tensors import to_column
@@ -53,7 +54,7 @@ class Translation:
     """Expressions over the columns of one schema as expressions of Polars, checked against the columns' types."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._names = schema.names
+        self._schema = schema
         self._empty = empty_frame(schema).lazy()
 
     def translate(self, expression: Expression) -> pl.Expr:
@@ -74,22 +75,28 @@ class Translation:
     def _translate(self, expression: Expression) -> pl.Expr:
         function, arguments = expression.function, expression.arguments
         if function == "column":
-            return self._column(arguments[0])
+            return self._column(arguments[0], function)
         if function == "is_in":
             return self._is_in(expression, *arguments)
         if function == "cast":
             return self._cast(self._translate(arguments[0]), arguments[1])
         if function in _SINGLE:
-            return _SINGLE[function](self._translate(arguments[0]))
+            argument = arguments[0]
+            is_column = argument.function == "column"
+            return _SINGLE[function](
+                self._column(argument.arguments[0], function) if is_column else self._translate(argument)
+            )
         if function in ("and_kleene", "or_kleene"):
             return _OPERATORS[function](*(self._condition(argument) for argument in arguments))
         if function in _ARITHMETIC:
             return self._arithmetic(expression)
         return self._comparison(expression)
 
-    def _column(self, name: str) -> pl.Expr:
-        if name not in self._names:
-            raise InputError(f"column {name!r} does not exist. There are: {', '.join(self._names)}.")
+    def _column(self, name: str, function: str) -> pl.Expr:
+        names = self._schema.names
+        if name not in names:
+            raise InputError(f"column {name!r} does not exist. There are: {', '.join(names)}.")
+        require_expression(function, name, self._schema.field(name).type)
         return pl.col(name)
 
     def _condition(self, argument: Any) -> pl.Expr:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from trek.data.column_types import empty_table
 from trek.data.execution.polars_engine import load_polars
+from trek.data.plans.capabilities import is_known
 from trek.data.tensors import to_column
 from trek.errors import InputError
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Carrier:
-    """Columns of types that Polars does not know: each travels as the numbers of its values in a common list."""
+    """Columns of types that Polars does not know: each travels as the numbers of its values in a common list.
+
+    A missing value has no number, so that it is missing to Polars too.
+    """
 
     def __init__(self) -> None:
         self._held: dict[pa.DataType, list[pa.Array]] = {}
@@ -34,7 +38,7 @@ class Carrier:
         start = self._counts.get(column.type, 0)
         self._held.setdefault(column.type, []).extend(column.chunks)
         self._counts[column.type] = start + len(column)
-        return pa.array(np.arange(start, start + len(column)))
+        return pa.array(np.arange(start, start + len(column)), mask=np.asarray(column.is_null()))
 
     def take(self, numbers: pa.Array, kind: pa.DataType) -> pa.Array:
         """The values of these numbers, in their order; none where a number is missing."""
@@ -68,19 +72,6 @@ def arrow_type(kind: pl.DataType) -> pa.DataType:
     empty = load_polars().Series("", [], dtype=kind).to_arrow(compat_level=load_polars().CompatLevel.oldest())
     found: pa.DataType = empty.type
     return pa.string() if pa.types.is_large_string(found) else found
-
-
-def is_known(kind: pa.DataType) -> bool:
-    """Whether Polars has a type for values of `kind`."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return isinstance(kind, pa.FixedShapeTensorType)
-    if pa.types.is_decimal256(kind) or pa.types.is_interval(kind) or pa.types.is_union(kind):
-        return False
-    if pa.types.is_run_end_encoded(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return False
-    if pa.types.is_dictionary(kind):
-        return is_known(kind.value_type)
-    return all(is_known(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _require_plain(names: Sequence[str]) -> None:
@@ -119,7 +110,7 @@ def _received(column: pa.ChunkedArray, field: pa.Field, carrier: Carrier) -> pa.
 
 
 def _received_chunk(chunk: pa.Array, kind: pa.DataType, carrier: Carrier) -> pa.Array:
-    if not is_known(kind):
+    if not is_known(kind) and pa.types.is_integer(chunk.type):
         return carrier.take(chunk, kind)
     if pa.types.is_dictionary(kind):
         return _encoded(chunk, kind)

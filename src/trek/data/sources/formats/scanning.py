@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from trek.data.column_types import kept_schema
 from trek.data.execution.polars_engine import load_polars
-from trek.data.plans.polars_types import empty_frame, is_known
+from trek.data.plans.capabilities import is_known
+from trek.data.plans.polars_types import empty_frame
 
 if TYPE_CHECKING:
     import polars as pl
