@@ -1,7 +1,7 @@
 """The evaluation of a checkpoint: what its model answers for the validation data of its Trial, beside the labels.
 
-The scores are what the model would answer if it were served. The label is the tensor of a batch that the answer does
-not depend on.
+The scores are what the model would answer if it were served. The label is the tensor of a batch that is no
+input of the model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def evaluate(
     place = choose_device(device, local_rank=0)
     loaded = load_trial(checkpoint, import_trial(checkpoint, source), device=str(place))
     handler, signature = TrialHandler(loaded, checkpoint=checkpoint), read_signature(checkpoint)
-    chosen = find_label(fields_of(signature), needed=handler.needed, label=label)
+    chosen = find_label(fields_of(signature), inputs=handler.input_names, label=label)
     world = World(device_name=str(place))
     data = open_validation_data(loaded.trial.build_validation_data_loader(), world=world, seed=0)
     labels, scores = list[Any](), list[Any]()
@@ -54,14 +54,14 @@ def evaluate(
     return ClassificationReport(np.concatenate(labels), np.concatenate(scores), kind=kind, classes=classes)
 
 
-def find_label(fields: Sequence[Field], *, needed: Sequence[str], label: str) -> str:
-    """The tensor with the labels: the one named, or the only one with a value per record that is not needed."""
+def find_label(fields: Sequence[Field], *, inputs: Sequence[str], label: str) -> str:
+    """The tensor with the labels: the one named, or the only one with a value per record that is no input."""
     names = [field.name for field in fields]
     if label:
         if label not in names:
             raise InputError(f"a batch has no tensor {label!r}. It has: {', '.join(names)}.")
         return label
-    found = [field.name for field in fields if field.name not in needed and field.shape in ((), (1,))]
+    found = [field.name for field in fields if field.name not in inputs and field.shape in ((), (1,))]
     if len(found) != 1:
         raise InputError(
             f"the labels were not found among the tensors of a batch: {', '.join(names)}. Name theirs (--label)."

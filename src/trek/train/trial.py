@@ -5,7 +5,7 @@ How long it trains, on how many processes, and where it is recorded are settings
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -330,8 +330,13 @@ class Trial:
     predict_batch: Any
     """What a served model answers, as a tensor or a dict of tensors by name; declares any of `batch` and `model`.
 
-    Without it, that is the output of the model in `evaluate_batch`. `batch` has the form of a training batch. Parts
-    that the answer does not depend on, such as labels, are None.
+    Without it, that is the output of the model in `evaluate_batch`. `batch` has the form of a training batch, without
+    the parts that are no `inputs`.
+    """
+    inputs: ClassVar[Collection[str] | None] = None
+    """The names of the parts of a training batch that a served model takes; the others are None in `batch`.
+
+    Without it, they are all parts that `predict_batch` or `evaluate_batch` reads on the way to the answer.
     """
     preprocess: Any
     """From the inputs of a request, a dict of NumPy arrays, to a dict by the names in a training batch."""

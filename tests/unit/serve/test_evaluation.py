@@ -31,12 +31,12 @@ def test_scores_are_those_of_the_model_for_every_record_of_the_validation_data(p
         evaluate(source_of(points), label="class")
 
 
-def test_the_label_is_what_the_answer_does_not_depend_on() -> None:
+def test_the_label_is_what_is_no_input_of_the_model() -> None:
     fields = [Field("image", "float32", (2, 2)), Field("class", "int64", ()), Field("box", "float32", (4,))]
-    assert find_label(fields, needed=["image"], label="") == "class"
-    assert find_label(fields, needed=["image"], label="box") == "box"
+    assert find_label(fields, inputs=["image"], label="") == "class"
+    assert find_label(fields, inputs=["image"], label="box") == "box"
     with pytest.raises(InputError, match=r"Name theirs \(--label\)"):
-        find_label([*fields, Field("weight", "float32", ())], needed=["image"], label="")
+        find_label([*fields, Field("weight", "float32", ())], inputs=["image"], label="")
 
 
 def test_an_answer_without_scores_is_refused() -> None:

@@ -1,13 +1,13 @@
 """TrialHandler: the model of a checkpoint, called as its Trial calls it.
 
 `Trial.predict_batch` is what it answers; without one, the output of the model in `evaluate_batch`, so that whatever
-that method does to a batch before the model sees it is done here too. Which tensors of a batch requests must send is
-found by trying: those without which the model cannot be reached, or answers something else.
+that method does to a batch before the model sees it is done here too. Requests send what the
+Trial declares as its `inputs`, or else every tensor of a batch that its code reads on the way to the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from trek.errors import CheckpointError, InputError
+from trek.serve.handlers.absent_input import AbsentTensor, AbsentValue, InputRead
 from trek.serve.handlers.base import Arrays, Handler, check_rows
 from trek.serve.handlers.model_code import import_trial
 from trek.serve.handlers.torch_values import numpy_name, specs_of, to_arrays, to_tensor
 from trek.serve.model_source import ModelSource
 from trek.serve.tensor_spec import TensorSpec
-from trek.train.checkpointing.batch_signature import TEXT, Field, build_batch, fields_of
+from trek.train.checkpointing.batch_signature import TEXT, Field, build_batch, fields_of, other_parts_of
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
 from trek.train.checkpointing.loading import LoadedTrial, load_trial
 from trek.train.declared_arguments import with_declared_arguments
@@ -43,11 +44,12 @@ class TrialHandler(Handler):
         self._preprocess = getattr(loaded.trial, "preprocess", None)
         self._postprocess = getattr(loaded.trial, "postprocess", None)
         fields = fields_of(self._signature)
-        self._needed, sample = self._find_needed(fields)
         self._dtypes = {field.name: "" if field.dtype == TEXT else field.dtype for field in fields}
+        self._absent: dict[str, Any] = {name: AbsentValue(name, object) for name in other_parts_of(self._signature)}
+        self._inputs = self._find_inputs(fields)
         if self._preprocess is None:
-            self.inputs = [TensorSpec(one.name, numpy_name(one.dtype), one.shape) for one in self._needed]
-        answer = self._answer(sample)
+            self.inputs = [TensorSpec(one.name, numpy_name(one.dtype), one.shape) for one in self._inputs]
+        answer = self._try_samples(self._inputs)
         if self._postprocess is None:
             self.outputs = specs_of(answer)
 
@@ -64,9 +66,9 @@ class TrialHandler(Handler):
         return (self._manifest, type(self._trial))
 
     @property
-    def needed(self) -> list[str]:
-        """The names of a batch's tensors that the answer depends on."""
-        return [field.name for field in self._needed]
+    def input_names(self) -> list[str]:
+        """The names of a batch's parts that the model takes."""
+        return [field.name for field in self._inputs]
 
     def answer_batch(self, batch: Any) -> Arrays:
         """What the Trial answers for a batch of its own data."""
@@ -76,38 +78,81 @@ class TrialHandler(Handler):
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """What the Trial answers for these rows."""
         num_rows = len(next(iter(inputs.values())))
-        values = dict(inputs) if self._preprocess is None else self._preprocess(dict(inputs))
+        values = dict(inputs) if self._preprocess is None else self._preprocessed(inputs)
         tensors = {
-            name: to_tensor(np.asarray(one), dtype=self._dtypes.get(name, ""), device=self._device)
+            name: to_tensor(np.asarray(one), dtype=self._dtypes[name], device=self._device)
             for name, one in values.items()
         }
-        outputs = self._answer(tensors)
+        try:
+            outputs = self._answer(tensors)
+        except InputRead as read:
+            raise InputError(
+                f"{self._title} read {read.name!r} of a batch for these rows, but not for the samples by which its "
+                f"inputs were found: {', '.join(self.input_names)}. Name all its inputs in the class: inputs = (…)."
+            ) from None
         if self._postprocess is not None:
             outputs = to_arrays(self._postprocess(outputs))
         check_rows(outputs, num_rows)
         return outputs
 
-    def _answer(self, tensors: Mapping[str, Any]) -> Arrays:
-        return self.answer_batch(build_batch(self._signature, tensors))
+    @property
+    def _title(self) -> str:
+        return type(self._trial).__name__
 
-    def _find_needed(self, fields: list[Field]) -> tuple[list[Field], dict[str, Any]]:
-        """The fields that the answer depends on, and a sample of them."""
-        sample = {field.name: _sample(field, device=self._device) for field in fields}
-        whole = self._try(sample)
-        if isinstance(whole, Exception):
+    def _preprocessed(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        assert self._preprocess is not None
+        values = dict(self._preprocess(dict(inputs)))
+        if values.keys() != set(self.input_names):
             raise InputError(
-                f"{type(self._trial).__name__} cannot answer a batch like those it was trained on: "
-                f"{type(whole).__name__}: {whole}. Define predict_batch, or correct it."
-            ) from whole
-        check_rows(whole, _NUM_SAMPLES)
-        needed = [one for one in fields if not _are_equal(self._try({**sample, one.name: None}), whole)]
-        return needed, {one.name: sample[one.name] for one in needed}
+                f"preprocess of {self._title} returned {', '.join(map(str, values)) or 'nothing'}, but the model takes "
+                f"{', '.join(self.input_names)}. Return these, or name the inputs in the class: inputs = (…)."
+            )
+        return values
 
-    def _try(self, sample: Mapping[str, Any]) -> Arrays | Exception:
+    def _answer(self, tensors: Mapping[str, Any]) -> Arrays:
+        return self.answer_batch(build_batch(self._signature, {**self._absent, **tensors}))
+
+    def _find_inputs(self, fields: Sequence[Field]) -> list[Field]:
+        """Those that the Trial declares, or all that it reads on the way to its answer; the others become absent."""
+        declared = type(self._trial).inputs
+        if declared is not None:
+            _check_declared(declared, fields, title=self._title)
+            return [field for field in fields if field.name in declared]
+        self._try_samples(fields)
+        found = [field for field in fields if self._reads(field, fields)]
+        self._absent |= {field.name: _absent(field) for field in fields if field not in found}
+        return found
+
+    def _try_samples(self, fields: Sequence[Field]) -> Arrays:
+        """The answer to made-up values of `fields`; InputError if there is none."""
+        advice = "Define predict_batch, or correct it"
         try:
-            return self._answer(sample)
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-            return error
+            found = self._answer(self._samples(fields))
+        except InputRead as read:
+            kind = other_parts_of(self._signature)[read.name]
+            raise InputError(
+                f"{self._title} reads {read.name!r} of a batch, which is {kind} and no tensor, so no request can hold "
+                f"it. {advice}."
+            ) from None
+        except Exception as error:
+            given = ", ".join(field.name for field in fields)
+            raise InputError(
+                f"{self._title} cannot answer a batch like those it was trained on, with {given}: "
+                f"{type(error).__name__}: {error}. {advice}."
+            ) from error
+        check_rows(found, _NUM_SAMPLES)
+        return found
+
+    def _reads(self, field: Field, fields: Sequence[Field]) -> bool:
+        """Whether the answer cannot be made without `field`."""
+        try:
+            self._answer({**self._samples(fields), field.name: _absent(field)})
+        except (Exception, InputRead):  # noqa: BLE001 - the user's code may raise anything
+            return True
+        return False
+
+    def _samples(self, fields: Sequence[Field]) -> dict[str, Any]:
+        return {field.name: _sample(field, device=self._device) for field in fields}
 
 
 def read_signature(checkpoint: CheckpointFolder) -> Mapping[str, Any]:
@@ -174,7 +219,14 @@ def _sample(field: Field, *, device: torch.device) -> Any:
     return values.to(device=device, dtype=dtype)
 
 
-def _are_equal(found: Arrays | Exception, expected: Arrays) -> bool:
-    if isinstance(found, Exception) or found.keys() != expected.keys():
-        return False
-    return all(np.array_equal(found[name], expected[name]) for name in expected)
+def _absent(field: Field) -> Any:
+    return AbsentValue(field.name, list) if field.dtype == TEXT else AbsentTensor.of(field.name)
+
+
+def _check_declared(declared: Any, fields: Sequence[Field], *, title: str) -> None:
+    known = ", ".join(field.name for field in fields)
+    names = list(declared) if isinstance(declared, Collection) and not isinstance(declared, str) else []
+    unknown = next((name for name in names if name not in {field.name for field in fields}), None)
+    if not names or unknown is not None:
+        what = f"{unknown!r}" if names else f"{declared!r:.60}"
+        raise InputError(f"inputs of {title} must be names of parts of a batch, got {what}. A batch has: {known}.")

@@ -1,7 +1,7 @@
 """The signature of a batch: names, dtypes and shapes of its tensors, without the batch dimension, as plain data.
 
 It is recorded with a checkpoint from the first training batch, so that a server knows what the model expects. Holds no
-values, and knows nothing of models.
+values, and knows nothing of models. What is neither a tensor nor a list of texts is recorded by its type alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Field:
 
 
 def describe_batch(batch: Any, *, names: Sequence[str] = ()) -> dict[str, Any] | None:
-    """The signature of `batch` as a tree of plain values; None for what is neither a tensor nor made of tensors.
+    """The signature of `batch` as a tree of plain values; None where there is None.
 
     Tensors of a tuple are called by `names`, if there is one for each; else `input_0`, `input_1`, ….
     """
@@ -37,6 +37,15 @@ def describe_batch(batch: Any, *, names: Sequence[str] = ()) -> dict[str, Any] |
 def fields_of(signature: Mapping[str, Any] | None) -> list[Field]:
     """The tensors of a signature, in order."""
     return list(_fields(signature))
+
+
+def other_parts_of(signature: Mapping[str, Any] | None) -> dict[str, str]:
+    """The types of the parts that are neither tensors nor texts, by name."""
+    if signature is None:
+        return {}
+    inner = signature.get("items", ()) or signature.get("keys", {}).values()
+    found = {name: kind for one in inner for name, kind in other_parts_of(one).items()}
+    return found | ({signature["name"]: signature["type"]} if "type" in signature else {})
 
 
 def build_batch(signature: Mapping[str, Any] | None, values: Mapping[str, Any]) -> Any:
@@ -76,7 +85,7 @@ def _describe(value: Any, path: str, *, names: Sequence[str] = ()) -> dict[str, 
         called = names if len(names) == len(value) else [f"input_{index}" for index in range(len(value))]
         items = [_describe(one, _joined(path, name)) for one, name in zip(value, called, strict=True)]
         return {"items": items, "is_tuple": isinstance(value, tuple)}
-    return None
+    return None if value is None else {"name": path or "input", "type": type(value).__name__}
 
 
 def _joined(path: str, name: str) -> str:
