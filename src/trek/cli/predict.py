@@ -22,6 +22,7 @@ from trek.cli.render import json_option, show_done
 @click.option("--split", help="The split of a named data set.  [default: train]")
 @click.option("--column", "columns", multiple=True, metavar="[INPUT=]COLUMN", help="The column of an input; repeated.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column to keep.  [default: all that are not inputs]")
+@click.option("--prefix", default="", help="The beginning of the names of all outputs.")
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Processes, or tasks on Ray.  [default: 1; on Ray, one per CPU]"
 )

@@ -25,7 +25,7 @@ from trek.data.table import Table
 from trek.errors import InputError
 from trek.serve.model_source import ModelSource
 from trek.serve.packed_model import PackedModel
-from trek.serve.row_predictor import RowPredictor, choose_columns, load_once
+from trek.serve.row_predictor import make_predictor
 from trek.serve.settings import check_engine_options
 from trek.world.disk import storage_errors
 
@@ -43,6 +43,7 @@ def predict(
     split: str | None = None,
     columns: Sequence[str] = (),
     keep: Sequence[str] | None = None,
+    prefix: str = "",
     workers: int | None = None,
     engine: str = "local",
     engine_options: Mapping[str, Any] | None = None,
@@ -58,8 +59,9 @@ def predict(
 
     `data` is a Table or what `trek.data.open` takes. `columns` are the columns of the model's inputs, in order, or
     `input=column`; without them, columns of the inputs' names. `keep` are the columns to keep beside the outputs, by
-    default all that are not inputs. A run that is repeated after it was killed does the chunks that are missing; if
-    the content of the model, its code, the data or a setting has changed, it starts again.
+    default all that are not inputs; `prefix` begins the names of the outputs. A run that is repeated after it was
+    killed does the chunks that are missing; if the content of the model, its code, the data or a setting has changed,
+    it starts again.
     `workers` are processes of this machine, by default one; with the engine `ray` tasks of a cluster, by default as
     many as it has CPUs, and `engine_options` are its address and the `cpus` and `gpus` of each task.
     """
@@ -72,12 +74,18 @@ def predict(
     num_rows = table.num_rows
     num_chunks = max(1, -(-num_rows // chunk_rows))
     parts = target.with_name(f".{target.name}.parts")
-    chosen = choose_columns(load_once(source, device), columns, table.columns)
-    kept = _kept(table, chosen, keep)
     packed = PackedModel.of(source) if engine != "local" else None
-    predictor = RowPredictor(source, device=device, columns=chosen, keep=kept, batch_size=batch_size, packed=packed)
-    needed = table.select(*dict.fromkeys([*kept, *chosen.values()]))
-    predicted = needed.partition(num_chunks).map(predictor, arrow=True)
+    predictor = make_predictor(
+        source,
+        table.columns,
+        columns=columns,
+        keep=keep,
+        prefix=prefix,
+        batch_size=batch_size,
+        device=device,
+        packed=packed,
+    )
+    predicted = table.select(*predictor.reads).partition(num_chunks).map(predictor, arrow=True)
     with running, _progress(parts, num_rows, num_chunks, is_shown=show_progress):
         _write(predicted, parts, target)
     return target
@@ -89,6 +97,7 @@ def predictions(
     *,
     columns: Sequence[str] = (),
     keep: Sequence[str] | None = None,
+    prefix: str = "",
     batch_size: int = 256,
     device: str = "cpu",
     code: Path | str | None = None,
@@ -99,13 +108,10 @@ def predictions(
     `data` may be a stream (`Table.stream`), whose predictions come as its batches do. Arguments are those of `predict`.
     """
     source = ModelSource.parse(model, code=code, trial=trial)
-    chosen = choose_columns(load_once(source, device), columns, data.columns)
-    kept = _kept(data, chosen, keep)
-    return data.map(RowPredictor(source, device=device, columns=chosen, keep=kept, batch_size=batch_size), arrow=True)
-
-
-def _kept(table: Table, chosen: Mapping[str, str], keep: Sequence[str] | None) -> list[str]:
-    return [name for name in table.columns if name not in chosen.values()] if keep is None else list(keep)
+    predictor = make_predictor(
+        source, data.columns, columns=columns, keep=keep, prefix=prefix, batch_size=batch_size, device=device
+    )
+    return data.map(predictor, arrow=True)
 
 
 def _executor(engine: str, workers: int | None, options: Mapping[str, Any]) -> AbstractContextManager[Any]:

@@ -15,7 +15,7 @@ import pytest
 from trek.errors import InputError
 from trek.fingerprints import Fingerprint, fingerprint_value
 from trek.serve.archiving import archive
-from trek.serve.row_predictor import RowPredictor, load_once
+from trek.serve.row_predictor import RowPredictor, choose_columns, load_once, make_predictor
 from trek.testing.serving import CODE, source_of, train_points
 from trek.train.checkpointing.stores import MANIFEST
 
@@ -40,6 +40,7 @@ def _fingerprint(place: Path | str, **changes: Any) -> Fingerprint:
         (f"{FUNCTIONS}:double", {"columns": {"x": "id"}}),
         (f"{FUNCTIONS}:double", {"keep": ["id"]}),
         (f"{FUNCTIONS}:double", {"batch_size": 4}),
+        (f"{FUNCTIONS}:double", {"prefix": "p_"}),
         (f"{FUNCTIONS}:double", {"device": "cuda"}),
     ],
 )
@@ -112,3 +113,40 @@ def test_a_model_whose_files_change_meanwhile_is_refused(tmp_path: Path) -> None
     (place / MANIFEST).touch()
     with pytest.raises(InputError, match=r"changed while it was used\. Repeat the command"):
         predictor(rows)
+
+
+def _texts(rows: list[str]) -> pa.RecordBatch:
+    return pa.record_batch({"given": pa.array(rows, pa.string()), "text": pa.array(["truth"] * len(rows), pa.string())})
+
+
+def test_an_output_does_not_replace_a_column_that_is_kept() -> None:
+    settings: dict[str, Any] = {"columns": {"text": "given"}, "keep": ["text"]}
+    with pytest.raises(InputError, match=r"output 'text' has the name of the column 'text', .*--prefix.*--keep"):
+        _made(f"{FUNCTIONS}:upper", **settings)(_texts(["a"]))
+    found = _made(f"{FUNCTIONS}:upper", **settings, prefix="predicted_")(_texts(["a"]))
+    assert found.to_pylist() == [{"text": "truth", "predicted_text": "A"}]
+
+
+def test_known_outputs_are_compared_with_kept_columns_before_anything_is_computed(points: Path) -> None:
+    settings: dict[str, Any] = {"device": "cpu", "columns": ["x"], "keep": None, "batch_size": 8}
+    with pytest.raises(InputError, match="output 'output' has the name"):
+        make_predictor(source_of(points), ["x", "output"], **settings)
+    with pytest.raises(InputError, match="output 'output' has the name of the column 'my_output'"):
+        make_predictor(source_of(points), ["x", "my_output"], **settings, prefix="my_")
+    assert make_predictor(source_of(points), ["x", "output"], **{**settings, "keep": []}).reads == ["x"]
+
+
+def test_no_rows_have_the_columns_of_some(points: Path) -> None:
+    predictor = _made(f"{FUNCTIONS}:upper", columns={"text": "given"})
+    assert predictor(_texts([])).schema == predictor(_texts(["a"])).schema
+    rows = pa.record_batch({"x": pa.array(np.zeros((2, 6), "float32").tolist())})
+    trained = _made(points, columns={"input_0": "x"}, keep=["x"])
+    assert trained(rows.slice(0, 0)).schema == trained(rows).schema
+    with pytest.raises(InputError, match=r"no rows, and model .*slow' returns nothing for none"):
+        _made(f"{FUNCTIONS}:slow")(pa.record_batch({"x": pa.array([], pa.int64())}))
+
+
+def test_an_input_has_one_column() -> None:
+    handler = load_once(source_of(f"{FUNCTIONS}:double"), "cpu")
+    with pytest.raises(InputError, match="several columns: x=a, x=b"):
+        choose_columns(handler, ["x=a", "x=b"], ["a", "b"])
