@@ -34,6 +34,10 @@ class ElasticRun:
         """Batches in the state: those up to the last step."""
         return self._step.position.batches if self._step is not None else 0
 
+    def check_replicas(self) -> None:
+        """Raise `InputError` unless all workers of the group have built the same."""
+        self._parts.optimization.check_replicas()
+
     def mark(self) -> None:
         """What is read so far is in the state, if it ends a step."""
         if self._parts.feed.position.group_batches == 0:

@@ -301,6 +301,7 @@ class Traveler(RunParts):
 
     def _restore(self, resume: CheckpointFolder | Path | str | None, is_again: bool) -> CheckpointFolder | None:
         """Where the whole job begins again, it goes on from what it has saved itself."""
+        self.optimization.check_replicas()  # a rank may have added less than the others
         own = self.archive.find("latest", since_s=self._started_s) if is_again and self.archive.is_open else None
         checkpoint = own or self.archive.find(resume)
         if checkpoint is None:

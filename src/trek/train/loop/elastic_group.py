@@ -40,6 +40,9 @@ class Run(Protocol):
     def num_complete(self) -> int:
         """Batches in the state: those up to the last step."""
 
+    def check_replicas(self) -> None:
+        """Raise `InputError` unless all workers of the group have built the same."""
+
     def mark(self) -> None:
         """What is read so far is in the state, if it ends a step."""
 
@@ -263,6 +266,7 @@ class ElasticGroup(WorkerGroup):
 
     def _enter(self, formation: Formation, *, handed: list[Any] | None) -> None:
         self._strategy.enter(formation.world)
+        self._run.check_replicas()
         if formation.has_source:
             self._share(handed)
         else:

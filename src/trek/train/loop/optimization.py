@@ -24,6 +24,7 @@ from trek.train.loop.optimizer_settings import apply_changed_settings, plain_set
 from trek.train.loop.pace import Pace
 from trek.train.loop.portions import Portion
 from trek.train.loop.precision import Precision
+from trek.train.loop.replicas import Facts, check_equal, model_facts, optimizer_facts, scheduler_facts
 from trek.train.loop.worker_group import WorkerGroup
 
 StepUnit = Literal["step", "batch", "epoch", "manual"]
@@ -78,6 +79,8 @@ class Optimization:
         self._ema_decay = ema_decay
         self._emas: list[tuple[nn.Module, EMA]] = []
         self._buffer_syncs: list[Callable[[], None]] = []
+        self._facts: Facts = {}
+        """What was added, as ranks compare it."""
         self._pace = Pace(strategy.world)
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
@@ -94,6 +97,7 @@ class Optimization:
             raise InputError(f"a model must be a torch.nn.Module, got {type(model).__name__}.")
         if self._compiled:
             compile_model(model, backend=self._compiled if isinstance(self._compiled, str) else None)
+        self._note_facts("model", len(self.models), model_facts(model))
         wrapped = self._strategy.wrap_model(model)
         if self._strategy.tables is not None and self.precision.name == "fp16":
             raise ConfigError(
@@ -111,6 +115,7 @@ class Optimization:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(f"an optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
         _check_step(optimizer)
+        self._note_facts("optimizer", len(self.optimizers), optimizer_facts(optimizer, self.models))
         self.optimizers.append(optimizer)
         self._parameters[id(optimizer)] = [p for group in optimizer.param_groups for p in group["params"]]
         self._initial_settings[id(optimizer)] = plain_settings(optimizer)
@@ -129,8 +134,18 @@ class Optimization:
                 f"a ReduceLROnPlateau is stepped with the metric of each validation, so it cannot step per {per!r}. "
                 "Use 'epoch', or 'manual' to step it yourself."
             )
+        self._note_facts("scheduler", len(self._scheduled), scheduler_facts(scheduler, per=per, every=every))
         self._scheduled.append(_Scheduled(scheduler, per, every))
         return scheduler
+
+    def check_replicas(self) -> None:
+        """Raise `InputError` unless all ranks of the present group have added the same; called on all together."""
+        check_equal(self._strategy, self._facts)
+
+    def _note_facts(self, what: str, index: int, facts: Facts) -> None:
+        name = f"the {what}" if index == 0 else f"{what} {index + 1}"
+        self._facts |= {f"{fact} of {name}": value for fact, value in facts.items()}
+        self.check_replicas()
 
     def set_mode(self, *, is_training: bool) -> None:
         """Switch all models to training or evaluation mode."""

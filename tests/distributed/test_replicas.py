@@ -1,0 +1,52 @@
+"""Ranks that build other models, optimizers or schedulers are refused at once, whatever keeps them together."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import trek
+from trek.errors import InputError
+
+RUNS: dict[str, dict[str, Any]] = {
+    "ddp": {"workers": 2},
+    "fsdp": {"workers": 2, "strategy": "fsdp"},
+    "elastic": {"workers": (1, 2)},
+    "ps": {"workers": 2, "strategy": "ps", "servers": 1},
+    "ps sync": {"workers": 2, "strategy": "ps", "servers": 1, "strategy_options": {"mode": "sync"}},
+}
+
+
+def train(tr: trek.Traveler, differs_in: str) -> None:
+    is_other = os.environ["TREK_RANK"] == "1"
+    width = 4 if is_other and differs_in == "shape" else 3
+    deeper = [nn.Linear(3, 3)] if is_other and differs_in == "number" else []
+    model = tr.add_model(nn.Sequential(nn.Linear(8, width), *deeper))
+    optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    if is_other and differs_in == "scheduler":
+        tr.add_scheduler(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
+    for _ in tr.epochs(1):
+        for x in tr.train([torch.ones(2, 8)] * 4):
+            tr.backward(model(x).sum())
+            tr.step(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "differs_in", "expected"),
+    [
+        ("ddp", "shape", r"parameter '0.weight' of the model is float32 of shape \(3, 8\) on rank 0 and .*\(4, 8\)"),
+        ("ddp", "number", "parameter '1.weight' of the model is missing on rank 0 and float32"),
+        ("ddp", "scheduler", "kind of the scheduler is missing on rank 0 and ExponentialLR on rank 1"),
+        ("fsdp", "shape", r"parameter '0.weight' of the model is float32 of shape \(3, 8\) on rank 0"),
+        ("elastic", "shape", "parameter '0.weight' of the model is float32 of shape"),
+        ("ps", "number", "parameter '1.weight' of the model is"),
+        ("ps sync", "shape", "parameter '0.weight' of the model is float32 of shape"),
+    ],
+)
+def test_replicas_that_differ_are_refused_at_once(strategy: str, differs_in: str, expected: str) -> None:
+    with pytest.raises(InputError, match=f"ranks must train equal replicas, but {expected}"):
+        trek.run(train, differs_in, show_progress=False, **RUNS[strategy])
