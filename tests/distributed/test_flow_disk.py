@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -95,6 +96,71 @@ def test_a_run_goes_on_when_there_is_room_again(small_disk: Path, monkeypatch: p
     again = flow.run(show=False, resume=run, params={"size": 1000})
     assert again.states()["first"] == "cached"
     assert again[out].stat().st_size == 1000
+
+
+def fill(folder: Path) -> None:
+    """Leave no byte on the disk of `folder`."""
+    with (folder / "fill").open("wb", buffering=0) as file:
+        for size in (65536, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * size):
+                    pass
+
+
+def trek_flow(*words: str, home: Path) -> str:
+    """What `trek flow WORDS` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trek", "flow", *words],
+        env={**os.environ, "TREK_HOME": str(home)},
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def run_twice(home: Path) -> None:
+    def write(size: int) -> Path:
+        print("writing")
+        path = scratch() / "f"
+        path.write_bytes(b"x" * size)
+        return path
+
+    flow = trek.Flow("big")
+    flow.step(write, flow.param("size", 1_000_000))
+    flow.run(show=False)
+    flow.run(show=False, params={"size": 1000})
+
+
+@pytest.fixture(params=["full", "read-only"])
+def stuck_disk(request: pytest.FixtureRequest, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A disk with two runs of a flow, on which nothing can be written."""
+    monkeypatch.setenv("TREK_HOME", str(small_disk))
+    run_twice(small_disk)
+    if request.param == "full":
+        fill(small_disk)
+        yield small_disk
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        yield small_disk
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+
+def test_records_are_read_on_a_disk_that_takes_nothing(stuck_disk: Path) -> None:
+    assert "big" in trek_flow("list", home=stuck_disk)
+    assert trek_flow("list", "big", home=stuck_disk).count("1 done") == 2
+    assert "done" in trek_flow("status", "big", home=stuck_disk)
+    assert trek_flow("logs", "big", "write", home=stuck_disk) == "writing\n"
+    assert "write" in trek_flow("graph", "big", home=stuck_disk)
+
+
+def test_cleaning_frees_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREK_HOME", str(small_disk))
+    run_twice(small_disk)
+    fill(small_disk)
+    assert trek_flow("clean", "big", home=small_disk) == "Removed 1 artefacts, 1000000 bytes.\n"
+    assert trek_flow("list", "big", home=small_disk).count("1 done") == 1
+    assert trek_flow("clean", "big", home=small_disk) == "Removed 0 artefacts, 0 bytes.\n"
+    assert shutil.disk_usage(small_disk).free > 900_000
 
 
 KILLED = """

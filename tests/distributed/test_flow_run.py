@@ -14,6 +14,7 @@ import pytest
 
 import trek
 from trek.errors import InputError
+from trek.flow.cleaning import clean_flow
 from trek.flow.flow_store import FlowStore
 from trek.testing.flow_steps import add, num_lines, one, run_flow
 
@@ -168,7 +169,7 @@ def test_a_run_that_goes_on_cannot_be_resumed_or_cleaned(tmp_path: Path) -> None
     store = FlowStore("busy", home=Path(os.environ["TREK_HOME"]))
     run = store.begin_run(["one"], params={}, source=None, graph=[], resume=None)
     with pytest.raises(InputError, match="is running"):
-        store.clean(keep_runs=0)
+        clean_flow("busy", home=store.home, keep_runs=0)
     store.close()
     flow = trek.Flow("busy")
     flow.step(one, str(tmp_path / "log"))
@@ -182,9 +183,7 @@ def test_cleaning_removes_what_no_kept_run_used() -> None:
     array = flow.step(np.arange, size)
     old = run_flow(flow).path(array)
     new = run_flow(flow, params={"size": 20})
-    store = FlowStore("cleaned", home=Path(os.environ["TREK_HOME"]))
-    count, num_bytes = store.clean(keep_runs=1)
-    store.close()
+    count, num_bytes = clean_flow("cleaned", home=Path(os.environ["TREK_HOME"]), keep_runs=1)
     assert (count, num_bytes > 0) == (1, True)
     assert not old.exists()
     assert new.path(array).exists()

@@ -30,7 +30,7 @@ from trek.errors import InputError, OutsideError, StorageError, TrainingError
 if TYPE_CHECKING:
     from trek.flow import Flow
     from trek.flow.dry_run import Foreseen
-    from trek.flow.flow_store import FlowStore
+    from trek.flow.flow_reader import FlowReader
 
 _PARALLEL = click.option(
     "--parallel", type=int, help="How many slots the steps may use.  [default: one per core or GPU]"
@@ -212,14 +212,15 @@ def logs(obj: dict[str, Any], flow_name: str, step: str, run_id: str | None, fol
 @json_option
 def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
     """Remove old runs of FLOW, and the results and files that no remaining run uses."""
+    from trek.flow.cleaning import clean_flow
     from trek.flow.memory import remove_left_memory
+    from trek.world import trek_home
 
-    store = _open(_name_of(flow_name))
-    count, num_bytes = store.clean(keep_runs=keep_runs)
-    store.close()
+    name = _name_of(flow_name)
+    count, num_bytes = clean_flow(name, home=trek_home(), keep_runs=keep_runs)
     num_bytes += remove_left_memory()
     if as_json:
-        echo_json({"flow": store.name, "artefacts": count, "bytes": num_bytes})
+        echo_json({"flow": name, "artefacts": count, "bytes": num_bytes})
     else:
         echo(f"Removed {count} artefacts, {num_bytes} bytes.")
 
@@ -295,11 +296,11 @@ def _sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _open(name: str) -> FlowStore:
-    from trek.flow.inspect import open_store
+def _open(name: str) -> FlowReader:
+    from trek.flow.inspect import open_reader
     from trek.world import trek_home
 
-    return open_store(name, home=trek_home())
+    return open_reader(name, home=trek_home())
 
 
 def _list(names: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def _has_ended(run: FlowRunDetails, step: str) -> bool:
 
 def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str, start: int = 0) -> bytes:
     """What a step wrote, from the byte `start` on. The log is where the run ran: here or at the master."""
-    from trek.flow.inspect import open_store, read_log_bytes
+    from trek.flow.inspect import open_reader, read_log_bytes
     from trek.flow.records import own_run
     from trek.world import trek_home
 
@@ -86,7 +86,7 @@ def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str,
             run = _recorded_run(client, flow, run).id
             if own_run(flow, run, home=trek_home()) is None:
                 return client.flow_log(flow, run, step=step).encode()[start:]
-    with closing(open_store(flow, home=trek_home())) as store:
+    with closing(open_reader(flow, home=trek_home())) as store:
         return read_log_bytes(store, store.find_run(run), step, start=start)
 
 

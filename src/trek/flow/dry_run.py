@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trek.flow.artefacts import NOTHING, Stored, join_parts
+from trek.flow.flow_reader import FlowReader
 from trek.flow.flow_store import FlowStore
 from trek.flow.graph import MapWork, Output, Step, conditional_steps, has_lost_branches, references, substitute
 from trek.flow.kept_results import KeptResults
@@ -38,7 +39,7 @@ def foresee(plan: RunPlan, *, name: str, home: Path, params: Mapping[str, Any]) 
 
 
 class _Forecast:
-    def __init__(self, plan: RunPlan, *, store: FlowStore, params: Mapping[str, Any]) -> None:
+    def __init__(self, plan: RunPlan, *, store: FlowReader, params: Mapping[str, Any]) -> None:
         self._plan, self._params = plan, params
         self._stored: dict[Output, Stored] = {}
         self._keys = Keymaker(params, self._stored, home=store.home)
@@ -103,10 +104,10 @@ class _Forecast:
 
 
 @contextmanager
-def _records(name: str, home: Path) -> Iterator[FlowStore]:
+def _records(name: str, home: Path) -> Iterator[FlowReader]:
     """The records of the flow; empty ones, which are removed again, if it has never been run."""
     if (home / "flows" / name / "flow.db").exists():
-        with closing(FlowStore(name, home=home)) as store:
+        with closing(FlowReader(name, home=home)) as store:
             yield store
         return
     with (

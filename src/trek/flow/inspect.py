@@ -9,7 +9,7 @@ from typing import Any
 from trek.client.flow_models import FlowRunDetails
 from trek.errors import InputError
 from trek.flow.drawing import GraphNode, map_of
-from trek.flow.flow_store import FlowStore, RunRow, file_name
+from trek.flow.flow_reader import FlowReader, RunRow, file_name
 from trek.flow.service_steps import read_service_log
 
 
@@ -18,12 +18,12 @@ def flow_names(home: Path) -> list[str]:
     return sorted(path.parent.name for path in (home / "flows").glob("*/flow.db"))
 
 
-def open_store(name: str, *, home: Path) -> FlowStore:
+def open_reader(name: str, *, home: Path) -> FlowReader:
     """The records of a flow that has been run."""
     if name not in flow_names(home):
         known = ", ".join(flow_names(home)) or "none"
         raise InputError(f"no flow {name!r} has been run. Flows that have: {known}.")
-    return FlowStore(name, home=home)
+    return FlowReader(name, home=home)
 
 
 def nodes_of(run: FlowRunDetails, *, graph: list[dict[str, Any]] | None = None) -> list[GraphNode]:
@@ -45,12 +45,12 @@ def nodes_of(run: FlowRunDetails, *, graph: list[dict[str, Any]] | None = None) 
     ]
 
 
-def read_log(store: FlowStore, run: RunRow, step: str) -> str:
+def read_log(store: FlowReader, run: RunRow, step: str) -> str:
     """What a step wrote."""
     return read_log_bytes(store, run, step).decode(errors="replace")
 
 
-def read_log_bytes(store: FlowStore, run: RunRow, step: str, *, start: int = 0) -> bytes:
+def read_log_bytes(store: FlowReader, run: RunRow, step: str, *, start: int = 0) -> bytes:
     """What a step wrote, from the byte `start` on."""
     rows = {row.name: row for row in store.steps(run.id)}
     if step not in rows:

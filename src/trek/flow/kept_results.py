@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from trek.errors import InputError
 from trek.flow.artefacts import Stored
-from trek.flow.flow_store import FINISHED, FlowStore, StepRow
+from trek.flow.flow_reader import FlowReader, StepRow
+from trek.flow.flow_store import FINISHED
 from trek.flow.graph import ServiceWork, Step
 from trek.flow.keys import Components, explain_change
 from trek.flow.run_plan import RunPlan
@@ -16,7 +17,7 @@ class KeptResults:
     """Looks for the results of a plan's steps, in the run that is resumed and under their keys."""
 
     def __init__(
-        self, plan: RunPlan, *, store: FlowStore, previous: Mapping[str, StepRow], in_memory: Sequence[Step]
+        self, plan: RunPlan, *, store: FlowReader, previous: Mapping[str, StepRow], in_memory: Sequence[Step]
     ) -> None:
         self._plan, self._store, self._previous = plan, store, previous
         self._in_memory = set(in_memory)

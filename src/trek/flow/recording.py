@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trek.errors import TrekError
-from trek.flow.flow_store import FlowStore
+from trek.flow.flow_reader import FlowReader
 
 if TYPE_CHECKING:
     from trek.client.client import Client
@@ -75,10 +75,10 @@ class _Recorder(threading.Thread):
         except (TrekError, sqlite3.Error) as error:
             self._warn(str(error))
 
-    def _open(self) -> FlowStore:
-        return FlowStore(self._flow, home=self._home)
+    def _open(self) -> FlowReader:
+        return FlowReader(self._flow, home=self._home)
 
-    def _follow(self, client: Client, store: FlowStore) -> None:
+    def _follow(self, client: Client, store: FlowReader) -> None:
         sent_version, sent_at = None, 0.0
         while True:
             is_last = self._is_over.is_set()
@@ -90,7 +90,7 @@ class _Recorder(threading.Thread):
                 return
             self._is_over.wait(self._pause_s)
 
-    def _send(self, client: Client, store: FlowStore) -> bool:
+    def _send(self, client: Client, store: FlowReader) -> bool:
         from trek.flow.records import describe
 
         began = time.monotonic()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trek.client.flow_models import FlowNode, FlowRun, FlowRunDetails, FlowStep, FlowSummary
-from trek.flow.flow_store import FlowStore, RunRow, StepRow
-from trek.flow.inspect import flow_names, open_store
+from trek.flow.flow_reader import FlowReader, RunRow, StepRow
+from trek.flow.inspect import flow_names, open_reader
 
 __all__ = ["describe", "flow_names", "own_flows", "own_run", "own_run_or_newest", "own_runs"]
 
@@ -25,7 +25,7 @@ def own_runs(flow: str, *, home: Path) -> list[FlowRun]:
     """The runs of a flow of `home`, the newest first; empty if it was never run here."""
     if flow not in flow_names(home):
         return []
-    with closing(FlowStore(flow, home=home)) as store:
+    with closing(FlowReader(flow, home=home)) as store:
         counts, errors = store.count_steps(), store.first_errors()
         runs = reversed(store.runs())
         return [
@@ -38,14 +38,14 @@ def own_run(flow: str, run: str, *, home: Path) -> FlowRunDetails | None:
     """One run of a flow of `home` with its steps; None if there is no such run."""
     if flow not in flow_names(home):
         return None
-    with closing(FlowStore(flow, home=home)) as store:
+    with closing(FlowReader(flow, home=home)) as store:
         found = [row for row in store.runs() if row.id == run]
         return describe(flow, found[0], store.steps(run)) if found else None
 
 
 def own_run_or_newest(flow: str, run: str | None, *, home: Path) -> FlowRunDetails:
     """One run of a flow of `home`, or its newest; InputError where there is none."""
-    with closing(open_store(flow, home=home)) as store:
+    with closing(open_reader(flow, home=home)) as store:
         found = store.find_run(run)
         return describe(flow, found, store.steps(found.id))
 

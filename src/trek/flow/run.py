@@ -16,7 +16,8 @@ from trek.errors import InputError, OutsideError, StorageError, TrainingError, T
 from trek.flow.artefacts import Stored
 from trek.flow.dry_run import Foreseen, foresee
 from trek.flow.flow import Flow
-from trek.flow.flow_store import FlowStore, RunRow, StepRow
+from trek.flow.flow_reader import RunRow, StepRow
+from trek.flow.flow_store import FlowStore
 from trek.flow.graph import Output, Step, graph_of
 from trek.flow.packing import check_sendable
 from trek.flow.recording import recording

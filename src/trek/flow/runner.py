@@ -22,7 +22,8 @@ from typing import Any
 from trek.engines import Engine
 from trek.errors import InputError
 from trek.flow.artefacts import NOTHING, Stored, join_parts, spell
-from trek.flow.flow_store import FlowStore, StepRow
+from trek.flow.flow_reader import StepRow
+from trek.flow.flow_store import FlowStore
 from trek.flow.gangs import Gangs, output_folder
 from trek.flow.graph import (
     FunctionWork,

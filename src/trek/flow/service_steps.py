@@ -24,7 +24,7 @@ from trek.engines.failure import to_error
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError, TrekError
 from trek.flow.artefacts import Stored, store_value
-from trek.flow.flow_store import file_name
+from trek.flow.flow_reader import file_name
 from trek.flow.gangs import GRACE_S, start_gang, to_spec
 from trek.flow.graph import ServiceWork
 from trek.flow.tasks import Ended, Mailbox, Task

@@ -22,7 +22,7 @@ from trek.control.store import Store
 from trek.errors import InputError, NotFound
 from trek.experiments.masking import masked, redacted, secret_values
 from trek.flow import records
-from trek.flow.inspect import open_store, read_log
+from trek.flow.inspect import open_reader, read_log
 from trek.world.clock import Clock
 
 SILENCE_S = 60.0
@@ -91,7 +91,7 @@ class FlowService:
             raise NotFound(
                 f"the logs of run {run!r} of flow {flow!r} are on the machine that ran it. See `trek flow logs` there."
             )
-        with closing(open_store(flow, home=self._home)) as store:
+        with closing(open_reader(flow, home=self._home)) as store:
             return redacted(read_log(store, store.find_run(run), step), secret_values(own.params))
 
     def _runs(self, flow: str) -> list[FlowRun]:
