@@ -94,7 +94,7 @@ def _open_named(name: str, *, split: str) -> Table:
 def _open_path(text: str, options: Mapping[str, Any]) -> Table:
     from trek.data.sources.files import open_files
     from trek.data.sources.url_source import SOURCES
-    from trek.data.storing.persist import PersistedSource
+    from trek.data.storing.persisted import PersistedSource
     from trek.data.storing.remote import RemoteSource
     from trek.data.storing.table_folder import MANIFEST
 

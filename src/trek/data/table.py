@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trek.data.batching.batches import Batches
     from trek.data.batching.order import Tail
     from trek.data.plans.windows import Windows
-    from trek.data.storing.persist import Storage
+    from trek.data.storing.persisted import Storage
     from trek.data.storing.sharing import Handle
     from trek.world import World
 

@@ -17,7 +17,8 @@ from trek.data.execution import current_executor
 from trek.data.plans.exchanges import reads_stream
 from trek.data.plans.plan import PlanNode, Source
 from trek.data.plans.schemas import is_schema_known
-from trek.data.storing.persist import Manifest, PersistedSource, write_shards
+from trek.data.storing.persist import write_shards
+from trek.data.storing.persisted import Manifest, PersistedSource
 from trek.data.storing.used_folder import UsedFolder
 from trek.fingerprints import Fingerprint, digest_text
 from trek.world import World
@@ -75,6 +76,9 @@ class ComputedSource(PersistedSource):
     def describe(self) -> str:
         """One line for `explain`."""
         return f"{self._title} (computed)"
+
+    def _verify(self, index: int) -> None:
+        """Written by this job, and not kept for another."""
 
 
 def _is_readable(node: PlanNode, *, in_order: bool) -> bool:

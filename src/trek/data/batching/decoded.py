@@ -22,7 +22,8 @@ import pyarrow as pa
 from trek.data.execution import current_executor
 from trek.data.execution.parts import open_mapped
 from trek.data.plans.plan import PlanNode
-from trek.data.storing.persist import Manifest, PersistedSource, persist
+from trek.data.storing.persist import persist
+from trek.data.storing.persisted import Manifest, PersistedSource
 from trek.data.storing.table_folder import MANIFEST
 from trek.errors import StorageError
 from trek.world.home import claim_home, trek_home

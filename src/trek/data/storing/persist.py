@@ -8,18 +8,16 @@ read.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,140 +25,20 @@ from filelock import FileLock
 
 from trek.data import tensors
 from trek.data.execution.base import Executor
-from trek.data.execution.parts import Part, open_mapped
+from trek.data.execution.parts import Part
 from trek.data.execution.threads import ThreadExecutor
 from trek.data.plans.lowering import lowered_pieces
-from trek.data.plans.plan import PlanNode, Source, Stream
+from trek.data.plans.plan import PlanNode, Stream
 from trek.data.plans.schemas import schema_of
-from trek.data.sources.memory import BATCH_ROWS
+from trek.data.storing.persisted import Manifest, PersistedSource, Shard, Storage, find_fault, sha256_of
 from trek.data.storing.table_folder import MANIFEST, replace_table, require_replaceable_folder, shard_name
 from trek.errors import DataUnavailable, InputError
 from trek.fingerprints import Fingerprint, digest_place
 from trek.world.disk import storage_errors
 
-Storage = Literal["parquet", "arrow"]
 _log = logging.getLogger("trek.data")
 # What is held until it is written: a row group of Parquet; a batch of Arrow, for which smaller ones are put together.
 _GROUP_BYTES = {"parquet": 16 << 20, "arrow": 4 << 20}
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One file of a persisted table."""
-
-    file: str
-    rows: int
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a persisted folder holds."""
-
-    fingerprint: str
-    storage: Storage
-    schema: dict[str, str]
-    shards: tuple[Shard, ...]
-    version: int = 1
-    files: dict[str, list[str]] = field(default_factory=dict)
-    """Files that the plan's functions hold paths of: what they held before and after, since a function may write."""
-
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """The manifest in `folder`."""
-        try:
-            return cls.parse((folder / MANIFEST).read_text())
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise DataUnavailable(f"{folder / MANIFEST} cannot be read: {error}.") from error
-
-    @classmethod
-    def parse(cls, text: str) -> Manifest:
-        """The manifest in the text that `write` wrote."""
-        content = json.loads(text)
-        shards = tuple(Shard(**shard) for shard in content.pop("shards"))
-        return cls(**content, shards=shards)
-
-    def is_of(self, found: Fingerprint, storage: Storage) -> bool:
-        """Whether it describes the result of the plan with this fingerprint."""
-        now = {str(file.path): file.digest for file in found.files}
-        is_same = (self.fingerprint, self.storage) == (found.outline, storage) and now.keys() == self.files.keys()
-        return is_same and all(digest in self.files[path] for path, digest in now.items())
-
-    def write(self, folder: Path) -> None:
-        """Write the manifest into `folder`."""
-        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1))
-
-
-class PersistedSource(Source):
-    """A persisted folder, a partition for each shard."""
-
-    is_fixed = True
-
-    def __init__(self, folder: Path, manifest: Manifest, *, columns: Sequence[str] | None = None) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self.columns = columns
-        self._mapped: pa.Table | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": None}
-
-    @classmethod
-    def open(cls, folder: Path, *, verify: bool = False) -> PersistedSource:
-        """The table persisted in `folder`; sizes are checked always, checksums when asked."""
-        manifest = Manifest.read(folder)
-        fault = find_fault(folder, manifest, checksums=verify)
-        if fault is not None:
-            raise DataUnavailable(f"{folder} does not match its manifest: {fault}. Persist the table again.")
-        return cls(folder, manifest)
-
-    @property
-    def num_partitions(self) -> int:
-        """One for each shard."""
-        return len(self.manifest.shards)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of all shards."""
-        return sum(shard.rows for shard in self.manifest.shards)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, read from the first shard."""
-        path = self.folder / self.manifest.shards[0].file
-        if self.manifest.storage == "arrow":
-            return open_mapped(path).schema
-        schema = tensors.unpack_schema(pq.read_schema(path)).remove_metadata()
-        return schema if self.columns is None else pa.schema([schema.field(name) for name in self.columns])
-
-    def narrowed(self, names: Sequence[str]) -> PlanNode | None:
-        """Columns left out are not decoded; those of Arrow files cost nothing anyway."""
-        if self.manifest.storage == "arrow":
-            return None
-        return PersistedSource(self.folder, self.manifest, columns=list(names))
-
-    def describe(self) -> str:
-        """One line for `explain`."""
-        return f"read {self.folder} ({self.manifest.storage})"
-
-    def identity(self) -> Any:
-        """Checksums of the shards."""
-        return [shard.sha256 for shard in self.manifest.shards]
-
-    def whole(self) -> pa.Table | None:
-        """All rows, mapped, where the storage is Arrow; memory is used as they are touched."""
-        if self.manifest.storage == "arrow" and self._mapped is None:  # once: a new mapping has all its pages to find
-            shards = [open_mapped(self.folder / shard.file).read_all() for shard in self.manifest.shards]
-            self._mapped = pa.concat_tables(shards)
-        return self._mapped
-
-    def read(self, index: int) -> Stream:
-        """The rows of a shard."""
-        path = self.folder / self.manifest.shards[index].file
-        if self.manifest.storage == "arrow":
-            return iter(open_mapped(path).read_all().to_batches(max_chunksize=BATCH_ROWS))
-        return _read_parquet(path, self.columns)
 
 
 def persist(
@@ -186,12 +64,12 @@ def persist(
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(_require_lock(path.parent / f".{path.name}.lock")):
             if not overwrite and _is_current(path, found, storage, checksums=checksums):
-                return PersistedSource.open(path)
+                return PersistedSource.of_verified(path, Manifest.read(path))
             require_replaceable_folder(path)  # before hours of computing
             _tell_unknown(found, node)
             manifest = _write(node, path, executor, found, storage, resume=resume)
             on_written(manifest)
-    return PersistedSource(path, manifest)
+    return PersistedSource.of_verified(path, manifest)
 
 
 def count_finished(path: Path) -> int:
@@ -221,19 +99,6 @@ def require_storage(storage: str) -> None:
     """Refuse a storage that does not exist."""
     if storage not in get_args(Storage):
         raise InputError(f"storage {storage!r} does not exist. Use 'parquet' or 'arrow'.")
-
-
-def find_fault(folder: Path, manifest: Manifest, *, checksums: bool) -> str | None:
-    """What does not match the manifest; None if everything does."""
-    for shard in manifest.shards:
-        file = folder / shard.file
-        if not file.is_file():
-            return f"{shard.file} is missing"
-        if file.stat().st_size != shard.bytes:
-            return f"{shard.file} has {file.stat().st_size:,} bytes instead of {shard.bytes:,}"
-        if checksums and _sha256(file) != shard.sha256:
-            return f"the checksum of {shard.file} is wrong"
-    return None
 
 
 def _is_current(path: Path, found: Fingerprint, storage: Storage, *, checksums: bool) -> bool:
@@ -297,7 +162,7 @@ def write_shards(
         if report["schema"] is None:  # an empty partition, whose columns only the others know
             _write_rows(folder / report["file"], storage, schema, iter(()))
         file = folder / report["file"]
-        shards.append(Shard(report["file"], report["rows"], file.stat().st_size, report["sha256"] or _sha256(file)))
+        shards.append(Shard(report["file"], report["rows"], file.stat().st_size, report["sha256"] or sha256_of(file)))
     return tuple(shards), schema
 
 
@@ -357,7 +222,7 @@ def _write_shard(folder: Path, storage: Storage, index: int, batches: Stream) ->
     if first is not None:
         schema = first.schema.serialize().to_pybytes()
         rows = _write_rows(folder / name, storage, first.schema, _chain(first, batches))
-        checksum = _sha256(folder / name)
+        checksum = sha256_of(folder / name)
     report = {"file": name, "rows": rows, "sha256": checksum, "schema": schema}
     batch = pa.RecordBatch.from_pylist([report], schema=_REPORT)
     _write_report(done, batch)
@@ -394,7 +259,9 @@ def _writer(file: Any, storage: Storage, schema: pa.Schema) -> Any:
         return pa.ipc.new_file(file, schema)
     packed = tensors.pack(schema.empty_table()).schema
     texts = [f.name for f in packed if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    return pq.ParquetWriter(file, packed, compression="lz4", use_dictionary=texts, write_statistics=False)
+    return pq.ParquetWriter(
+        file, packed, compression="lz4", use_dictionary=texts, write_statistics=False, write_page_checksum=True
+    )
 
 
 def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterator[pa.Table]:
@@ -409,17 +276,6 @@ def _grouped(batches: Stream, schema: pa.Schema, *, group_bytes: int) -> Iterato
             held, size = [], 0
     if held:
         yield pa.Table.from_batches(held, schema)
-
-
-def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns)):
-            yield tensors.unpack(batch)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _chain(first: pa.RecordBatch, rest: Stream) -> Stream:

@@ -18,7 +18,8 @@ from trek.data.plans.plan import PlanNode
 from trek.data.sources.files import FileSource
 from trek.data.sources.formats import format_of
 from trek.data.sources.listing import file_info, file_system, is_there
-from trek.data.storing.persist import Manifest, Storage, persist, require_storage
+from trek.data.storing.persist import persist, require_storage
+from trek.data.storing.persisted import Manifest, Storage
 from trek.data.storing.table_folder import MANIFEST, is_shard, require_replaceable
 from trek.errors import DataUnavailable, StorageError
 

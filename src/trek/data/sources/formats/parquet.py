@@ -31,7 +31,7 @@ class ParquetFormat(FileFormat):
         import pyarrow.parquet as pq
 
         columns = None if asked.columns is None else list(asked.columns)
-        with pq.ParquetFile(content, pre_buffer=False) as file:
+        with pq.ParquetFile(content, pre_buffer=False, page_checksum_verification=True) as file:
             if not file.metadata.num_rows:  # no batch would come, and the columns would not be known
                 yield _no_rows(file)
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
