@@ -145,7 +145,7 @@ def install(tr: Traveler, faults: Sequence[Fault], folder: Path) -> None:
         setattr(owner, name, faulty)
 
     before(tr, "_report", "report")
-    before(tr, "_save", "save")
+    before(tr, "save_together", "save")
     before(tr, "end_validation", "validation")
     before(tr, "_save_until_written", "finish")
     before(ElasticRun, "state", "giving")
