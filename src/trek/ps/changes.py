@@ -61,6 +61,7 @@ def push_of(request: pb.PushGradientRequest, body: Bytes) -> Push:
         version=request.version,
         dense=[((one.name, one.offset), tensor_of(one, body), _rule_at(rules, one.rule)) for one in request.dense],
         rows=rows,
+        digest=request.digest,
     )
 
 
@@ -145,7 +146,7 @@ def _move(state: ServerState, request: pb.MoveRequest, body: Bytes) -> Change:
 
 def _forget(state: ServerState, request: pb.ProgressRequest, body: Bytes) -> Change:
     del body
-    return Change(lambda: state.forget_sources(request.forget_prefix))
+    return Change(lambda: state.ledger.forget(request.forget_prefix))
 
 
 _PREPARERS: dict[str, Callable[[ServerState, Any, Bytes], Change]] = {

@@ -27,6 +27,8 @@ from trek.ps.moves import following_moves, move_all, restore_all, save_all
 from trek.ps.placement import parts_of
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.tensors import Attachments, Bytes, bits_of, tensor_of
+from trek.ps.push_digest import push_digest
+from trek.ps.push_numbers import PushNumbers
 from trek.ps.push_rules import PushRules
 from trek.ps.row_copies import gather, scatter
 from trek.ps.rules import Rule
@@ -41,12 +43,14 @@ _WAIT_MS = 1_000
 
 @dataclass(frozen=True)
 class PushResult:
-    """What the servers said to a push."""
+    """The servers' answer to a push."""
 
     accepted: bool
     """False if a server found the gradients too old: compute them anew and push them with the same sequence."""
     versions: tuple[int, ...]
     """Of each server."""
+    is_repeated: bool = False
+    """Whether a server had applied a push with this source and number before, and did not apply this one."""
 
 
 class Client:
@@ -62,6 +66,7 @@ class Client:
     ) -> None:
         """`source` names the pushes of this client among those of all; by default it is unique.
 
+        A client with the source of an earlier one goes on after its last push. Two at a time must not share a source.
         A server that cannot be reached is tried again for `patience_s`.
         """
         texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
@@ -69,7 +74,9 @@ class Client:
             raise InputError("a client needs the address of at least one parameter server, got none.")
         self._servers = ServerGroup(texts, secret=secret, patience_s=patience_s)
         self._source = source or uuid.uuid4().hex
-        self._sequence = 0
+        self._numbers = PushNumbers(self._last_number if source else lambda: 0)
+        self._rejected: tuple[str, int] | None = None
+        """Source and number of a push that was too old for some servers, which others may have applied."""
         self._shapes: dict[str, torch.Size] = {}
         self._dense: dict[str, torch.Tensor] = {}
         self.versions = [-1] * len(self._servers)
@@ -256,22 +263,39 @@ class Client:
         rules: Mapping[str, Rule] | None = None,
         source: str | None = None,
         sequence: int | None = None,
+        may_differ: bool = False,
     ) -> PushResult:
         """Have gradients applied: by `rule`, or by the rule of each parameter or table in `rules`.
 
         The servers sum gradients of the same id. `source` and `sequence` identify the push: one that was applied before
-        is not applied again, whoever sends it. By default they count the pushes of this client.
+        is not applied again, whoever repeats it, and another one with the number of the last is refused. With
+        `may_differ`, they identify work that may be computed again to other gradients, of which the first ones count.
+        By default they count the pushes of this client: a push that failed goes on under its number if it is repeated.
         """
-        number = sequence if sequence is not None else self._sequence + 1
-        requests = self._push_requests(dense or {}, rows or {}, PushRules(rule, rules or {}))
+        described = PushRules(rule, rules or {})
+        own = {name: gradient.detach().cpu() for name, gradient in (dense or {}).items()}
+        blocks = {table: _row_block(ids, gradients) for table, (ids, gradients) in (rows or {}).items()}
+        digest = b"" if may_differ else push_digest(own, blocks, described.rule)
+        requests = self._push_requests(own, blocks, described)
+        number = self._numbers.take(digest) if sequence is None else sequence
+        identity = source or self._source, number
         for server, (request, _) in enumerate(requests):
-            request.source, request.sequence = source or self._source, number
+            request.source, request.sequence = identity
+            request.digest = b"" if identity == self._rejected else digest
             request.version = max(0, self.versions[server])
         answers = self._servers.ask([(pb.Envelope(push_gradient=request), attached) for request, attached in requests])
-        is_accepted = all(answer.pushed.accepted for answer, _ in answers)
-        if is_accepted and sequence is None:
-            self._sequence = number
-        return PushResult(is_accepted, tuple(answer.pushed.version for answer, _ in answers))
+        pushed = [answer.pushed for answer, _ in answers]
+        is_accepted = all(one.accepted for one in pushed)
+        self._rejected = None if is_accepted else identity
+        if sequence is None:
+            self._numbers.settle(is_accepted=is_accepted)
+        is_repeated = any(one.is_repeated for one in pushed)
+        return PushResult(is_accepted, tuple(one.version for one in pushed), is_repeated)
+
+    def _last_number(self) -> int:
+        """The number of the last push of this client's source that any server has applied."""
+        answers = self._servers.ask_all(pb.Envelope(progress=pb.ProgressRequest(prefix=self._source)))
+        return max(answer.made.sequences.get(self._source, 0) for answer, _ in answers)
 
     @following_moves
     def flush(self) -> None:
@@ -279,7 +303,7 @@ class Client:
         self._servers.ask_all(pb.Envelope(flush=pb.FlushRequest()))
 
     def _push_requests(
-        self, dense: Mapping[str, torch.Tensor], rows: RowGradients, rules: PushRules
+        self, dense: Mapping[str, torch.Tensor], rows: Mapping[str, tuple[Ids, torch.Tensor]], rules: PushRules
     ) -> list[tuple[pb.PushGradientRequest, Attachments]]:
         requests = [(pb.PushGradientRequest(), Attachments()) for _ in range(self.num_servers)]
         for name, gradient in dense.items():
@@ -289,7 +313,7 @@ class Client:
                 request.dense.append(attached.add(part, name=name, offset=start, rule=index))
         for table, (ids, gradients) in rows.items():
             index = rules.index(table)
-            for server, own, values in self._row_parts(_ids(ids), gradients):
+            for server, own, values in self._row_parts(ids, gradients):
                 request, attached = requests[server]
                 described = pb.Rows(table=table, ids=attached.add(own), values=attached.add(values), rule=index)
                 request.rows.append(described)
@@ -307,9 +331,7 @@ class Client:
         return [(part.server, flat[part.start : part.stop], part.start) for part in parts]
 
     def _row_parts(self, ids: Ids, gradients: torch.Tensor) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-        if gradients.dim() != 2 or len(gradients) != len(ids):
-            raise InputError(f"{len(ids)} ids need as many rows of gradients, got shape {tuple(gradients.shape)}.")
-        values = gradients.detach().cpu().float().contiguous().numpy()
+        values = gradients.numpy()
         if self.num_servers == 1:
             return [(0, torch.from_numpy(ids), torch.from_numpy(values))]
         order, starts = split_by_server(ids, num_servers=self.num_servers)
@@ -425,6 +447,14 @@ class Client:
         addresses = self._servers.addresses
         documents = [json.loads(answer.figures.document) for answer, _ in answers]
         return [{"address": address, **document} for address, document in zip(addresses, documents, strict=True)]
+
+
+def _row_block(ids: Any, gradients: torch.Tensor) -> tuple[Ids, torch.Tensor]:
+    """The ids of a push and the gradients of their rows, as they are sent."""
+    known = _ids(ids)
+    if gradients.dim() != 2 or len(gradients) != len(known):
+        raise InputError(f"{len(known)} ids need as many rows of gradients, got shape {tuple(gradients.shape)}.")
+    return known, gradients.detach().cpu().float().contiguous()
 
 
 def _ids(ids: Any) -> Ids:

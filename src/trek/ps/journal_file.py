@@ -11,13 +11,11 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from trek.errors import CheckpointError, InputError, OutsideError
-from trek.ps.compiled import compiled
-from trek.ps.id_index import mix
+from trek.ps.checksum import checksum_of
 from trek.ps.journal_space import JournalSpace
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.frames import NO_BODY
@@ -25,7 +23,6 @@ from trek.ps.protocol.tensors import Bytes
 
 _HEADER = struct.Struct("<IQQ")
 """Bytes of the message, bytes that follow it, checksum."""
-_PRIME = 0x9E3779B185EBCA87
 
 
 class JournalFile:
@@ -69,7 +66,7 @@ class JournalFile:
     def append(self, envelope: pb.Envelope, body: Bytes) -> None:
         """Write a request. OutsideError if that is not possible; then it is as if it had not been asked for."""
         message = envelope.SerializeToString()
-        checksum = _checksum_of(message, body, after=self._last)
+        checksum = checksum_of(message, body, after=self._last)
         head = _HEADER.pack(len(message), len(body), checksum) + message
         end = self.num_bytes + len(head) + len(body)
         try:
@@ -103,7 +100,7 @@ class JournalFile:
         message = os.pread(self._file, size, at + _HEADER.size)
         body: Bytes = np.empty(body_size, np.uint8) if body_size else NO_BODY
         _read(self._file, body.data, at=at + _HEADER.size + size)
-        is_next = _checksum_of(message, body, after=self._last) == checksum
+        is_next = checksum_of(message, body, after=self._last) == checksum
         return (message, body, checksum) if is_next else None
 
     def _write(self, parts: list[memoryview]) -> None:
@@ -123,27 +120,3 @@ def _read(file: int, target: memoryview, *, at: int) -> None:
         if not count:
             return  # shorter than its size a moment ago: the checksum will not fit
         target, at = target[count:], at + count
-
-
-def _checksum_of(message: bytes, body: Bytes, *, after: int) -> int:
-    """A number that depends on every byte, on their order and on `after`."""
-    whole = len(body) // 8 * 8
-    rest = np.frombuffer(message + body[whole:].tobytes(), np.uint8)
-    return int(_checksum(body[:whole].view(np.uint64), rest, np.uint64(after)))
-
-
-@compiled
-def _checksum(words: Any, rest: Any, after: Any) -> Any:
-    """Four sums side by side, since each waits for its own multiplication."""
-    prime = np.uint64(_PRIME)
-    one, two, three, four = after + prime, after ^ prime, after, np.uint64(len(rest))
-    for i in range(0, len(words) - 3, 4):
-        one = (one ^ words[i]) * prime
-        two = (two ^ words[i + 1]) * prime
-        three = (three ^ words[i + 2]) * prime
-        four = (four ^ words[i + 3]) * prime
-    for i in range(len(words) // 4 * 4, len(words)):
-        one = (one ^ words[i]) * prime
-    for i in range(len(rest)):
-        two = (two ^ np.uint64(rest[i])) * prime
-    return mix(mix(mix(mix(one) ^ two) ^ three) ^ four)

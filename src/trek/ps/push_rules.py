@@ -17,12 +17,16 @@ class PushRules:
         self._by_name = by_name
         self._numbers: dict[Rule, int] = {}
 
-    def index(self, name: str) -> int:
-        """The number of the rule of a parameter or table; InputError if it has none."""
+    def rule(self, name: str) -> Rule:
+        """The rule of a parameter or table; InputError if it has none."""
         rule = self._by_name.get(name, self._default)
         if rule is None:
             raise InputError(f"there is no rule for {name!r}. Pass rule=trek.ps.Rule.named('SGD', lr=0.1), or rules.")
-        return self._numbers.setdefault(rule, len(self._numbers))
+        return rule
+
+    def index(self, name: str) -> int:
+        """The number of that rule."""
+        return self._numbers.setdefault(self.rule(name), len(self._numbers))
 
     def described(self) -> list[pb.Rule]:
         """The rules, as they are sent."""

@@ -2,7 +2,7 @@
 
 The same calls in the same order give the same state, so a journal of the calls is all that has to be kept.
 A push is applied once: every source numbers its pushes from 1, and a number that was applied before is not applied
-again. A push that is rejected was not applied, and is repeated with new gradients under the same number.
+again (`push_ledger`). A push that is rejected is repeated with new gradients under the same number.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trek.errors import InputError
 from trek.ps.dense import DenseParameter
 from trek.ps.distinct_ids import Floats, sum_duplicates
 from trek.ps.id_index import Ids
+from trek.ps.push_ledger import PushId, PushLedger
 from trek.ps.rules import Rule, check_change
 from trek.ps.table import Table
 from trek.ps.table_spec import TableSpec
@@ -67,6 +68,12 @@ class Push:
     version: int
     dense: Sequence[tuple[DenseKey, torch.Tensor, Rule]] = ()
     rows: Sequence[RowGradients] = ()
+    digest: bytes = b""
+
+    @property
+    def id(self) -> PushId:
+        """Which push of its source this is."""
+        return PushId(self.sequence, self.digest)
 
     def copy(self) -> Push:
         """The same with gradients of its own, for a push that outlives the request it came with."""
@@ -86,8 +93,7 @@ class ServerState:
     version: int = 0
     dense: dict[DenseKey, DenseParameter] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
-    ledger: dict[str, int] = field(default_factory=dict)
-    """The last push of every source."""
+    ledger: PushLedger = field(default_factory=PushLedger)
     pending: list[Push] = field(default_factory=list)
     """Pushes that wait for the others of their step."""
     staleness: Counter[int] = field(default_factory=Counter)
@@ -173,7 +179,7 @@ class ServerState:
 
     def judge(self, push: Push) -> Verdict:
         """What is to be done with a push; InputError if it does not fit. Changes nothing."""
-        if push.sequence <= self.ledger.get(push.source, 0):
+        if self.ledger.has(push.source, push.id):
             return "repeated"
         self._check(push)
         if 0 <= self.mode.max_staleness < self.version - push.version:
@@ -186,7 +192,7 @@ class ServerState:
             self.dense[key].follow(rule)
         for rows in push.rows:
             self.tables[rows.table].follow(rows.rule)
-        self.ledger[push.source] = push.sequence
+        self.ledger.note(push.source, push.id)
         stale = max(0, self.version - push.version)
         self.staleness[stale] += 1
         scale = 1 / max(1, stale) if self.mode.scale_lr_by_staleness else 1.0
@@ -203,10 +209,6 @@ class ServerState:
         if self.pending:
             together, self.pending = self.pending, []
             self._update(mean_of(together), scale_lr=1.0)
-
-    def forget_sources(self, prefix: str) -> None:
-        """Forget the pushes of sources that will not push again."""
-        self.ledger = {source: last for source, last in self.ledger.items() if not source.startswith(prefix)}
 
     def close(self) -> None:
         """Give memory and files back."""

@@ -331,11 +331,10 @@ class Service:
         return not self._held_until_s or push.sequence <= self._allowed.get(push.source, 0)
 
     def _has_reached(self, sequences: dict[str, int]) -> bool:
-        return all(self._state.ledger.get(source, 0) >= last for source, last in sequences.items())
+        return all(self._state.ledger.reached(source) >= last for source, last in sequences.items())
 
     def _progress(self, prefix: str) -> pb.Progress:
-        sequences = {source: last for source, last in self._state.ledger.items() if source.startswith(prefix)}
-        return pb.Progress(sequences=sequences, version=self._state.version)
+        return pb.Progress(sequences=self._state.ledger.sequences(prefix), version=self._state.version)
 
 
 def _write(state: ServerState, folder: Path, *, server: int) -> None:

@@ -38,7 +38,8 @@ def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:
         "version": state.version,
         "mode": asdict(state.mode),
         "is_initialized": state.is_initialized,
-        "ledger": state.ledger,
+        "ledger": state.ledger.sequences(),
+        "digests": state.ledger.digests(),
         "dense": [_describe_dense(name, start, one, tensors) for (name, start), one in state.dense.items()],
         "tables": [_describe_table(state, name, tensors) for name in state.tables],
     }
@@ -57,8 +58,7 @@ def read_snapshot(folder: Path, *, server: int, num_servers: int, spill: Path | 
     for document, tensors in _documents(folder):
         state.version = max(state.version, document["version"])
         state.mode, state.is_initialized = Mode(**document["mode"]), document["is_initialized"]
-        for source, last in document["ledger"].items():
-            state.ledger[source] = max(last, state.ledger.get(source, 0))
+        state.ledger.merge(document["ledger"], document.get("digests", {}))  # older snapshots have no digests
         for entry in document["dense"]:
             value = tensors.get_tensor(f"dense/{entry['name']}/{entry['start']}")
             whole.setdefault(entry["name"], {})[entry["start"]] = (value, _read_state(entry, tensors), entry)

@@ -122,7 +122,10 @@ class ServedModel:
         source: str | None = None,
         sequence: int,
     ) -> PushResult:
-        """Push the gradients of an optimizer's parameters and rows, by its rules."""
+        """Push the gradients of an optimizer's parameters and rows, by its rules.
+
+        `source` and `sequence` name the work; another worker may have computed it before, with other parameters.
+        """
         dense: dict[str, torch.Tensor] = {}
         rules: dict[str, Rule] = {}
         rows: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -134,7 +137,9 @@ class ServedModel:
         for name, ids, gradients, rule in tables.gradients(optimizer) if tables is not None else ():
             rows[name], rules[name] = (ids, gradients), rule
         self.prefetch.note_push({name: ids for name, (ids, _) in rows.items()})
-        return self.client.push_gradients(dense, rows=rows, rules=rules, source=source, sequence=sequence)
+        return self.client.push_gradients(
+            dense, rows=rows, rules=rules, source=source, sequence=sequence, may_differ=True
+        )
 
     def pull(self, *, min_version: int = 0, is_all: bool = False) -> None:
         """Take over what changed on the servers, or everything."""

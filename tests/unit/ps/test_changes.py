@@ -148,7 +148,14 @@ def contents(state: ServerState) -> dict[str, Any]:
     """Everything that a state has, as values that can be compared."""
     tables = {name: (table.spec, table.rule, _plain(vars(table.state()))) for name, table in state.tables.items()}
     dense = {key: (_plain(one.value), one.rule, one.changed_at, _plain(one.state)) for key, one in state.dense.items()}
-    whole = (state.version, state.mode, state.is_initialized, dict(state.ledger), state.moved_to, dict(state.staleness))
+    whole = (
+        state.version,
+        state.mode,
+        state.is_initialized,
+        dict(state.ledger._last),
+        state.moved_to,
+        dict(state.staleness),
+    )
     return {"tables": tables, "dense": dense, "whole": whole, "pending": [_push(one) for one in state.pending]}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from trek.errors import CheckpointError, ConfigError, InputError, OutsideError, PortInUse
+from trek.errors import ConfigError, InputError, OutsideError, PortInUse
 from trek.ps import Client, Initial, Rule, TableSpec
 from trek.ps.journal import Journal
 from trek.ps.moves import save_all
@@ -168,6 +168,43 @@ def test_a_push_is_applied_once_whoever_repeats_it(start: Start) -> None:
     assert not same(contents(client), before)
     assert other.progress(forget_prefix="shard") == {}
     other.close()
+
+
+def test_a_push_that_one_of_two_servers_refuses_uses_up_its_number(start: Start) -> None:
+    client, _ = start(2)
+    names = [f"p{number}" for number in range(8)]
+    client.push_model({name: torch.zeros(1) for name in names})
+    ones = {name: torch.ones(1) for name in names}
+    for _ in range(2):  # the second time, the server that took it the first time does not take it again
+        with pytest.raises(InputError, match="'unknown'"):
+            client.push_gradients({**ones, "unknown": torch.ones(1)}, rule=SGD)
+    found = client.pull_dense()
+    assert sorted({value.item() for value in found.values()}) == [-0.5, 0]
+    pushed = client.push_gradients({name: torch.full((1,), 10.0) for name in names}, rule=SGD)
+    assert (pushed.accepted, pushed.is_repeated) == (True, False)
+    assert all(value == found[name] - 5 for name, value in client.pull_dense().items())
+
+
+def test_a_number_belongs_to_the_contents_of_its_push(start: Start) -> None:
+    client, _ = start(2)
+    begin_model(client)
+    assert not push(client, 1, sequence=1).is_repeated
+    before = contents(client)
+    assert push(client, 1, sequence=1).is_repeated
+    with pytest.raises(InputError, match="with other contents, so this one was not"):
+        push(client, 2, sequence=1)
+    assert push(client, 2, sequence=1, may_differ=True).is_repeated
+    assert same(contents(client), before)
+
+
+def test_a_client_goes_on_after_the_last_push_of_its_source(start: Start) -> None:
+    client, servers = start(2)
+    client.push_model({"w": torch.zeros(1)})
+    for count in (1, 2, 3):
+        with Client(servers.addresses, source="worker") as one:
+            pushed = [one.push_gradients({"w": torch.ones(1)}, rule=SGD) for _ in range(2)]
+        assert not any(result.is_repeated for result in pushed)
+        assert client.pull_dense()["w"].item() == -count
 
 
 def test_a_synchronous_step_is_the_mean_of_its_pushes(start: Start) -> None:
@@ -439,7 +476,6 @@ def test_a_missing_checkpoint_and_other_mistakes_are_named(start: Start, tmp_pat
         listen(("127.0.0.1", int(servers.addresses[0].split(":")[1])), secret="")
     with pytest.raises(ConfigError, match="needs a secret"):
         listen(("0.0.0.0", 0), secret="")
-    assert CheckpointError.exit_code == 3
 
 
 def test_a_stranger_learns_nothing(start: Start) -> None:

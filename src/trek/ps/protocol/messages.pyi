@@ -138,7 +138,7 @@ class Rows(_message.Message):
     rule: _builtins.int
     step: _builtins.int
     next: _builtins.int
-    """of pull_table: where to go on; 0 = that was all"""
+    """of pull_table: the start of the next request; 0 = that was all"""
     @_builtins.property
     def ids(self) -> Global___Tensor: ...
     @_builtins.property
@@ -406,11 +406,16 @@ class PushGradientRequest(_message.Message):
     RULES_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """Who pushes, and the how-manieth push of it this is, from 1. A server applies every push once, in order."""
+    """The source of the push and its number there, from 1 and increasing. A server applies every number once."""
     sequence: _builtins.int
     version: _builtins.int
     """of this server, which the gradients were computed with"""
+    digest: _builtins.bytes
+    """A hash of what the push has for all servers. If the last push of the source had this number and another digest,
+    the push is refused. Empty: the number names work that may be computed again, and the first result counts.
+    """
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rule]: ...
     @_builtins.property
@@ -426,10 +431,11 @@ class PushGradientRequest(_message.Message):
         rules: _abc.Iterable[Global___Rule] | None = ...,
         dense: _abc.Iterable[Global___Tensor] | None = ...,
         rows: _abc.Iterable[Global___Rows] | None = ...,
+        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "rows", b"rows", "rules", b"rules", "sequence", b"sequence", "source", b"source", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "digest", b"digest", "rows", b"rows", "rules", b"rules", "sequence", b"sequence", "source", b"source", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -445,7 +451,7 @@ class PushGradientResponse(_message.Message):
     accepted: _builtins.bool
     version: _builtins.int
     is_repeated: _builtins.bool
-    """it had been applied before"""
+    """a push with its number was applied before, and this one was not"""
     def __init__(
         self,
         *,
@@ -489,6 +495,7 @@ class PullTableRequest(_message.Message):
     since: _builtins.int
     """only rows that were pushed after this version"""
     start: _builtins.int
+    """only ids from this one on, in the order of unsigned numbers: 0 begins with the first"""
     max_rows: _builtins.int
     with_slots: _builtins.bool
     def __init__(
