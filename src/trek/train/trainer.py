@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from torch import nn
 from trek.data.loaders import Loader
 from trek.data.loaders.dataloader import column_names
 from trek.errors import ConfigError, EntrypointError, InputError
-from trek.train.callbacks.callback import Callback
+from trek.train.callbacks.callback import Callback, check_callback
 from trek.train.checkpointing.batch_signature import describe_batch
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.declared_arguments import with_declared_arguments
@@ -254,10 +255,18 @@ class Trainer:
 
     def _connect_callbacks(self) -> None:
         for name, callback in self.callbacks.items():
+            check_callback(name, callback)
             self.traveler.add_state(f"callback_{name}", callback)
         self.traveler.journal.on_report = self._on_report
         self.traveler.on_validation = self._validate_and_keep_best
         self.traveler.journal.add_logger(_CheckpointHooks(self))
+        if any(_overrides(callback, "on_before_optimizer_step") for callback in self.callbacks.values()):
+            if self._captured is not None:
+                raise ConfigError(
+                    "capture records a step, so callbacks with on_before_optimizer_step would not be called. Set "
+                    "clip_norm or clip_value instead, or train without capture."
+                )
+            self.traveler.optimization.before_step = partial(self._call, "on_before_optimizer_step")
 
     def _on_report(self, metrics: dict[str, float]) -> None:
         self._call("on_training_workload_end", metrics, [])

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import trek
+from trek.compat.determined.callback import PyTorchCallback as PyTorchCallback
 from trek.errors import ConfigError, InputError
 
 TorchData: TypeAlias = dict[str, torch.Tensor] | list[torch.Tensor] | tuple[torch.Tensor, ...] | torch.Tensor
@@ -36,17 +37,6 @@ class Reducer(StrEnum):
     SUM = "sum"
     MAX = "max"
     MIN = "min"
-
-
-class PyTorchCallback(trek.Callback):
-    """`trek.Callback`, with the older name of one hook."""
-
-    def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """A checkpoint has been written; the older name of `on_checkpoint_write_end`."""
-
-    def on_checkpoint_write_end(self, checkpoint_dir: Path | str) -> None:
-        """A checkpoint has been written."""
-        self.on_checkpoint_end(str(checkpoint_dir))
 
 
 class PyTorchTrialContext(trek.TrialContext):

@@ -2,7 +2,7 @@
 
     on_trial_startup
       on_training_start
-        on_training_epoch_start … on_training_workload_end … on_training_epoch_end
+        on_training_epoch_start … on_before_optimizer_step, on_training_workload_end … on_training_epoch_end
         on_validation_start, on_validation_epoch_start, on_validation_epoch_end, on_validation_end
         on_checkpoint_save_start, on_checkpoint_write_end, on_checkpoint_upload_end
     on_trial_shutdown
@@ -14,8 +14,14 @@ A checkpoint is written in the background: `on_checkpoint_write_end` comes betwe
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from torch import nn
+
+from trek.errors import EntrypointError
 
 
 class Callback:
@@ -35,6 +41,9 @@ class Callback:
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
         """The last batch of an epoch is done."""
+
+    def on_before_optimizer_step(self, parameters: Sequence[nn.Parameter]) -> None:
+        """An optimizer is going to step: the gradients of its parameters are averaged, unscaled and may be changed."""
 
     def on_training_workload_end(self, avg_metrics: dict[str, float], batch_metrics: list[dict[str, Any]]) -> None:
         """Training metrics were reported. `batch_metrics` is always empty: single batches are not synced."""
@@ -69,3 +78,19 @@ class Callback:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore `state_dict`."""
+
+
+def check_callback(name: str, callback: Any) -> None:
+    """Raise `EntrypointError` unless all hooks of the callback `name` can be called as a run calls them."""
+    if not isinstance(callback, Callback):
+        raise EntrypointError(f"callback {name!r} is a {type(callback).__name__}. Make it a subclass of trek.Callback.")
+    for hook in [one for one in vars(Callback) if one.startswith("on_")]:
+        expected = list(inspect.signature(getattr(Callback, hook)).parameters)[1:]
+        signature = inspect.signature(getattr(callback, hook))
+        try:
+            signature.bind(*expected)
+        except TypeError:
+            raise EntrypointError(
+                f"{type(callback).__name__}.{hook} is called with ({', '.join(expected)}), but takes {signature}. "
+                "Give it these parameters."
+            ) from None

@@ -69,6 +69,8 @@ class Optimization:
         """Whether a step here counts as one of the run; otherwise `follow` says how far the run is."""
         self.keeps_gradients = False
         """Zero gradients in place, because recorded steps that accumulate need them at the same address."""
+        self.before_step: ClipGrads | None = None
+        """Called with the parameters of an optimizer before each of its steps, after all other ways of clipping."""
         self._num_steps: dict[int, int] = {}
         self._strategy = strategy
         self._group = group or WorkerGroup()
@@ -233,9 +235,10 @@ class Optimization:
         norm, value = clip_norm or self._clip_norm, clip_value or self._clip_value
         if norm is not None or value is not None:
             self._clip(optimizer, parameters, norm, value)
-        if clip_grads is not None:
-            self.precision.unscale(optimizer)
-            clip_grads(parameters)
+        for change in (clip_grads, self.before_step):
+            if change is not None:
+                self.precision.unscale(optimizer)
+                change(parameters)
         self._strategy.step(optimizer, self.precision.step)
         if clears_gradients:
             optimizer.zero_grad(set_to_none=not self.keeps_gradients)

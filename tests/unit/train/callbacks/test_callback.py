@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import trek
-from trek.errors import ConfigError
+from trek.errors import ConfigError, EntrypointError
 from trek.testing.trials import PointsTrial
 from trek.train.callbacks.callback import Callback
 from trek.train.callbacks.early_stopping import EarlyStopping
@@ -197,3 +199,41 @@ def test_a_patience_of_nothing_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="patience must be at least 1 validation, got 0"):
         fit(Impatient)
+
+
+class Clipping(Callback):
+    """Sees the gradients before each step, and takes them away."""
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+
+    def on_before_optimizer_step(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.norms.append(float(nn.utils.clip_grad_norm_(parameters, 1e-9)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"clip_norm": 0.01}, {"workers": 2}])
+def test_gradients_may_be_changed_before_each_step(settings: dict[str, Any]) -> None:
+    callback = Clipping()
+    result = fit(callback, **settings)
+    first, last = (row["validation_loss"] for row in result.metrics if row["group"] == "validation")
+    assert first == pytest.approx(last, abs=1e-6)
+    if "workers" not in settings:  # the callback is another object in another process
+        assert len(callback.norms) == 4 // settings.get("accumulate", 1)
+        assert max(callback.norms) <= settings.get("clip_norm", 100) * 1.001
+        assert min(callback.norms) > 1e-6
+
+
+class Mistaken(Callback):
+    """Takes too little."""
+
+    def on_validation_end(self) -> None:  # type: ignore[override]
+        pass
+
+
+def test_callbacks_that_cannot_be_called_are_refused_before_training() -> None:
+    with pytest.raises(
+        EntrypointError, match=r"Mistaken\.on_validation_end is called with \(metrics\), but takes \(\)"
+    ):
+        fit(Mistaken())
+    with pytest.raises(EntrypointError, match=r"callback 'callback' is a dict\. Make it a subclass of trek\.Callback"):
+        fit({})
