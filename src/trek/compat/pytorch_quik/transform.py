@@ -1,10 +1,9 @@
-"""`pq.transform`: labels from categories, and splits that keep the shares of the labels."""
+"""`pq.transform`: labels from categories, and splits by label whose training part is balanced."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,18 +20,22 @@ class DataSplit:
 
 
 def create_dicts(categories: Sequence[int], labels: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Categories by their index, and labels by their index."""
-    return dict(enumerate(categories)), dict(enumerate(labels))
+    """The index of each category, and its label, as `Series.replace` takes them."""
+    pairs = list(zip(categories, labels, strict=True))
+    return {category: index for index, (category, _) in enumerate(pairs)}, dict(pairs)
 
 
 def create_labels(
     df: pd.DataFrame, labels: Sequence[int] = (0, 0, 1, 2, 2), category: str = "category"
 ) -> pd.DataFrame:
-    """`df` with a column `label`: the n-th of `labels` for the n-th smallest category."""
+    """`df` itself, with columns `cat_index` and `label`: the n-th of `labels` for the n-th smallest category."""
     categories = sorted(df[category].unique())
     if len(categories) != len(labels):
         raise InputError(f"column {category!r} has {len(categories)} categories, and there are {len(labels)} labels.")
-    return df.assign(label=df[category].map(dict(zip(categories, labels, strict=True))))
+    index, label = create_dicts(categories, labels)
+    df["cat_index"] = df[category].map(index)
+    df["label"] = df[category].map(label)
+    return df
 
 
 def imbalanced_split(
@@ -42,21 +45,44 @@ def imbalanced_split(
     valid_size: float | None = None,
     random_state: int = 42,
 ) -> dict[str, DataSplit]:
-    """`train`, `test` and, with a size, `valid`: parts with the same shares of every label."""
-    generator = np.random.default_rng(random_state)
-    sizes = {"test": test_size, **({"valid": valid_size} if valid_size else {})}
-    if not 0 < sum(sizes.values()) < 1:
-        raise InputError(f"test_size and valid_size must leave rows for training, got {sizes}.")
-    chosen: dict[str, list[Any]] = {"train": [], **{name: [] for name in sizes}}
-    for _, rows in df.groupby(label_name):
-        order, begin = generator.permutation(rows.index.to_numpy()), 0
-        for name, size in sizes.items():
-            end = begin + max(round(len(rows) * size), 1)
-            chosen[name].append(order[begin:end])
-            begin = end
-        chosen["train"].append(order[begin:])
-    parts = {name: df.loc[generator.permutation(np.concatenate(index))] for name, index in chosen.items()}
-    return {
-        name: DataSplit(X=part.drop(columns=label_name).to_numpy(), y=part[label_name].to_numpy())
-        for name, part in parts.items()
-    }
+    """`train`, `valid` (with a size) and `test`: parts without a common row, each with its share of every label.
+
+    `valid_size` is a share of what the test leaves. Rows of `train` are then repeated at random until it has the same
+    number of every label.
+    """
+    labels, generator = df[label_name].to_numpy(), np.random.default_rng(random_state)
+    if df[label_name].isna().any():
+        raise InputError(f"column {label_name!r} has rows without a label. Drop them before the split.")
+    train, test = _divided(np.arange(len(df)), labels, test_size, name="test_size", generator=generator)
+    chosen = {"test": test}
+    if valid_size is not None:
+        train, valid = _divided(train, labels, valid_size, name="valid_size", generator=generator)
+        chosen = {"valid": valid, **chosen}
+    chosen = {"train": _balanced(train, labels, generator=generator), **chosen}
+    inputs = df.drop(columns=label_name).to_numpy()
+    return {name: DataSplit(X=inputs[rows], y=labels[rows]) for name, rows in chosen.items()}
+
+
+def _divided(
+    rows: np.ndarray, labels: np.ndarray, size: float, *, name: str, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of the rows, and a part with the share `size` of each label, both in a random order."""
+    if not 0 < size < 1:
+        raise InputError(f"{name} must be a share of the rows between 0 and 1, got {size!r}.")
+    left, taken = [], []
+    for label in np.unique(labels):
+        order = generator.permutation(rows[labels[rows] == label])
+        num = max(round(len(order) * size), 1)
+        if num >= len(order):
+            raise InputError(f"label {label} has {len(order)} rows, too few for {name} {size}. Add rows or drop it.")
+        taken.append(order[:num])
+        left.append(order[num:])
+    return generator.permutation(np.concatenate(left)), generator.permutation(np.concatenate(taken))
+
+
+def _balanced(rows: np.ndarray, labels: np.ndarray, *, generator: np.random.Generator) -> np.ndarray:
+    """All rows, and random ones again until every label has as many as the most frequent one."""
+    by_label = [rows[labels[rows] == label] for label in np.unique(labels)]
+    most = max(map(len, by_label))
+    again = [generator.choice(own, most - len(own)) for own in by_label]
+    return generator.permutation(np.concatenate([rows, *again]))

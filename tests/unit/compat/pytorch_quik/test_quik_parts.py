@@ -82,16 +82,42 @@ def test_tables_become_data_sets(args: Namespace) -> None:
     assert len(pq.tensor.make_TensorDataset(encoded, np.array([0, 1])).tensors) == 3
 
 
-def test_splits_keep_the_shares_of_labels_and_every_row_once() -> None:
-    table = pq.transform.create_labels(pd.DataFrame({"row": range(500), "category": [1, 2, 3, 4, 5] * 100}))
+def test_categories_are_replaced_by_their_labels() -> None:
+    index, label = pq.transform.create_dicts(np.array([1, 2, 3, 4, 5]), np.array([0, 0, 1, 2, 2]))
+    assert index == {1: 0, 2: 1, 3: 2, 4: 3, 5: 4}
+    assert pd.Series([5, 3, 1]).replace(label).tolist() == [2, 1, 0]
+    table = pd.DataFrame({"stars": [30, 10, 20]})
+    assert pq.transform.create_labels(table, labels=[7, 8, 9], category="stars") is table
+    assert table[["cat_index", "label"]].to_numpy().tolist() == [[2, 9], [0, 7], [1, 8]]
+    with pytest.raises(InputError, match="3 categories, and there are 2 labels"):
+        pq.transform.create_labels(table, labels=[0, 1], category="stars")
+
+
+def test_splits_have_no_common_row_and_the_training_part_is_balanced() -> None:
+    rows = pd.DataFrame({"row": range(500), "label": [0] * 300 + [1] * 150 + [2] * 50})
+    table = rows.set_index(rows.index % 7)  # an index that names several rows each
     parts = pq.transform.imbalanced_split(table, test_size=0.1, valid_size=0.2)
-    assert {name: len(part.y) for name, part in parts.items()} == {"train": 350, "test": 50, "valid": 100}
-    assert sorted(row for part in parts.values() for row in part.X[:, 0]) == list(range(500))
-    assert all(np.bincount(part.y).tolist()[1] * 5 == len(part.y) for part in parts.values())
-    with pytest.raises(InputError, match="5 categories, and there are 2 labels"):
-        pq.transform.create_labels(table, labels=[0, 1])
-    with pytest.raises(InputError, match="must leave rows"):
+    assert {name: np.bincount(part.y).tolist() for name, part in parts.items()} == {
+        "train": [216, 216, 216],
+        "valid": [54, 27, 9],
+        "test": [30, 15, 5],
+    }
+    assert list(parts) == ["train", "valid", "test"]
+    seen = [set(part.X[:, 0]) for part in parts.values()]
+    assert sum(map(len, seen)) == len(set.union(*seen)) == 500
+    assert all(rows["label"][part.X[:, 0]].tolist() == part.y.tolist() for part in parts.values())
+    again = pq.transform.imbalanced_split(table, test_size=0.1, valid_size=0.2)
+    assert all(np.array_equal(again[name].X, part.X) for name, part in parts.items())
+
+
+def test_splits_that_leave_nothing_are_refused() -> None:
+    table = pd.DataFrame({"row": range(5), "label": [0, 0, 0, 0, 1]})
+    with pytest.raises(InputError, match=r"test_size must be a share of the rows between 0 and 1, got 1\.0"):
         pq.transform.imbalanced_split(table, test_size=1.0)
+    with pytest.raises(InputError, match=r"label 1 has 1 rows, too few for test_size 0\.2"):
+        pq.transform.imbalanced_split(table, test_size=0.2)
+    with pytest.raises(InputError, match="column 'label' has rows without a label"):
+        pq.transform.imbalanced_split(table.assign(label=[0, 1, None, 1, 0]))
 
 
 def test_losses_are_smoothed_and_every_table_is_its_own() -> None:
