@@ -13,6 +13,7 @@ import pytest
 import trek
 from trek.client.embedded import running_address
 from trek.compat.determined.experimental import ExperimentState, client
+from trek.errors import InputError, NotFound
 from trek.testing.shell import Shell, wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "compat" / "determined"
@@ -156,6 +157,12 @@ def test_the_client_creates_waits_and_downloads(shell: Shell, tmp_path: Path, mo
         top = again.top_checkpoint()
         assert top.metadata == {"steps_completed": 20}
         assert trial.select_checkpoint(latest=True).uuid == top.uuid
+        with pytest.raises(NotFound, match="no checkpoint with the metric 'nothing'"):
+            trial.top_checkpoint(sort_by="nothing", smaller_is_better=True)
+        with pytest.raises(InputError, match="sort_by and smaller_is_better are set together"):
+            again.top_checkpoint(sort_by="loss")
+        with pytest.raises(InputError, match="includes is not supported"):
+            client.create_experiment({}, EXAMPLE, ["more"])
         folder = top.download(str(tmp_path / "files"))
         assert trek.Checkpoint(folder).uuid == top.uuid
         model = client.create_model("line")

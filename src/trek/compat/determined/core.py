@@ -6,18 +6,22 @@ Steps are Trek's batches.
 
 from __future__ import annotations
 
+import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import trek
 from trek.compat.determined.info import ClusterInfo, get_cluster_info
 from trek.errors import InputError
+
+Selector: TypeAlias = Callable[[str], bool]
+"""Says by its path whether a file belongs to what is saved or restored."""
 
 
 class Unit(StrEnum):
@@ -37,10 +41,30 @@ class PreemptMode(Enum):
 
 
 class DistributedContext:
-    """This process among those of the job, and values passed between them through torch.distributed."""
+    """This process among those of the job, and values passed between them through torch.distributed.
 
-    def __init__(self, *, rank: int, size: int, local_rank: int = 0, local_size: int = 1, **_: Any) -> None:
+    All machines have the same number of processes, whose ranks follow each other. The addresses and ports that
+    Determined's own sockets need are accepted, and nothing is opened there.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        size: int,
+        local_rank: int = 0,
+        local_size: int = 1,
+        cross_rank: int | None = None,
+        cross_size: int | None = None,
+        chief_ip: str | None = None,
+        pub_port: int = 0,
+        pull_port: int = 0,
+        port_offset: int = 0,
+        force_tcp: bool = False,
+    ) -> None:
         self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
+        self.cross_rank = rank // local_size if cross_rank is None else cross_rank
+        self.cross_size = -(-size // local_size) if cross_size is None else cross_size
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> Self:
@@ -55,6 +79,14 @@ class DistributedContext:
     def get_size(self) -> int:
         """Number of processes."""
         return self.size
+
+    def get_local_rank(self) -> int:
+        """The rank on this machine."""
+        return self.local_rank
+
+    def get_num_agents(self) -> int:
+        """Number of machines."""
+        return self.cross_size
 
     def allgather(self, stuff: Any) -> list[Any]:
         """What every rank passed, by rank."""
@@ -76,6 +108,20 @@ class DistributedContext:
     def broadcast(self, stuff: Any) -> Any:
         """What the chief passed."""
         return self.allgather(stuff)[0]
+
+    def allgather_local(self, stuff: Any) -> list[Any]:
+        """What the ranks of this machine passed; all ranks of the job call it together."""
+        first = self.rank - self.local_rank
+        return self.allgather(stuff)[first : first + self.local_size]
+
+    def gather_local(self, stuff: Any) -> list[Any] | None:
+        """The same on the first rank of each machine; None elsewhere."""
+        every = self.allgather_local(stuff)
+        return every if self.local_rank == 0 else None
+
+    def broadcast_local(self, stuff: Any = None) -> Any:
+        """What the first rank of this machine passed."""
+        return self.allgather_local(stuff)[0]
 
     def close(self) -> None:
         """Nothing is left open."""
@@ -131,23 +177,29 @@ class CheckpointContext:
             yield Path(folder), name
             self._save(Path(folder), metadata, name=name, shard=shard)
 
-    def upload(self, ckpt_dir: Path | str, metadata: Mapping[str, Any] | None = None, *, shard: bool = False) -> str:
-        """Save a folder; returns the checkpoint's uuid."""
+    def upload(
+        self,
+        ckpt_dir: Path | str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        selector: Selector | None = None,
+    ) -> str:
+        """Save a folder, or the files in it whose paths `selector` takes; returns the checkpoint's uuid."""
         name: str = self._distributed.broadcast(str(uuid.uuid4())) if shard else str(uuid.uuid4())
-        self._save(Path(ckpt_dir), metadata, name=name, shard=shard)
+        with _selected(Path(ckpt_dir), selector) as folder:
+            self._save(folder, metadata, name=name, shard=shard)
         return name
 
     @contextmanager
-    def restore_path(self, storage_id: str) -> Iterator[Path]:
-        """A folder with the files of a checkpoint, for the block."""
-        with self._reporter.restore(storage_id) as folder:
-            yield folder
+    def restore_path(self, storage_id: str, *, selector: Selector | None = None) -> Iterator[Path]:
+        """A folder with the files of a checkpoint, or with those that `selector` takes, for the block."""
+        with self._reporter.restore(storage_id) as folder, _selected(folder, selector) as chosen:
+            yield chosen
 
-    def download(self, storage_id: str, ckpt_dir: Path | str) -> None:
-        """Copy the files of a checkpoint to a folder."""
-        import shutil
-
-        with self._reporter.restore(storage_id) as folder:
+    def download(self, storage_id: str, ckpt_dir: Path | str, *, selector: Selector | None = None) -> None:
+        """Copy the files of a checkpoint to a folder, or those that `selector` takes."""
+        with self.restore_path(storage_id, selector=selector) as folder:
             shutil.copytree(folder, ckpt_dir, dirs_exist_ok=True)
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
@@ -170,6 +222,21 @@ class CheckpointContext:
             for name, content in part.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
+
+
+@contextmanager
+def _selected(folder: Path, selector: Selector | None) -> Iterator[Path]:
+    """A folder with the files whose paths within `folder` the selector takes; without one, `folder` itself."""
+    if selector is None:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="trek-selected-") as chosen:
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and selector(name):
+                (Path(chosen) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, Path(chosen) / name)
+        yield Path(chosen)
 
 
 class PreemptContext:

@@ -67,6 +67,22 @@ class PyTorchTrialContext(trek.TrialContext):
             )
         return super().wrap_optimizer(optimizer)
 
+    def wrap_lr_scheduler(  # type: ignore[override]  # Determined's name of the scheduler
+        self, lr_scheduler: Any, step_mode: LRScheduler.StepMode | None = None, frequency: int = 1
+    ) -> Any:
+        """Step a scheduler as `step_mode` says; a `LRScheduler` has one."""
+        return super().wrap_lr_scheduler(lr_scheduler, step_mode, frequency)
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Add a custom metric."""
+        return super().wrap_reducer(reducer, name, for_training=for_training, for_validation=for_validation)
+
     def wrap_scaler(self, scaler: Any) -> Any:
         """Take the Trial's own gradient scaler."""
         self._scalers.append(scaler)
@@ -163,6 +179,16 @@ class Trainer:
         self._traveler = context.traveler
         self._trainer = trek.Trainer(trial, context)
 
+    def configure_profiler(
+        self,
+        sync_timings: bool = True,
+        enabled: bool = False,
+        begin_on_batch: int = 0,
+        end_after_batch: int | None = None,
+    ) -> None:
+        """Refused where it would profile: that is a setting of the config."""
+        _refuse_profiling(enabled)
+
     def fit(
         self,
         checkpoint_period: TrainUnit | None = None,
@@ -179,8 +205,7 @@ class Trainer:
 
         `test_mode` trains and validates one batch.
         """
-        if profiling_enabled:
-            raise ConfigError("profiling_enabled is not supported here. Set training.profile in the config.")
+        _refuse_profiling(profiling_enabled)
         length = Batch(1) if test_mode else max_length
         if length is None and self._traveler.settings.max_length is None:
             raise ConfigError("fit needs a max_length outside of a trial. Pass Batch(n), Record(n) or Epoch(n).")
@@ -193,6 +218,11 @@ class Trainer:
             initial_validation=step_zero_validation,
         )
         self._trainer.fit(resume=_opened(latest_checkpoint))
+
+
+def _refuse_profiling(enabled: bool) -> None:
+    if enabled:
+        raise ConfigError("a script cannot switch on the profiler here. Set training.profile in the config.")
 
 
 def _report_period(period: TrainUnit | None) -> int:

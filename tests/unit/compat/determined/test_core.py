@@ -30,6 +30,30 @@ def test_a_script_reports_saves_and_restores_without_a_master(tmp_path: Path) ->
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
+def test_files_may_be_selected_when_they_are_saved_and_restored(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    for name in ("weights", "deep/weights", "deep/notes"):
+        (source / name).write_text(name)
+    with core.init(checkpoint_storage=tmp_path / "run") as context:
+        uuid = context.checkpoint.upload(source, {"steps_completed": 1}, selector=lambda name: name.endswith("weights"))
+        with context.checkpoint.restore_path(uuid) as every:
+            assert (every / "deep" / "weights").read_text() == "deep/weights"
+            assert not (every / "deep" / "notes").exists()
+        context.checkpoint.download(uuid, tmp_path / "copy", selector=lambda name: name.startswith("deep/"))
+    assert [path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()] == ["weights"]
+    assert not (tmp_path / "copy" / "weights").exists()
+
+
+def test_values_are_passed_within_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = core.DistributedContext(rank=3, size=4, local_rank=1, local_size=2, chief_ip="10.0.0.1")
+    monkeypatch.setattr(context, "allgather", lambda stuff: ["a", "b", "c", stuff])
+    assert (context.get_local_rank(), context.get_num_agents(), context.cross_rank) == (1, 2, 1)
+    assert context.allgather_local("d") == ["c", "d"]
+    assert context.gather_local("d") is None
+    assert context.broadcast_local("d") == "c"
+
+
 def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with core.init(checkpoint_storage=tmp_path) as context:
         with pytest.raises(InputError, match="must have a whole number 'steps_completed'"):

@@ -47,10 +47,10 @@ class TwoModels(pytorch.PyTorchTrial):
         self.opt1 = context.wrap_optimizer(torch.optim.SGD(self.first.parameters(), lr=rate))
         self.opt2 = context.wrap_optimizer(torch.optim.SGD(self.second.parameters(), lr=rate))
         self.sched = context.wrap_lr_scheduler(
-            torch.optim.lr_scheduler.StepLR(self.opt1, 1, gamma=0.5),
-            pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH,
+            lr_scheduler=torch.optim.lr_scheduler.StepLR(self.opt1, 1, gamma=0.5),
+            step_mode=pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH,
         )
-        self.largest = context.wrap_reducer(max, name="largest", for_training=False)
+        self.largest = context.wrap_reducer(max, "largest", False)
 
     def build_training_data_loader(self) -> Any:
         rows = torch.linspace(-1, 1, 48).reshape(16, 3)

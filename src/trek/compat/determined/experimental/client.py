@@ -6,7 +6,7 @@ Over `trek.Experiment`, `trek.Checkpoint` and `trek.Client`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import trek
 from trek.errors import InputError, NotFound
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 _ACTIVE = ("queued", "running")
@@ -63,9 +64,16 @@ class Checkpoint:
         self._client.download_checkpoint(self.uuid, target)
         return str(target)
 
-    def load(self, *, trust_code: bool = False, **_: Any) -> nn.Module:
-        """The trained model; `trust_code` allows running the code of the experiment that wrote it."""
-        return trek.Checkpoint(self.uuid, client=self._client).load(trust_code=trust_code)
+    def load(
+        self, path: Path | str | None = None, *, trust_code: bool = False, map_location: torch.device | str = "cpu"
+    ) -> nn.Module:
+        """The trained model on `map_location`; `trust_code` allows running the code of the experiment that wrote it.
+
+        With `path`, the files are copied there too.
+        """
+        if path is not None:
+            self.download(path)
+        return trek.Checkpoint(self.uuid, client=self._client).load(trust_code=trust_code).to(map_location)
 
     def delete(self) -> None:
         """Delete its files."""
@@ -91,28 +99,52 @@ class Trial:
         """Its log lines."""
         return (line.text + "\n" for line in self._client.trial_logs(self.id))
 
-    def list_checkpoints(self) -> list[Checkpoint]:
-        """Its checkpoints, the newest first."""
+    def list_checkpoints(self, sort_by: str | None = None) -> list[Checkpoint]:
+        """Its checkpoints, the newest first; those with the metric `sort_by`, the smallest first."""
+        if sort_by is not None:
+            return _sorted(self._client, self.experiment_id, metric=sort_by, smaller_is_better=True, trial_id=self.id)
         found = [one for one in self._client.checkpoints(trial_id=self.id) if not one.is_deleted]
         newest = sorted(found, key=lambda one: one.batches, reverse=True)
         return [Checkpoint(one.uuid, self._client) for one in newest]
 
     get_checkpoints = list_checkpoints
 
-    def select_checkpoint(self, *, latest: bool = False, best: bool = False, uuid: str | None = None) -> Checkpoint:
-        """Its latest checkpoint, the one with the best metric, or the one with this uuid: exactly one of them."""
+    def select_checkpoint(
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> Checkpoint:
+        """Its latest checkpoint, the best one, or the one with this uuid: exactly one of them.
+
+        The best is that of the searcher's metric, or of the metric `sort_by`.
+        """
+        if (sort_by is not None or smaller_is_better is not None) and not best:
+            raise InputError("select_checkpoint takes sort_by and smaller_is_better only with best=True.")
+        _check_order(sort_by, smaller_is_better)
         if [latest, best, uuid is not None].count(True) != 1:
             raise InputError("select_checkpoint needs exactly one of latest, best and uuid.")
         if uuid is not None:
             return Checkpoint(uuid, self._client)
-        found = self.list_checkpoints() if latest else _sorted(self._client, self.experiment_id, trial_id=self.id)
+        if latest:
+            found = self.list_checkpoints()
+        else:
+            found = _sorted(
+                self._client,
+                self.experiment_id,
+                metric=sort_by,
+                smaller_is_better=smaller_is_better,
+                trial_id=self.id,
+            )
         if not found:
-            raise NotFound(f"trial {self.id} has no checkpoint.")
+            raise NotFound(f"trial {self.id} has no checkpoint{f' with the metric {sort_by!r}' if sort_by else ''}.")
         return found[0]
 
-    def top_checkpoint(self, **_: Any) -> Checkpoint:
-        """The checkpoint with the best metric."""
-        return self.select_checkpoint(best=True)
+    def top_checkpoint(self, sort_by: str | None = None, smaller_is_better: bool | None = None) -> Checkpoint:
+        """The checkpoint with the best metric: the searcher's, or `sort_by`."""
+        return self.select_checkpoint(best=True, sort_by=sort_by, smaller_is_better=smaller_is_better)
 
     def iter_metrics(self, group: str) -> Iterator[Any]:
         """The reported rows of one group: `batches`, `metrics`, …"""
@@ -180,18 +212,19 @@ class Experiment:
         """Delete it, with its checkpoints."""
         self._client.delete_experiment(self.id)
 
-    def list_trials(self, **_: Any) -> list[Trial]:
+    def list_trials(self) -> list[Trial]:
         """Its trials, in the order they were created."""
         return [Trial(one.id, self._client) for one in self._experiment.trials]
 
     get_trials = list_trials
 
-    def list_checkpoints(self, max_results: int | None = None, **_: Any) -> list[Checkpoint]:
+    def list_checkpoints(self, max_results: int | None = None) -> list[Checkpoint]:
         """Its checkpoints, the best first."""
         return _sorted(self._client, self.id)[:max_results]
 
     def top_checkpoint(self, sort_by: str | None = None, smaller_is_better: bool | None = None) -> Checkpoint:
         """The checkpoint with the best metric: the searcher's, or `sort_by`."""
+        _check_order(sort_by, smaller_is_better)
         if sort_by is None:
             return Checkpoint(self._client.best_checkpoint(self.id).uuid, self._client)
         return self.top_n_checkpoints(1, sort_by=sort_by, smaller_is_better=smaller_is_better)[0]
@@ -200,6 +233,7 @@ class Experiment:
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
         """The best checkpoints, the best first."""
+        _check_order(sort_by, smaller_is_better)
         found = _sorted(self._client, self.id, metric=sort_by, smaller_is_better=smaller_is_better)
         if not found:
             raise NotFound(f"experiment {self.id} has no checkpoint with the metric {sort_by!r}.")
@@ -252,9 +286,15 @@ class Determined:
             self._client.login(user, password or "")
 
     def create_experiment(
-        self, config: Mapping[str, Any] | Path | str, model_dir: Path | str = ".", template: str | None = None
+        self,
+        config: Mapping[str, Any] | Path | str,
+        model_dir: Path | str = ".",
+        includes: Sequence[Path | str] | None = None,
+        template: str | None = None,
     ) -> Experiment:
-        """Create an experiment, which starts at once."""
+        """Create an experiment, which starts at once. All its code is in `model_dir`."""
+        if includes:
+            raise InputError(f"includes is not supported, got {list(includes)}. Put these files into model_dir.")
         found = trek.Experiment(config, model_dir, template=template, client=self._client)
         return Experiment(found, self._client)
 
@@ -311,10 +351,13 @@ def _master() -> Determined:
 
 
 def create_experiment(
-    config: Mapping[str, Any] | Path | str, model_dir: Path | str = ".", template: str | None = None
+    config: Mapping[str, Any] | Path | str,
+    model_dir: Path | str = ".",
+    includes: Sequence[Path | str] | None = None,
+    template: str | None = None,
 ) -> Experiment:
-    """Create an experiment, which starts at once."""
-    return _master().create_experiment(config, model_dir, template)
+    """Create an experiment, which starts at once. All its code is in `model_dir`."""
+    return _master().create_experiment(config, model_dir, includes, template)
 
 
 def get_experiment(experiment_id: int) -> Experiment:
@@ -361,6 +404,14 @@ def logout() -> None:
     if _chosen is not None:
         _chosen.logout()
         _chosen = None
+
+
+def _check_order(sort_by: str | None, smaller_is_better: bool | None) -> None:
+    if (sort_by is None) != (smaller_is_better is None):
+        raise InputError(
+            f"sort_by and smaller_is_better are set together, got {sort_by!r} and {smaller_is_better!r}. Set both, or "
+            "neither for the searcher's metric."
+        )
 
 
 def _sorted(
