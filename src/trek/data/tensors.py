@@ -152,9 +152,22 @@ def _from_sequence(values: list[Any], *, name: str) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError(f"column {name!r} holds values of different types: {error}.") from error
     except OverflowError as error:
+        unsigned = natural_numbers(values)
+        if unsigned is not None:
+            return unsigned
         raise InputError(
-            f"column {name!r} holds a whole number that does not fit into int64. Use a float or a text."
+            f"column {name!r} holds whole numbers that fit neither into int64 nor into uint64. Use a float or a text."
         ) from error
+
+
+def natural_numbers(values: list[Any]) -> pa.Array | None:
+    """Whole numbers from 0 to 2**64 as uint64; None of other values."""
+    if any(value is not None and type(value) is not int for value in values):
+        return None
+    try:
+        return pa.array(values, pa.uint64())
+    except OverflowError:
+        return None
 
 
 def _stack(values: list[Any], *, name: str) -> pa.Array:

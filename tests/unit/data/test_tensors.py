@@ -93,7 +93,7 @@ def test_numbers_of_the_other_byte_order_are_turned_and_types_without_a_column_r
         (torch.zeros(2, dtype=torch.bfloat16), r"'x' is a tensor of torch.bfloat16 .* Convert it first"),
         (torch.zeros(2, 2).to_sparse(), r"'x' is a tensor of torch.float32 with torch.sparse_coo"),
         (np.array([["a", "b"]] * 2), r"'x' holds <U1 in 2 dimensions"),
-        ([1, 2**63 + 1], r"'x' holds a whole number that does not fit into int64"),
+        ([1, 2**64], r"'x' holds whole numbers that fit neither into int64 nor into uint64"),
     ],
     ids=["bfloat16", "sparse", "texts in two dimensions", "too large"],
 )

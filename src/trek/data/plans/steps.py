@@ -70,7 +70,7 @@ class Map(PartitionStep):
         with_context = f"{self.describe()}, {rows}"
         if self.format == "rows":
             results = [call(self.function, row, where=with_context) for row in rows_of(batch)]
-            return batch_of_rows(results, where=with_context)
+            return batch_of_rows(results, where=with_context, before=batch.schema)
         if self.format == "arrow":
             return to_batch(call(self.function, batch, where=with_context), where=with_context)
         return self._run_on_arrays(batch, with_context)
@@ -113,7 +113,7 @@ class FlatMap(PartitionStep):
             where = f"{self.describe()}, {rows}"
             results = [new for row in rows_of(batch) for new in call(_listed, self.function, row, where=where)]
             if results:
-                yield batch_of_rows(results, where=where), rows
+                yield batch_of_rows(results, where=where, before=batch.schema), rows
 
 
 class Filter(PartitionStep):
@@ -433,14 +433,22 @@ def to_batch(result: Any, *, where: str) -> pa.RecordBatch:
     return kept_batch(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
 
 
-def batch_of_rows(rows: list[Any], *, where: str) -> pa.RecordBatch:
-    """Dicts, one for each row, as a record batch; all must have the same keys."""
+def batch_of_rows(rows: list[Any], *, where: str, before: pa.Schema | None = None) -> pa.RecordBatch:
+    """Dicts, one for each row, as a record batch; all must have the same keys.
+
+    A column that was uint64 in `before` stays uint64 if it can: what values there are says nothing of those to come.
+    """
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InputError(f"{where}: the function returned a {type(row).__name__} for a row; expected a dict.")
         if row.keys() != rows[0].keys():
             raise InputError(f"{where}: row {number} has columns {list(row)}, row 0 has {list(rows[0])}.")
-    return to_batch({name: [row[name] for row in rows] for name in rows[0]}, where=where)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    for name in columns:
+        if before is not None and name in before.names and before.field(name).type == pa.uint64():
+            unsigned = tensors.natural_numbers(columns[name])
+            columns[name] = columns[name] if unsigned is None else unsigned
+    return to_batch(columns, where=where)
 
 
 def _require_condition(condition: Expression, schema: pa.Schema, *, where: str) -> None:

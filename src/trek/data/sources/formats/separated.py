@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -10,7 +12,9 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import pyarrow as pa
 
 from trek.data.sources.formats.base import Asked, FileFormat, TextOptions
+from trek.data.sources.formats.whole_numbers import exact_type, may_be_whole
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
 _BLOCK_BYTES = 1 << 19  # Arrow reads 32 of them ahead
 
 
@@ -25,11 +29,11 @@ class CsvFormat(FileFormat):
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """Block after block; types are those of the first, unless they are given."""
         if content.seekable():
-            types = self._better_types(content, asked)
+            types = self._better_types(content, asked, url=url)
             content.seek(0)
         else:
             head = content.read(_BLOCK_BYTES)
-            types = self._better_types(io.BytesIO(head[: head.rfind(b"\n") + 1] or head), asked)
+            types = self._better_types(io.BytesIO(head[: head.rfind(b"\n") + 1] or head), asked, url=url)
             content = io.BufferedReader(_Rejoined(head, content))
         types = {**types, **asked.types}
         reader = self._open(content, asked.options, types, columns=list(asked.columns or ()))
@@ -54,7 +58,7 @@ class CsvFormat(FileFormat):
         )
         return csv.open_csv(content, read_options=reading, parse_options=parse, convert_options=convert)
 
-    def _better_types(self, content: BinaryIO, asked: Asked) -> dict[str, pa.DataType]:
+    def _better_types(self, content: BinaryIO, asked: Asked, *, url: str) -> dict[str, pa.DataType]:
         """Types that Arrow does not see in the first block: integers above 2**63, and columns that are empty there."""
         names = list(asked.columns or ())
         with _Turn(content) as turn:
@@ -62,24 +66,23 @@ class CsvFormat(FileFormat):
         found: dict[str, pa.DataType] = {}
         if first is None:
             return found
-        for field in first.schema:
+        for field, column in zip(first.schema, first.columns, strict=True):
             if field.name in asked.types:
                 continue
             if pa.types.is_null(field.type) and first.num_rows:
                 found[field.name] = self._first_type(content, asked.options, field.name)
-            elif pa.types.is_float64(field.type) and self._are_large(content, asked.options, field.name):
-                found[field.name] = pa.uint64()
+            elif may_be_whole(column):
+                found[field.name] = self._exact_type(content, asked.options, field, url=url)
         return found
 
-    def _are_large(self, content: BinaryIO, options: TextOptions, name: str) -> bool:
-        """Whether the values of a column that looks like floats are integers of 64 bits."""
+    def _exact_type(self, content: BinaryIO, options: TextOptions, field: pa.Field, *, url: str) -> pa.DataType:
+        """The type of a column that looks like large floats, and may hold large whole numbers."""
         content.seek(0)
-        try:
-            with _Turn(content) as turn:
-                first = next(iter(self._open(turn, options, {name: pa.uint64()}, columns=[name])), None)
-        except pa.ArrowInvalid:
-            return False
-        return first is not None and first.num_rows > first.column(0).null_count
+        with _Turn(content) as turn:
+            first = next(iter(self._open(turn, options, {field.name: pa.string()}, columns=[field.name])))
+        texts = [text.strip() for text in first.column(0).drop_null().to_pylist() if text.strip()]
+        numbers = [int(text) if _WHOLE.fullmatch(text) else math.nan for text in texts]
+        return exact_type(field.type, numbers, name=field.name, where=url)
 
     def _first_type(self, content: BinaryIO, options: TextOptions, name: str) -> pa.DataType:
         """The type that the first values of a column look like, wherever they are in the file."""
