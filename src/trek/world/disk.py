@@ -15,7 +15,9 @@ _FULL_TEXTS = re.compile(
     r"|Not enough free space to write"
 )
 """What libraries say that do not pass the system's error on: safetensors, SQLite, NumPy."""
-_REFUSED = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT}
+_REFUSED = {
+    errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EISDIR, errno.EEXIST, errno.ELOOP,
+}  # fmt: skip
 
 
 def storage_error(error: OSError, place: object, *, remedy: str) -> StorageError:

@@ -21,7 +21,7 @@ from filelock import FileLock
 from trek.data.datasets import Dataset, RemoteFile
 from trek.data.fetching.download import download
 from trek.data.progress import ProgressBar, progress_bar
-from trek.errors import DataUnavailable
+from trek.errors import DataUnavailable, StorageError
 from trek.world.disk import storage_errors
 from trek.world.home import claim_home, trek_home
 
@@ -70,9 +70,12 @@ class _Origin:
 
 
 def _fetch_file(dataset: str, file: RemoteFile, folder: Path, mirror: str | None, show_progress: bool) -> Path:
-    target = folder / file.name
+    target, lock = folder / file.name, folder / f".{file.name}.lock"
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f".{file.name}.lock"):
+    for path in (target, lock, _part_of(target), _part_of(target, is_packed=True)):
+        if path.is_dir():
+            raise StorageError(f"{path} is a folder where a file of data set {dataset!r} must be. Remove it.")
+    with FileLock(lock):
         if target.exists() and find_fault(target, file) is None:
             return target
         target.unlink(missing_ok=True)
@@ -97,12 +100,12 @@ def _origins(dataset: str, file: RemoteFile, mirror: str | None) -> Iterator[_Or
 
 def _fetch_from(origin: _Origin, target: Path, file: RemoteFile, show_progress: bool) -> None:
     unpacks = origin.is_packed and not file.name.endswith(".gz")
-    part = target.with_name(target.name + (".gz.part" if unpacks else ".part"))
+    part = _part_of(target, is_packed=unpacks)
     found_part = part.exists()
     with progress_bar(file.size_bytes, title=file.name, unit="B", is_shown=show_progress) as bar:
         _transfer(origin, part, bar, size_bytes=None if unpacks else file.size_bytes)
     if unpacks:
-        part = _gunzip(part, target.with_name(target.name + ".part"), origin)
+        part = _gunzip(part, _part_of(target), origin)
     fault = find_fault(part, file)
     if fault is None:
         part.replace(target)
@@ -111,6 +114,11 @@ def _fetch_from(origin: _Origin, target: Path, file: RemoteFile, show_progress: 
     if found_part:  # its beginning came from another origin: start over
         return _fetch_from(origin, target, file, show_progress)
     raise DataUnavailable(f"{origin.address} is not the expected {file.name}: {fault}")
+
+
+def _part_of(target: Path, *, is_packed: bool = False) -> Path:
+    """Where a file is put together before it gets its name."""
+    return target.with_name(target.name + (".gz.part" if is_packed else ".part"))
 
 
 def _transfer(origin: _Origin, part: Path, bar: ProgressBar, *, size_bytes: int | None) -> None:

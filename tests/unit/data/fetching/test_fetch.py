@@ -168,6 +168,23 @@ def test_a_home_that_is_a_file_is_a_storage_error(small_dataset: Dataset, home: 
         fetch_blob(small_dataset)
 
 
+@pytest.mark.parametrize("name", ["blob.bin", "blob.bin.part", "blob.bin.gz.part", ".blob.bin.lock"])
+@pytest.mark.usefixtures("content")
+def test_a_folder_in_the_place_of_a_file_is_named(small_dataset: Dataset, home: Path, name: str) -> None:
+    (home / "data" / "small" / name).mkdir(parents=True)
+    with pytest.raises(StorageError) as caught:
+        fetch_blob(small_dataset)
+    place = home / "data" / "small" / name
+    assert str(caught.value) == f"{place} is a folder where a file of data set 'small' must be. Remove it."
+
+
+def test_a_file_in_the_place_of_the_folder_is_a_storage_error(small_dataset: Dataset, home: Path) -> None:
+    (home / "data").mkdir(parents=True)
+    (home / "data" / "small").write_text("")
+    with pytest.raises(StorageError, match="cannot write to"):
+        fetch_blob(small_dataset)
+
+
 def test_processes_that_fetch_at_once_all_get_the_whole_set(shared_data: Path, home: Path) -> None:
     code = (
         "from trek.data.datasets import find_dataset; from trek.data.fetching.fetch import fetch\n"
