@@ -134,6 +134,16 @@ def find_part_kind(value: Any) -> tuple[str, ArtefactKind] | None:
 
 
 def _find_kind(value: Any) -> tuple[str, ArtefactKind]:
+    try:
+        return _search_kind(value)
+    except RecursionError:
+        raise InputError(
+            f"the step returned a {type(value).__name__} that holds itself, or is nested too deeply to be stored. "
+            "Return its parts in a list."
+        ) from None
+
+
+def _search_kind(value: Any) -> tuple[str, ArtefactKind]:
     if (found := find_part_kind(value)) is not None:
         return found
     composite = kind_of("composite")
