@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -18,23 +18,41 @@ import trek
 from trek.compat.elasticdl.data_shard_service import ElasticIndexService, RecordIndexService
 from trek.errors import ConfigError, InputError, TrekError
 
+_OF_THE_OPTIMIZER = ("add_param_group", "defaults", "load_state_dict", "param_groups", "state", "state_dict")
+"""What a DistributedOptimizer has of the optimizer in it."""
 
-class DistributedOptimizer:
-    """An optimizer whose `step` first averages the gradients over all processes, once a controller has taken it."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, fixed_global_batch_size: bool = False) -> None:
+class DistributedOptimizer(torch.optim.Optimizer):
+    """An optimizer whose `step` first averages the gradients over all processes, once a controller has taken it.
+
+    It is of the class of `optimizer` too, whose parameters, settings and state it has, so that schedulers take it. The
+    global batch is always that of the number of workers the job began with, as with `fixed_global_batch_size`.
+    """
+
+    def __new__(cls, optimizer: torch.optim.Optimizer, fixed_global_batch_size: bool = False) -> Self:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(f"an optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
+        kind: Any = type(cls.__name__, (cls, type(optimizer)), {})
+        made: Self = object.__new__(kind)
+        return made
+
+    def __init__(self, optimizer: torch.optim.Optimizer, fixed_global_batch_size: bool = False) -> None:
+        self.__dict__.update({name: value for name, value in vars(optimizer).items() if name not in _OF_THE_OPTIMIZER})
         self.optimizer = optimizer
         self._traveler: trek.Traveler | None = None
+
+    def __getattribute__(self, name: str) -> Any:
+        return getattr(self.optimizer, name) if name in _OF_THE_OPTIMIZER else super().__getattribute__(name)
 
     def bind(self, traveler: trek.Traveler) -> None:
         """Step through `traveler` from now on."""
         self._traveler = traveler
         traveler.add_optimizer(self.optimizer)
 
-    def step(self) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Average the gradients, step, clear the gradients."""
+        if closure is not None:
+            raise InputError("step takes no closure. Compute the loss and call backward before it.")
         if self._traveler is None:
             raise InputError("the optimizer is not part of a controller. Call controller.set_broadcast_optimizer.")
         self._traveler.step(self.optimizer)
@@ -43,11 +61,6 @@ class DistributedOptimizer:
         """Clear the gradients; those of a controller are cleared by `step`, once it has applied them."""
         if self._traveler is None:
             self.optimizer.zero_grad(set_to_none=set_to_none)
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """Those of the optimizer, for schedulers."""
-        return self.optimizer.param_groups
 
 
 class PyTorchAllReduceController:

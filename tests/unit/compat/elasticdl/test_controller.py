@@ -84,6 +84,35 @@ def test_a_loop_for_one_process_is_trained() -> None:
     assert losses[-1] < 1e-3
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_an_optimizer_is_of_its_own_class_and_takes_a_scheduler(kind: type[torch.optim.Optimizer]) -> None:
+    controller = create_elastic_controller(batch_size=8, dataset_size=32, num_epochs=4)
+    assert controller.data_shard_service is not None
+    model, expected = nn.Linear(1, 1), nn.Linear(1, 1)
+    expected.load_state_dict(model.state_dict())
+    made = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+    optimizer = DistributedOptimizer(made, fixed_global_batch_size=True)
+    assert isinstance(optimizer, kind)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    controller.set_broadcast_model(model)
+    controller.set_broadcast_optimizer(optimizer)
+    plain = kind(expected.parameters(), lr=0.1)  # type: ignore[call-arg]
+    plain_scheduler = torch.optim.lr_scheduler.StepLR(plain, step_size=4, gamma=0.5)
+    with controller.scope():
+        for x, y in DataLoader(Points(controller.data_shard_service), 8):
+            for trained, steps in ((model, (optimizer, scheduler)), (expected, (plain, plain_scheduler))):
+                F.mse_loss(trained(x), y).backward()
+                for one in steps:
+                    one.step()
+            plain.zero_grad()
+    assert optimizer.param_groups[0]["lr"] == made.param_groups[0]["lr"] == 0.1 / 16
+    assert torch.equal(model.weight, expected.weight)
+    saved = optimizer.state_dict()
+    assert saved["state"].keys() == plain.state_dict()["state"].keys()
+    optimizer.load_state_dict(saved)
+    assert optimizer.state is made.state
+
+
 def test_processes_of_a_loader_do_not_hand_out_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     service = RecordIndexService(4, 1, 8)
     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: "in a process of a loader")
@@ -95,5 +124,7 @@ def test_processes_of_a_loader_do_not_hand_out_the_same_records(monkeypatch: pyt
 def test_mistakes_are_named() -> None:
     with pytest.raises(InputError, match="dataset_size must be a whole number of at least 1, got 0"):
         RecordIndexService(4)
+    with pytest.raises(InputError, match=r"must be a torch\.optim\.Optimizer, got Linear"):
+        DistributedOptimizer(nn.Linear(1, 1))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not part of a controller"):
         DistributedOptimizer(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)).step()
