@@ -31,16 +31,24 @@ def migrate() -> None:
 @click.argument("place", type=click.Path(path_type=Path), metavar="FILE|FOLDER")
 @json_option
 def check(place: Path, *, as_json: bool) -> None:
-    """Show which names a script uses, which of them Trek has, and the changed import lines. Runs and writes nothing."""
-    found = list(_migrations(place))
+    """Show which names a script uses, which of them Trek has, and the changed import lines. Runs and writes nothing.
+
+    Files of a folder that are not Python 3 are named, and the others checked.
+    """
+    unread: dict[Path, str] = {}
+    found = list(_migrations(place, unread=unread if place.is_dir() else None))
     if as_json:
-        echo_json([_described(path, one) for path, one in found])
+        failed = [{"file": str(path), "names": [], "changes": [], "error": why} for path, why in unread.items()]
+        echo_json([*(_described(path, one) for path, one in found), *failed])
         return
     for path, one in found:
         _show(path, one)
+    for error in unread.values():
+        echo(f"Not read: {error}")
     missing = sum(not name.is_covered for _, one in found for name in one.names)
     count = sum(len(one.names) for _, one in found)
-    echo(f"{len(found)} file(s) use {count} name(s) of other projects; {missing} of them do not exist here.")
+    more = f" {len(unread)} file(s) were not read." if unread else ""
+    echo(f"{len(found)} file(s) use {count} name(s) of other projects; {missing} of them do not exist here.{more}")
 
 
 @migrate.command()
@@ -48,8 +56,12 @@ def check(place: Path, *, as_json: bool) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def apply(place: Path, *, yes: bool, as_json: bool) -> None:
-    """Show the changed import lines as a diff, then write them. The file before is kept as FILE.orig."""
-    changed = [(path, one) for path, one in _migrations(place) if one.changes]
+    """Show the changed import lines as a diff, then write them. The file before is kept as FILE.orig.
+
+    Names that Trek does not have are listed; their lines have to be changed by hand, and the exit code is 2.
+    """
+    found = list(_migrations(place))
+    changed = [(path, one) for path, one in found if one.changes]
     for path, one in changed:
         echo_lines(_diff(path, one).rstrip(), err=as_json)
     _check_backups(path for path, _ in changed)
@@ -62,15 +74,30 @@ def apply(place: Path, *, yes: bool, as_json: bool) -> None:
         echo("Nothing to change.")
     for entry in () if as_json else written:
         echo(f"Changed {entry['file']}; the file before is {entry['backup']}.")
+    _refuse_missing(found)
 
 
-def _migrations(place: Path) -> Iterator[tuple[Path, Migration]]:
-    """The files that use names of other projects."""
+def _refuse_missing(found: Iterable[tuple[Path, Migration]]) -> None:
+    """Such a file fails when it is run."""
+    missing = [(path, name) for path, one in found for name in one.names if not name.is_covered]
+    for path, name in missing:
+        echo(f"{path}, line {name.line}: {name.name} is not here ({name.note})", err=True)
+    if missing:
+        raise InputError(f"{len(missing)} name(s) do not exist here. Change the lines above by hand.")
+
+
+def _migrations(place: Path, *, unread: dict[Path, str] | None = None) -> Iterator[tuple[Path, Migration]]:
+    """The files that use names of other projects; why one cannot be read goes to `unread`, if it is given."""
     from trek.compat.migration import migrate as inspect
 
     for path in _files(place):
-        text = _read(path)
-        found = inspect(text, file=str(path))
+        try:
+            found = inspect(_read(path), file=str(path))
+        except InputError as error:
+            if unread is None:
+                raise
+            unread[path] = str(error)
+            continue
         if found.names:
             yield path, found
 
@@ -148,4 +175,4 @@ def _described(path: Path, one: Migration) -> dict[str, Any]:
         {"name": n.name, "line": n.line, "is_covered": n.is_covered, "here": n.here, "note": n.note} for n in one.names
     ]
     changes = [{"line": edit.line, "old": edit.old, "new": edit.new} for edit in one.changes]
-    return {"file": str(path), "names": names, "changes": changes}
+    return {"file": str(path), "names": names, "changes": changes, "error": None}

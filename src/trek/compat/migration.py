@@ -43,9 +43,9 @@ def _parsed(text: str, file: str) -> ast.Module:
             warnings.simplefilter("ignore")  # about the script's own literals, which are not our business
             return ast.parse(text, filename=file)
     except (SyntaxError, ValueError) as error:
-        raise InputError(f"{file} is not valid Python: {error}. Nothing was changed.") from None
+        raise InputError(f"{file} is not valid Python: {error}. Correct it, or name other files.") from None
     except (RecursionError, MemoryError):
-        raise InputError(f"{file} is nested too deeply to be read. Nothing was changed.") from None
+        raise InputError(f"{file} is nested too deeply to be read. Name other files.") from None
 
 
 def _stands_in(one: StandIn, tree: ast.Module) -> bool:

@@ -140,6 +140,39 @@ def test_check_lists_files_and_apply_keeps_a_backup(tmp_path: Path) -> None:
     assert "Nothing to change" in runner.invoke(command, ["apply", str(tmp_path), "--yes"]).output
 
 
+def test_check_names_files_that_it_cannot_read_and_checks_the_others(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text("import determined as det\n")
+    (tmp_path / "older.py").write_text('print "two"\n')
+    (tmp_path / "template.py").write_bytes(b"\xff{{ name }}")
+    done = CliRunner().invoke(command, ["check", str(tmp_path)])
+    assert done.exit_code == 0
+    assert "✓ line 1: determined → trek.compat.determined" in done.output
+    assert f"Not read: {tmp_path / 'older.py'} is not valid Python" in done.output
+    assert (
+        "1 file(s) use 1 name(s) of other projects; 0 of them do not exist here. 2 file(s) were not read."
+        in done.output
+    )
+    entries = json.loads(CliRunner().invoke(command, ["check", "--json", str(tmp_path)]).output)
+    assert [(Path(one["file"]).name, len(one["names"]), one["error"] is None) for one in entries] == [
+        ("good.py", 1, True),
+        ("older.py", 0, False),
+        ("template.py", 0, False),
+    ]
+    with pytest.raises(InputError, match=r"older\.py is not valid Python"):
+        apply(tmp_path)
+    assert not (tmp_path / "good.py.orig").exists()
+
+
+def test_apply_fails_where_a_file_needs_names_that_do_not_exist(tmp_path: Path) -> None:
+    script = tmp_path / "model_def.py"
+    script.write_text("from determined.pytorch import samplers, DataLoader\n")
+    done = CliRunner().invoke(command, ["apply", "--yes", str(script)], standalone_mode=False)
+    assert "Changed" in done.output
+    assert f"{script}, line 1: determined.pytorch.samplers is not here (trek.DataLoader divides" in done.output
+    assert str(done.exception) == "1 name(s) do not exist here. Change the lines above by hand."
+    assert script.read_text() == "from trek.compat.determined.pytorch import samplers, DataLoader\n"
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"broken.py is not valid Python"):
         migrate("def (", file="broken.py")
