@@ -39,7 +39,7 @@ class ArrayKind(ArtefactKind):
         def load_one(index: int) -> Any:
             array = np.load(folder / f"{index}.npy", mmap_mode="c", allow_pickle=False)
             is_number = array.ndim == 0 and index not in facts.get("points", ())
-            return array[()] if is_number else array.view(np.ndarray)
+            return array[()] if is_number else array
 
         return _unnamed(facts, load_one)
 
