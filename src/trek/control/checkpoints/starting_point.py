@@ -7,21 +7,47 @@ from sqlalchemy.orm import Session
 
 from trek.control.checkpoints.best_checkpoint import best_checkpoint, best_of_trial
 from trek.control.lookup import find_checkpoint, find_experiment, find_trial
-from trek.control.tables import CheckpointTable, ExperimentRow
+from trek.control.tables import CheckpointTable, ExperimentRow, MetricTable, TrialRow
+from trek.control.trials.trained_length import trained_length
 from trek.errors import InputError
+from trek.experiments.config import ExperimentConfig
 
 
-def find_starting_point(session: Session, start_from: str) -> str:
+def find_starting_point(session: Session, config: ExperimentConfig) -> str | None:
     """The uuid of the checkpoint that `start_from` names; InputError or NotFound if it cannot be started from."""
+    if config.start_from is None:
+        return None
+    found = find_checkpoint(session, _named(session, config.start_from))
+    if found.is_deleted:
+        raise InputError(f"start_from: the files of checkpoint {found.uuid} were deleted. Choose another one.")
+    _check_length(session, found, config)
+    return found.uuid
+
+
+def _named(session: Session, start_from: str) -> str:
     kind, _, number = start_from.rpartition(":")
     if kind == "experiment":
         return _best_of_experiment(session, int(number))
-    if kind == "trial":
-        return _best_of_trial(session, int(number))
-    found = find_checkpoint(session, start_from)
-    if found.is_deleted:
-        raise InputError(f"start_from: the files of checkpoint {found.uuid} were deleted. Choose another one.")
-    return found.uuid
+    return _best_of_trial(session, int(number)) if kind == "trial" else start_from
+
+
+def _check_length(session: Session, start: CheckpointTable, config: ExperimentConfig) -> None:
+    """Refuse a length that the checkpoint has reached: nothing would be trained."""
+    length = config.searcher.max_length
+    epoch = session.scalar(
+        select(MetricTable.epoch)
+        .where(MetricTable.trial_id == start.trial_id, MetricTable.batches == start.batches)
+        .limit(1)
+    )
+    hparams = session.get_one(TrialRow, start.trial_id).hparams
+    if length is None or (length.unit == "records" and "global_batch_size" not in hparams):
+        return
+    reached = trained_length(config, hparams, batches=start.batches, epoch=epoch or 0.0)
+    if reached >= length.count:
+        raise InputError(
+            f"checkpoint {start.uuid} is already at {reached:g} {length.unit}, and searcher.max_length is "
+            f"{length.count} {length.unit}. Increase searcher.max_length, or start without a checkpoint."
+        )
 
 
 def _best_of_experiment(session: Session, experiment_id: int) -> str:

@@ -75,6 +75,8 @@ class ExperimentService:
         try:
             config = _forked(row, request, is_own=is_admin or owner == row.owner)
             self._check_slots(config)
+            with self._store.reading() as session:
+                find_starting_point(session, config)
         except InputError as error:
             line = re.match(r"config:([0-9]+)", str(error))
             return ConfigCheck(is_valid=False, message=str(error), line=int(line[1]) if line else None)
@@ -96,9 +98,8 @@ class ExperimentService:
         self._check_slots(config)
         now_s = self._clock.now_s()
         with self._store.writing() as session:
-            if config.start_from is not None:
-                # In this transaction: from its end on the checkpoint is needed, and is not removed.
-                config = config.model_copy(update={"start_from": find_starting_point(session, config.start_from)})
+            # In this transaction: from its end on the checkpoint is needed, and is not removed.
+            config = config.model_copy(update={"start_from": find_starting_point(session, config)})
             row = ExperimentRow(
                 parent=parent,
                 name=config.name,

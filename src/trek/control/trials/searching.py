@@ -12,7 +12,7 @@ from trek.client.models import ENDED, MetricPoint
 from trek.control.checkpoints.starting_point import starting_path
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.tables import ExperimentRow, TrialRow
-from trek.experiments.config import ExperimentConfig
+from trek.control.trials.trained_length import trained_length
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Stop
 from trek.search.metric_pairs import comparable
 from trek.search.searcher_registry import make_searcher
@@ -59,7 +59,7 @@ def report_validation(
             trial.best_metric = value
         if experiment.best_metric is None or sign * value < sign * experiment.best_metric:
             experiment.best_metric, experiment.best_trial = value, trial.id
-    length = _length(config, trial, point)
+    length = trained_length(config, trial.hparams, batches=point.batches, epoch=point.epoch)
     metric = comparable(value, smaller_is_better=config.searcher.smaller_is_better)
     advance(session, experiment, lambda searcher: searcher.report(trial.key, length=length, metric=metric), now_s=now_s)
 
@@ -138,15 +138,3 @@ def _stop(trial: TrialRow, *, now_s: float) -> None:
     elif trial.state not in ENDED:
         trial.move("completed")
         trial.ended_s = now_s
-
-
-def _length(config: ExperimentConfig, trial: TrialRow, point: MetricPoint) -> float:
-    unit = config.searcher.length.unit
-    epoch_records = config.training.records_per_epoch
-    if unit == "epochs" and epoch_records and "global_batch_size" in trial.hparams:
-        return point.batches / math.ceil(epoch_records / int(trial.hparams["global_batch_size"]))
-    if unit == "epochs":
-        return point.epoch
-    if unit == "records":
-        return point.batches * int(trial.hparams["global_batch_size"])
-    return point.batches

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trek.client import models
+from trek.control.tables import MetricTable
 from trek.errors import InputError, NotFound
 
 MakePlane = Callable[..., Any]
@@ -26,7 +27,7 @@ SEARCH = {
     "metric": "error",
     "max_trials": 2,
     "max_concurrent_trials": 1,
-    "max_length": {"batches": 1},
+    "max_length": {"batches": 101},
 }
 
 
@@ -64,6 +65,39 @@ def test_what_cannot_be_started_from_is_named(
     plane.run_to_end(plane.create())
     with pytest.raises(kind, match=words):
         plane.create(start_from=start_from)
+
+
+SHORT = [
+    ({"batches": 100}, "100 batches, and searcher.max_length is 100 batches"),
+    ({"batches": 8}, "100 batches, and searcher.max_length is 8 batches"),
+    ({"epochs": 2}, "2.5 epochs, and searcher.max_length is 2 epochs"),
+    ({"records": 800}, "800 records, and searcher.max_length is 800 records"),
+]
+
+
+@pytest.mark.parametrize(("length", "words"), SHORT)
+def test_a_length_that_the_checkpoint_has_reached_is_refused(
+    make_plane: MakePlane, length: dict[str, int], words: str
+) -> None:
+    """Every trial completed at once, with nothing trained and no metric."""
+    plane = make_plane(SCRIPT)
+    first = plane.create(hyperparameters={"global_batch_size": 8})
+    plane.run_to_end(first)
+    with plane.store.writing() as session:
+        row = {"group": "validation", "batches": 100, "epoch": 2.5, "metrics": {}, "time_s": 1.0}
+        session.add(MetricTable(trial_id=1, **row))
+    words = f"checkpoint abc-1 is already at {words}. Increase searcher.max_length"
+    changes = {"searcher.max_length": length}
+    with pytest.raises(InputError, match=words):
+        plane.services.experiments.fork(first, models.ForkExperiment(changes=changes, is_continued=True))
+    [(unit, count)] = length.items()
+    longer = models.ForkExperiment(changes={"searcher.max_length": {unit: count + 1}}, is_continued=True)
+    if count > 8:
+        assert plane.services.experiments.fork(first, longer).config["start_from"] == "abc-1"
+    check = plane.services.experiments.check_fork(
+        first, models.ForkExperiment(changes={**changes, "start_from": "abc-1"})
+    )
+    assert words in check.message
 
 
 def _is_running(plane: Any, trial_id: int) -> bool:
