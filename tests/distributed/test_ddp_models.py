@@ -219,3 +219,40 @@ def leftover_hooks(tr: trek.Traveler) -> int:
 
 def test_a_trained_model_is_an_ordinary_one_afterwards() -> None:
     assert trek.run(leftover_hooks, workers=2, strategy_options=WAYS["buckets"], show_progress=False) == 1
+
+
+class _OfAllTypes(nn.Module):
+    """Buffers of types that collectives have no sums for, a sparse constant, and a trained complex parameter."""
+
+    TYPES = (torch.bool, torch.uint16, torch.uint64, torch.float8_e4m3fn, torch.complex32, torch.complex128)
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number, kind in enumerate(self.TYPES):
+            self.register_buffer(f"buffer_{number}", torch.randint(0, 2, (8,)).to(kind))
+        self.register_buffer("constant", torch.eye(4).to_sparse(), persistent=False)
+        self.weight = nn.Parameter(torch.randn(4, dtype=torch.complex128))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.constant @ (x * self.weight).T.abs().float()).square().mean()
+
+
+def train_all_types(tr: trek.Traveler) -> Any:
+    torch.manual_seed(tr.world.rank)
+    model = tr.add_model(_OfAllTypes())
+    optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    data = tr.add_loader((torch.ones(8, 4),), global_batch_size=4)
+    for _ in tr.epochs(1):
+        for (x,) in tr.train(data):
+            tr.backward(model(x))
+            tr.step(optimizer)
+    tr.save()
+    return tr.strategy.gather(
+        [tensor.detach().reshape(-1).view(torch.uint8).tolist() for tensor in model.state_dict().values()]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_tensors_of_all_types_are_equal_on_all_ranks() -> None:
+    first, second = trek.run(train_all_types, workers=2, show_progress=False)
+    assert first == second

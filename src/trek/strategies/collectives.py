@@ -105,6 +105,12 @@ class CollectiveStrategy(Strategy):
         """Wait for every rank."""
         dist.barrier()
 
+    def start_equal(self, model: nn.Module) -> None:
+        """Replace parameters and buffers by the leader's, one after the other."""
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.numel() and tensor.layout is torch.strided:
+                CollectiveStrategy.copy_leaders(self, [tensor])
+
     def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
         """See `moving_buffers`."""
         buffers = MovingBuffers(
@@ -114,8 +120,8 @@ class CollectiveStrategy(Strategy):
         return buffers.sync if buffers.is_needed and self.world.is_distributed else None
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Copy the leader's buffers, all of them."""
-        if buffers := list(model.buffers()):
+        """Copy the leader's buffers, all of them but sparse ones, which are constants of the model."""
+        if buffers := [buffer for buffer in model.buffers() if buffer.layout is torch.strided]:
             self.copy_leaders(buffers)
         self._mark_buffers(model)
 

@@ -83,9 +83,7 @@ class DDP(CollectiveStrategy):
         """Start every replica from the leader's weights. The model is not wrapped, whichever way gradients travel."""
         model = super().wrap_model(model)
         self.keep(model)
-        for tensor in [*model.parameters(), *model.buffers()]:
-            if tensor.numel():
-                dist.broadcast(tensor.detach(), src=0)
+        self.start_equal(model)
         return model
 
     def keep(self, model: nn.Module) -> None:

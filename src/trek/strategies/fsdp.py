@@ -68,8 +68,7 @@ class FSDP(CollectiveStrategy):
                 "without sparse=True, or use strategy 'ddp'."
             )
         model = super().wrap_model(model)
-        for tensor in [*model.parameters(), *model.buffers()]:
-            torch.distributed.broadcast(tensor.detach(), src=0)
+        self.start_equal(model)
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
         for child in model.children():
             if sum(p.nbytes for p in child.parameters()) >= self._shard_bytes:

@@ -18,7 +18,7 @@ import torch
 
 from trek.errors import InputError
 
-_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$bytes", "$dict")
+_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$bytes", "$complex", "$dict")
 
 
 def encode(value: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -49,6 +49,8 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return tuple(decode(item, tensors) for item in content)
     if mark == "$set":
         return {decode(item, tensors) for item in content}
+    if mark == "$complex":
+        return complex(*content)
     if mark == "$bytes":
         return base64.b64decode(content)
     return {decode(key, tensors): decode(item, tensors) for key, item in content}
@@ -57,7 +59,7 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 def to_bytes(value: Any) -> bytes:
     """`value` as one message: the JSON with its length, then the bytes of the tensors."""
     tree, tensors = encode(value)
-    plain = [tensor.detach().cpu().contiguous() for tensor in tensors.values()]
+    plain = [resolved(tensor).cpu().contiguous() for tensor in tensors.values()]
     kinds = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in plain]
     head = json.dumps([tree, kinds]).encode()
     return b"".join([struct.pack("!Q", len(head)), head, *(_raw(tensor) for tensor in plain)])
@@ -77,6 +79,11 @@ def from_bytes(message: bytes) -> Any:
     return decode(tree, tensors)
 
 
+def resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` without gradients, and with its numbers in memory: conjugates and negatives may be lazy."""
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
 def _raw(tensor: torch.Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
@@ -89,10 +96,12 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
         names = [_name(part, tensors) for part in (value.detach()._indices(), value.detach()._values())]
         return {"$sparse": [*names, list(value.shape), value.is_coalesced()]}
-    if isinstance(value, np.ndarray):
-        return {"$array": _name(torch.from_numpy(np.array(value)), tensors)}
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.ndarray) and (array := _to_torch(value)) is not None:
+        return {"$array": _name(array, tensors)}
+    if isinstance(value, np.bool_ | np.number) and not isinstance(number := value.item(), np.generic):
+        return _encode(number, tensors, path=path)
+    if isinstance(value, complex):
+        return {"$complex": [value.real, value.imag]}
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
@@ -103,8 +112,9 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
         return {"$tuple": [_encode(item, tensors, path=f"{path}[{i}]") for i, item in enumerate(value)]}
     if isinstance(value, set | frozenset):
         return {"$set": [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
+    kind = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
     raise InputError(
-        f"state{path} is a {type(value).__name__}, which cannot be saved or sent to other ranks without pickle. "
+        f"state{path} is a {kind}, which cannot be saved or sent to other ranks without pickle. "
         "Use only numbers, strings, tensors, arrays, lists and dicts."
     )
 
@@ -117,6 +127,14 @@ def _encode_mapping(value: Mapping[Any, Any], tensors: dict[str, torch.Tensor], 
         for key, item in value.items()
     ]
     return {"$dict": pairs}
+
+
+def _to_torch(array: np.ndarray[Any, Any]) -> torch.Tensor | None:
+    """A copy of an array as a tensor; None for types that tensors do not have, such as text."""
+    try:
+        return torch.from_numpy(np.array(array))
+    except (TypeError, ValueError):
+        return None
 
 
 def _name(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:

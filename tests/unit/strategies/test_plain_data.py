@@ -60,7 +60,20 @@ def test_numbers_that_json_has_no_word_for_survive() -> None:
     assert neither != neither
 
 
-@pytest.mark.parametrize("value", [Path("x"), object(), lambda: None, torch.nn.Linear(1, 1)])
+def test_complex_numbers_survive() -> None:
+    value = [1 + 2j, np.complex128(3j), np.array([4j])]
+    encoded, held = encode(value)
+    one, other, array = decode(json.loads(json.dumps(encoded)), held)
+    assert (one, other, array.tolist()) == (1 + 2j, 3j, [4j])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Path("x"), object(), lambda: None, torch.nn.Linear(1, 1)),
+        *(np.array(["text"]), np.array([object()]), np.datetime64("2026-01-01"), np.longdouble(1)),
+    ],
+)
 def test_an_object_is_refused_with_the_place_it_stands_at(value: Any) -> None:
     with pytest.raises(InputError, match=r"state\['optimizer'\]\[1\] is a .* without pickle"):
         encode({"optimizer": [0, value]})

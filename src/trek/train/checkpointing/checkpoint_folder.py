@@ -7,6 +7,7 @@
     rank_0.json          the state of one rank: random states, accumulated gradients, metric sums
     rank_0.safetensors
 
+A complex type that safetensors does not have is written as pairs of real numbers, with its name in the file's metadata.
 It contains no pickle. Every file is verified before it is read.
 """
 
@@ -77,10 +78,10 @@ class CheckpointFolder:
 
     def state_dict(self, model: int = 0, *, averaged: bool = False) -> dict[str, torch.Tensor]:
         """The weights of the run's `model`-th model, or their moving averages, on the CPU; verified by checksum."""
-        from safetensors.torch import load_file
+        from trek.train.checkpointing.tensor_files import load_tensors
 
         self._verify(model_file(model))
-        weights: dict[str, torch.Tensor] = load_file(self.path / model_file(model))
+        weights = load_tensors(self.path / model_file(model))
         if averaged:
             if not self.has_averages:
                 raise InputError(
@@ -131,10 +132,10 @@ class CheckpointFolder:
         self._verified |= {name: _identity(self.path / name) for name in changed}
 
     def _tree(self, stem: str) -> dict[str, Any]:
-        from safetensors.torch import load_file
+        from trek.train.checkpointing.tensor_files import load_tensors
 
         self._verify(f"{stem}.json", f"{stem}.safetensors")
-        tensors = load_file(self.path / f"{stem}.safetensors")
+        tensors = load_tensors(self.path / f"{stem}.safetensors")
         tree: dict[str, Any] = decode(json.loads((self.path / f"{stem}.json").read_text()), tensors)
         return tree
 
@@ -171,8 +172,10 @@ def find_latest(storage: Storage, *, owner: str | None = None) -> CheckpointFold
 
 
 def check_savable(model: Any) -> None:
-    """Raise `InputError` if the state of a model holds anything but tensors."""
+    """Raise `InputError` if the state of a model holds anything but tensors that a checkpoint can hold."""
     import torch
+
+    from trek.train.checkpointing.tensor_files import check_tensor
 
     state = model.state_dict() if hasattr(model, "state_dict") else {}
     for name, value in state.items():
@@ -181,6 +184,7 @@ def check_savable(model: Any) -> None:
                 f"the state of the model has {name!r}, which is a {type(value).__name__}: a checkpoint holds only "
                 "tensors of a model. Return a tensor from get_extra_state, or keep it in an object passed to add_state."
             )
+        check_tensor(value, f"{name!r} of the model")
 
 
 def model_file(index: int) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import re
 import shutil
 import time
 import uuid
@@ -23,11 +21,12 @@ import torch
 from trek._version import __version__
 from trek.errors import CheckpointError
 from trek.ps.disk_tensors import DiskTensor
-from trek.strategies.plain_data import encode
+from trek.strategies.plain_data import encode, resolved
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
 from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
+from trek.train.checkpointing.tensor_files import save_tensors
 from trek.train.loggers.base import CheckpointRow
 from trek.world.disk import storage_error
 
@@ -195,10 +194,10 @@ class _Snapshot:
     def write(self, folder: Path) -> int:
         """Write every file, the manifest last; returns the total size in bytes."""
         for index, model in enumerate(self._models):
-            _save(model, folder / model_file(index))
+            save_tensors(model, folder / model_file(index))
         for stem, (tree, tensors) in self._trees.items():
             (folder / f"{stem}.json").write_text(json.dumps(tree))
-            _save(tensors, folder / f"{stem}.safetensors")
+            save_tensors(tensors, folder / f"{stem}.safetensors")
         sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
         files = {path.name: {"bytes": size, "sha256": checksum(path)} for path, size in sizes.items()}
         entries = {
@@ -212,23 +211,9 @@ class _Snapshot:
         return sum(sizes.values())
 
 
-def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """Write a file of tensors. A failed write raises OSError, as for every other file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:
-        code = re.search(r"os error (\d+)", str(error))
-        if code is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
-
-
 def _copy(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A separate copy of each tensor on the CPU, because tensors that share memory cannot share it in the file."""
     return {
-        name: t if isinstance(t, DiskTensor) else t.detach().to("cpu", copy=True).contiguous()
+        name: t if isinstance(t, DiskTensor) else resolved(t).to("cpu", copy=True).contiguous()
         for name, t in tensors.items()
     }

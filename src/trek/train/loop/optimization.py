@@ -18,9 +18,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from trek.errors import CheckpointError, ConfigError, InputError
 from trek.strategies import Strategy
 from trek.strategies.base import GroupBroken
+from trek.strategies.naming import parameter_names
 from trek.train.loop.compiling import check_backend, compile_model
 from trek.train.loop.ema import EMA
-from trek.train.loop.optimizer_settings import apply_changed_settings, plain_settings
+from trek.train.loop.optimizer_settings import apply_changed_settings, plain_settings, restore_types
 from trek.train.loop.pace import Pace
 from trek.train.loop.portions import Portion
 from trek.train.loop.precision import Precision
@@ -347,7 +348,7 @@ class Optimization:
         for model, weights in zip(self.models, models, strict=True):
             self._load_model(model, weights)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            self._load_optimizer(optimizer, saved)
+            self._load_optimizer(optimizer, saved, models)
         for scheduled, saved in zip(self._scheduled, state["schedulers"], strict=True):
             scheduled.scheduler.load_state_dict(saved)
         for optimizer, before in zip(self.optimizers, state["made_with"], strict=True):
@@ -415,14 +416,26 @@ class Optimization:
         wanted = {id(p) for p in self._parameters[id(optimizer)]}
         return next((m for m in self.models if wanted <= {id(p) for p in m.parameters()}), None)
 
-    def _load_optimizer(self, optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    def _load_optimizer(
+        self, optimizer: torch.optim.Optimizer, saved: dict[str, Any], models: Sequence[Mapping[str, torch.Tensor]]
+    ) -> None:
+        owner = self._owner(optimizer)
         try:
-            self._strategy.load_optimizer_state(self._owner(optimizer), optimizer, saved)
+            self._strategy.load_optimizer_state(owner, optimizer, saved)
         except (ValueError, LookupError) as error:
             raise CheckpointError(
                 f"the checkpoint does not match the optimizer {type(optimizer).__name__}: {error} Resume with the "
                 "parameter groups of the run that wrote it."
             ) from error
+        if all(map(self._has_types, self.models, models)):
+            keys = range(len(self._parameters[id(optimizer)]))
+            names = parameter_names(self._strategy.unwrap_model(owner), optimizer) if owner is not None else keys
+            restore_types(optimizer, saved["state"], names)
+
+    def _has_types(self, model: nn.Module, weights: Mapping[str, torch.Tensor]) -> bool:
+        """Whether the parameters of a model have the types of the saved weights."""
+        named = self._strategy.unwrap_model(model).named_parameters()
+        return all(name not in weights or weights[name].dtype == p.dtype for name, p in named)
 
     def _load_model(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
         try:
