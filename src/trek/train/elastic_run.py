@@ -44,6 +44,8 @@ class ElasticRun:
             self._step = self._parts.feed.mark()
             self._parts.resumed_gradients = None
             self._parts.journal.keep_batches()
+            if self._parts.logical is not None:
+                self._parts.logical.complete()
 
     def rewind(self) -> None:
         """Go back to the last step: what was read after it is read again."""
@@ -67,6 +69,7 @@ class ElasticRun:
             models, shared = parts.optimization.model_states(), parts.shared_state()
         return {
             "models": models,
+            "buffers": parts.optimization.unsaved_buffers(),
             "shared": shared,
             "num_segments": parts.num_segments,
             "agreement": parts.agreement.state_dict(),
@@ -80,12 +83,14 @@ class ElasticRun:
         """Begin the run with what another worker has built."""
         with self._parts.strategy.sharing():
             self._parts.load_shared(state["models"], state["shared"])
+        self._parts.optimization.load_unsaved_buffers(state["buffers"])
 
     def take_state(self, state: Mapping[str, Any]) -> None:
         """Take over another worker's `state`."""
         parts, reported = self._parts, self._parts.journal.reported_records
         with parts.strategy.sharing():
             parts.load_shared(state["models"], state["shared"])
+        parts.optimization.load_unsaved_buffers(state["buffers"])
         parts.num_segments = state["num_segments"]
         parts.saved_at, parts.saved_state, parts.save_request = state["saved"]
         parts.journal.has_told_nan = state["has_told_nan"]

@@ -63,7 +63,7 @@ class Traveler(RunParts):
 
     def add_model(self, model: Model) -> Model:
         """Place and wrap a model; use the returned model for training."""
-        if self.archive.is_open or self.world.is_distributed:
+        if self.archive.is_open:
             check_savable(model)
         wrapped = self.optimization.add_model(model)
         if not self.world.is_leader:

@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from trek.data.loaders import Loader, as_loader
-from trek.errors import ConfigError
+from trek.errors import ConfigError, InputError
 from trek.strategies.regrouping import Regrouping
 from trek.train.loop.portions import Portion
 from trek.world.seeds import seed_everything
 
+Buffers = dict[str, torch.Tensor]
 _SHARES = 1 << 16
 """More than there are logical workers."""
 
@@ -34,9 +35,11 @@ class LogicalWorkers:
         self._exact = strategy.exact
         self._models = models
         self._seed = seed
-        self._before: list[torch.Tensor] = []
+        self._at_step: Buffers = {}
+        """Buffers after the last complete step, once a batch has begun after it."""
+        self._before: Buffers = {}
         """Buffers before the batch."""
-        self._after: list[torch.Tensor] = []
+        self._after: Buffers = {}
         """Buffers of logical worker 0 after it."""
 
     @property
@@ -69,7 +72,8 @@ class LogicalWorkers:
         """Around the caller's work on a share."""
         parameters = [p for model in self._models for p in model.parameters()]
         if portion.begins_batch:
-            self._before, self._after = [buffer.clone() for buffer in self._buffers()], []
+            self._before, self._after = self._copied(), {}
+            self._at_step = self._at_step or self._before
         else:
             self._set_buffers(self._before)
         self._exact.begin(portion.logical, parameters)
@@ -77,18 +81,23 @@ class LogicalWorkers:
             self._strategy.before_sum = self._exchange_buffers
         yield
         if portion.logical == 0 and not self._after:
-            self._after = [buffer.clone() for buffer in self._buffers()]
+            self._after = self._copied()
         self._exact.end(parameters)
         if portion.ends_batch:
             if not portion.is_last:  # else with the step
                 self._exchange_buffers()
             self._set_buffers(self._after or self._before)
 
+    def complete(self) -> None:
+        """What was computed is in the state, and is not computed again."""
+        self._at_step = {}
+
     def rewind(self) -> None:
-        """The batch is done again."""
+        """Everything since the last complete step is computed again."""
         self._exact.clear()
-        if self._before:
-            self._set_buffers(self._before)
+        if self._at_step:
+            self._set_buffers(self._at_step)
+        self.complete()
 
     def _exchange_buffers(self) -> None:
         """Before the step, so that nobody has applied it without knowing the buffers that go with it."""
@@ -96,17 +105,33 @@ class LogicalWorkers:
             return
         is_leader = self._strategy.world.is_leader
         if is_leader and not self._after:  # the last share is that of logical worker 0
-            self._after = [buffer.clone() for buffer in self._buffers()]
-        self._after = [buffer.clone() for buffer in (self._after if is_leader else self._before)]
-        self._strategy.copy_leaders(self._after)
+            self._after = self._copied()
+        after = self._after if is_leader else self._before
+        self._after = {name: buffer.clone() for name, buffer in after.items()}
+        self._strategy.copy_leaders([*self._after.values()])
 
-    def _buffers(self) -> list[torch.Tensor]:
-        return [buffer for model in self._models for buffer in model.buffers()]
+    def _buffers(self) -> Buffers:
+        """By name; sparse ones are constants of the model."""
+        return {
+            f"{index}/{name}": buffer
+            for index, model in enumerate(self._models)
+            for name, buffer in model.named_buffers()
+            if buffer.layout is torch.strided
+        }
+
+    def _copied(self) -> Buffers:
+        return {name: buffer.clone() for name, buffer in self._buffers().items()}
 
     @torch.no_grad()
-    def _set_buffers(self, values: Sequence[torch.Tensor]) -> None:
-        for buffer, value in zip(self._buffers(), values, strict=True):
-            buffer.copy_(value)
+    def _set_buffers(self, values: Buffers) -> None:
+        present = self._buffers()
+        for name in [*values, *present]:
+            if name not in values or name not in present or values[name].shape != present[name].shape:
+                raise InputError(
+                    f"elastic='exact' needs buffers that keep their shape, and training changed that of "
+                    f"{name.partition('/')[2]!r}. Make it with its final shape, or use elastic='fast'."
+                )
+            present[name].copy_(values[name])
 
 
 def shares(batches: Mapping[int, Iterator[Portion]], workers: LogicalWorkers, batch: int) -> Iterator[Portion]:
