@@ -59,6 +59,7 @@ def launch(
 ) -> int:
     """Run SCRIPT as N processes, each with its rank in the variables that torchrun sets."""
     from trek.engines import GangSpec, open_engine
+    from trek.engines.crowding import warn_of_crowding
     from trek.engines.option_words import read_engine_options
 
     chosen = open_engine(engine, read_engine_options(engine_options))
@@ -71,6 +72,8 @@ def launch(
         hostfile=hostfile,
         workspace=b"" if chosen.shares_disk else _packed(cwd or Path.cwd()),
     )
+    if hostfile is None:
+        warn_of_crowding(chosen, least or most)
     with _signals_raise():
         return _run(chosen, spec) if least is None else _run_elastic(chosen, spec, least=least)
 

@@ -22,6 +22,7 @@ from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.runs import request_change
 from trek.control.trials.searching import advance
 from trek.control.trials.trial_runner import TrialRunner
+from trek.engines.crowding import MAX_PER_CORE, describe_crowding
 from trek.errors import ConfigError, InputError
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
@@ -111,7 +112,7 @@ class ExperimentService:
                 archive=archive,
                 provenance=provenance,
                 labels=config.labels,
-                warnings=config.warnings(),
+                warnings=self._warnings(config),
                 created_s=now_s,
             )
             session.add(row)
@@ -210,10 +211,23 @@ class ExperimentService:
                 "with `trek cluster stop` and create the experiment again."
             )
         wanted, have = config.resources.least_slots, self._runner.slots
-        if wanted > have and self._runner.has_gpus and not self._runner.can_grow:
+        if self._runner.can_grow:
+            return
+        if wanted > have and self._runner.has_gpus:
             raise ConfigError(
                 f"resources.slots_per_trial needs {wanted} GPUs, but this machine has {have}. Lower slots_per_trial."
             )
+        if wanted > have * MAX_PER_CORE:
+            raise ConfigError(
+                f"resources.slots_per_trial needs {wanted} slots, but this machine has {have} (CPU cores), and at most "
+                f"{MAX_PER_CORE} processes may share one. Lower slots_per_trial."
+            )
+
+    def _warnings(self, config: ExperimentConfig) -> list[str]:
+        """Those of the config, and what the slots here do to it."""
+        is_shared = not (self._runner.can_grow or self._runner.has_gpus)
+        crowding = describe_crowding(config.resources.least_slots, slots=self._runner.slots) if is_shared else ""
+        return [*config.warnings(), *([f"resources.slots_per_trial: {crowding}"] if crowding else [])]
 
 
 def _forked(row: ExperimentRow, request: models.ForkExperiment, *, is_own: bool) -> ExperimentConfig:

@@ -11,6 +11,7 @@ from typing import Any
 from trek.elastic.elastic_gang import ElasticGang, JobEnd
 from trek.elastic.joining import membership_settings
 from trek.engines.base import Engine, GangSpec
+from trek.engines.crowding import warn_of_crowding
 from trek.engines.failure import to_error
 from trek.errors import OutsideError, RankFailed
 from trek.train.jobs.job import PAYLOAD, STOP_GRACE_S, TRAINING_IMPORTS, error_of, payload, reminded, run_job
@@ -101,6 +102,7 @@ def run_anywhere(
     output: JobOutput | None = None,
 ) -> Any:
     """`run_elastic_job` for a range of workers, `run_job` for a number."""
+    warn_of_crowding(engine, workers.min if isinstance(workers, WorkerRange) else workers)
     if isinstance(workers, WorkerRange):
         return run_elastic_job(
             function, origin=origin, workers=workers, num_servers=num_servers, engine=engine, output=output

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from trek.client import models
+from trek.errors import ConfigError
 
 MakePlane = Callable[..., Any]
 
@@ -101,7 +102,18 @@ def test_a_queued_trial_says_why_it_waits(make_plane: MakePlane) -> None:
 
 def test_more_slots_than_cores_run_when_nothing_else_does(make_plane: MakePlane) -> None:
     plane = make_plane(slots=1)
-    assert plane.run_to_end(plane.create(resources={"slots_per_trial": 3})).state == "completed"
+    done = plane.run_to_end(plane.create(resources={"slots_per_trial": 3}))
+    assert done.state == "completed"
+    assert done.warnings == [
+        "resources.slots_per_trial: 3 workers share 1 CPU core: more than that seldom train faster."
+    ]
+
+
+def test_so_many_slots_that_the_machine_would_stand_still_are_refused(make_plane: MakePlane) -> None:
+    plane = make_plane(slots=2)
+    with pytest.raises(ConfigError, match=r"needs 17 slots, but this machine has 2 \(CPU cores\)"):
+        plane.create(resources={"slots_per_trial": 17})
+    assert plane.services.experiments.all() == []
 
 
 def test_a_gang_is_found_again_by_the_next_supervisor(make_plane: MakePlane) -> None:
