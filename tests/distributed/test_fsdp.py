@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,50 @@ def test_sparse_gradients_are_refused_with_a_remedy() -> None:
 
     with pytest.raises(ConfigError, match=r"cannot shard '0.weight', whose gradient is sparse.*use strategy 'ddp'"):
         trek.fit(Embedded, hparams=HPARAMS, max_length=trek.batches(1), workers=2, strategy="fsdp", show_progress=False)
+
+
+class Transformer(torch.nn.Module):
+    """Blocks in containers, one of them used twice, a tied head, a layer of another type and a strided weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(20, 8)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(2)])
+        self.layers.append(self.layers[0])
+        self.layers[1].weight = torch.nn.Parameter(self.layers[1].weight.detach().T.clone().T)
+        self.named = torch.nn.ModuleDict({"inner": torch.nn.ModuleList([torch.nn.Linear(8, 8).double()])})
+        self.head = torch.nn.Linear(8, 20, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return self.head(self.named["inner"][0](x.double()).float())
+
+
+def train_transformer(tr: trek.Traveler) -> dict[str, list[float]]:
+    torch.manual_seed(0)
+    model = tr.add_model(Transformer())
+    optimizer = tr.add_optimizer(torch.optim.AdamW(model.parameters(), lr=0.01))
+    ids = torch.randint(0, 20, (24, 3), generator=torch.Generator().manual_seed(1))
+    data = tr.add_loader((ids,), global_batch_size=8, shuffle=True)
+    for epoch in tr.epochs(3):
+        for (x,) in tr.train(data):
+            tr.backward(torch.nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten()))
+            tr.step(optimizer)
+        if epoch == 0:
+            tr.save()
+    return {name: weights.flatten().tolist() for name, weights in tr.strategy.model_state(model).items()}
+
+
+def test_layers_in_containers_are_sharded_and_tied_weights_stay_tied(home: Path) -> None:
+    """Containers and tied weights failed as soon as they had `shard_bytes`, which those of any real model have."""
+    options: dict[str, Any] = {"workers": 2, "strategy": "fsdp", "strategy_options": {"shard_bytes": 1}}
+    sharded = trek.run(train_transformer, name="sharded", show_progress=False, **options)
+    alone = trek.run(train_transformer, workers=1, name="alone", show_progress=False)
+    assert sharded.keys() == alone.keys()
+    for name, weights in sharded.items():
+        torch.testing.assert_close(torch.tensor(weights), torch.tensor(alone[name]), rtol=1e-4, atol=1e-5)
+    (saved,) = (home / "runs" / "sharded" / "checkpoints").iterdir()
+    assert trek.run(train_transformer, name="part", resume=saved, show_progress=False, **options) == sharded

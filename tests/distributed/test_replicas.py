@@ -50,3 +50,12 @@ def train(tr: trek.Traveler, differs_in: str) -> None:
 def test_replicas_that_differ_are_refused_at_once(strategy: str, differs_in: str, expected: str) -> None:
     with pytest.raises(InputError, match=f"ranks must train equal replicas, but {expected}"):
         trek.run(train, differs_in, show_progress=False, **RUNS[strategy])
+
+
+def add_lazy(tr: trek.Traveler) -> None:
+    tr.add_model(nn.LazyLinear(1))
+
+
+def test_a_model_whose_shapes_are_not_known_is_refused() -> None:
+    with pytest.raises(InputError, match=r"the shape of 'weight' is not known yet, .*\. Run the model on one batch"):
+        trek.run(add_lazy, workers=2, show_progress=False)

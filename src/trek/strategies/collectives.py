@@ -14,8 +14,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from trek.errors import ConfigError
+from trek.errors import ConfigError, InputError
 from trek.strategies.base import ReduceOp, Strategy
 from trek.strategies.connections import Connections
 from trek.strategies.meeting import joined_group
@@ -107,7 +108,12 @@ class CollectiveStrategy(Strategy):
 
     def start_equal(self, model: nn.Module) -> None:
         """Replace parameters and buffers by the leader's, one after the other."""
-        for tensor in [*model.parameters(), *model.buffers()]:
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if is_lazy(tensor):
+                raise InputError(
+                    f"the shape of {name!r} is not known yet, so processes cannot start from equal weights. Run the model "
+                    "on one batch before it is added."
+                )
             if tensor.numel() and tensor.layout is torch.strided:
                 CollectiveStrategy.copy_leaders(self, [tensor])
 

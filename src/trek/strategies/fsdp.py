@@ -12,11 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -24,6 +20,7 @@ from trek.errors import ConfigError
 from trek.ps.embedding import row_modules
 from trek.strategies.base import sum_gradients
 from trek.strategies.collectives import CollectiveStrategy
+from trek.strategies.fsdp_units import check_shardable, shard_units
 from trek.strategies.naming import by_index, by_name, parameter_names
 from trek.strategies.sharded import gathered, is_sharded, sharded_like
 from trek.strategies.sparse import sparse_parameters
@@ -32,7 +29,6 @@ from trek.world import World
 # The shards of a smaller module are not worth a separate message; they are sent with their parent's.
 _SHARD_BYTES = 1 << 20
 _FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
-_SHARDED = StateDictOptions(full_state_dict=True, broadcast_from_rank0=False)
 
 
 class FSDP(CollectiveStrategy):
@@ -61,18 +57,21 @@ class FSDP(CollectiveStrategy):
             raise ConfigError("strategy 'fsdp' cannot train trek.nn.Embedding. Use strategy 'ps', 'ddp' or 'solo'.")
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Broadcast the leader's weights, shard every large child separately, then the rest."""
+        """Broadcast the leader's weights, shard every large child separately, then the rest; see `fsdp_units`."""
         if sparse := sparse_parameters(model):
             raise ConfigError(
                 f"strategy 'fsdp' cannot shard {next(iter(sparse))!r}, whose gradient is sparse. Make its module "
                 "without sparse=True, or use strategy 'ddp'."
             )
+        units = shard_units(model, shard_bytes=self._shard_bytes)
+        check_shardable(model, units)
         model = super().wrap_model(model)
         self.start_equal(model)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
         mesh = init_device_mesh(self.world.device.type, (self.world.size,))
-        for child in model.children():
-            if sum(p.nbytes for p in child.parameters()) >= self._shard_bytes:
-                fully_shard(child, mesh=mesh)
+        for unit in units:
+            fully_shard(unit, mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model
 
@@ -92,7 +91,9 @@ class FSDP(CollectiveStrategy):
 
     def load_model_state(self, model: nn.Module, state: dict[str, torch.Tensor]) -> None:
         """Each rank keeps its shard."""
-        set_model_state_dict(model, dict(state), options=_SHARDED)
+        own = model.state_dict()
+        shards = {name: _shard(value, like=own[name]) if name in own else value for name, value in state.items()}
+        model.load_state_dict(shards)
         self._mark_buffers(model)
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
