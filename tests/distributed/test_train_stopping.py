@@ -225,3 +225,33 @@ def test_a_stop_before_training_began_ends_quietly(tmp_path: Path) -> None:
     code, _, err = job.end()
     assert code == 130, err
     assert "Traceback" not in err
+
+
+class StopsItself(PointsTrial):
+    """The second process alone asks in the batch `stop_in`; both ask after the first epoch without it."""
+
+    def train_batch(self, batch: Any, model: torch.nn.Module, batch_idx: int) -> dict[str, Any]:
+        if batch_idx + 1 == self.context.get_hparam("stop_in") and not self.context.traveler.world.is_leader:
+            self.context.set_stop_requested()
+        return super().train_batch(batch, model, batch_idx)
+
+    def build_callbacks(self) -> dict[str, trek.Callback]:
+        return {} if self.context.get_hparam("stop_in") else {"stopping": StopAfterEpoch(self.context)}
+
+
+class StopAfterEpoch(trek.Callback):
+    def __init__(self, context: trek.TrialContext) -> None:
+        self._context = context
+
+    def on_training_epoch_end(self, epoch_idx: int) -> None:
+        self._context.set_stop_requested()
+
+
+@pytest.mark.parametrize(("stop_in", "first", "last"), [(3, 3, 16), (0, 38, 38)], ids=["in a batch", "between epochs"])
+def test_processes_end_together_where_one_of_them_asks(stop_in: int, first: int, last: int) -> None:
+    result = trek.fit(
+        StopsItself, hparams={**HPARAMS, "stop_in": stop_in}, max_length=trek.epochs(2), workers=2, show_progress=False
+    )
+    assert result.stop_reason == "user"
+    assert result.checkpoint is not None
+    assert first <= result.checkpoint.batches <= last

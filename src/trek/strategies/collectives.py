@@ -111,8 +111,8 @@ class CollectiveStrategy(Strategy):
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if is_lazy(tensor):
                 raise InputError(
-                    f"the shape of {name!r} is not known yet, so processes cannot start from equal weights. Run the model "
-                    "on one batch before it is added."
+                    f"the shape of {name!r} is not known yet, so processes cannot start from equal weights. Run the "
+                    "model on one batch before it is added."
                 )
             if tensor.numel() and tensor.layout is torch.strided:
                 CollectiveStrategy.copy_leaders(self, [tensor])

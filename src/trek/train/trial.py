@@ -107,7 +107,11 @@ class TrialContext:
         return self.traveler.stop.is_set
 
     def set_stop_requested(self, stop_requested: bool = True) -> None:
-        """End the trial after this batch, with a last validation and checkpoint as at its full length."""
+        """End the trial with a last validation and checkpoint, as at its full length.
+
+        One process ends after this batch. Several end after the same batch, which is at most 16 batches or about two
+        seconds later; a request in a validation, or between two epochs, takes effect there.
+        """
         if stop_requested:
             self.traveler.stop.request("user")
 
