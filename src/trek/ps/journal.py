@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from trek.errors import OutsideError
 from trek.ps.journal_file import JournalFile
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.tensors import Bytes
@@ -29,6 +31,8 @@ class Journal:
         self._folder = folder
         self._least_bytes = least_bytes
         self._file: JournalFile | None = None
+        self._postponed_to = 0
+        """The size at which a snapshot is tried again after one that could not be written."""
         self._number = self._last_complete()
         self._clean()
 
@@ -56,20 +60,35 @@ class Journal:
     def is_long(self, state_bytes: int) -> bool:
         """Whether it is time for a snapshot of a state of this size."""
         assert self._file is not None
-        return self._file.num_bytes > max(self._least_bytes, state_bytes)
+        return self._file.num_bytes > max(self._least_bytes, state_bytes, self._postponed_to)
 
     def begin_anew(self, write: Callable[[Path], None]) -> None:
-        """Write a snapshot with `write`, and begin the journal after it, in the file of the one before."""
+        """Write a snapshot with `write`, and begin the journal after it, in the file of the one before.
+
+        OutsideError if that is not possible: then everything is as before, and it is due again when the journal has
+        grown by half.
+        """
+        assert self._file is not None
         folder = self._folder / f"snapshot-{self._number + 1}.partial"
-        shutil.rmtree(folder, ignore_errors=True)
-        write(folder)
-        folder.rename(folder.with_suffix(""))
-        self.close()
-        before, journal = self._number, self._path
-        self._number += 1
-        journal.rename(self._path)
-        self._file = JournalFile(self._path, number=self._number)
-        shutil.rmtree(self._folder / f"snapshot-{before}", ignore_errors=True)
+        following = self._folder / f"journal-{self._number + 1}"
+        begun: JournalFile | None = None
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            write(folder)
+            with suppress(OSError):  # where there are no links, the next journal gets space of its own
+                following.hardlink_to(self._path)
+            begun = JournalFile(following, number=self._number + 1)
+            folder.rename(folder.with_suffix(""))  # from here on, a server begins with the new one
+        except (OSError, OutsideError) as error:
+            self._postponed_to = self._file.num_bytes * 3 // 2
+            if begun is not None:
+                begun.close()
+            following.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise OutsideError(f"a snapshot for the journal {self._path} cannot be written: {error}") from error
+        self._file.close()
+        self._file, self._number, self._postponed_to = begun, self._number + 1, 0
+        self._clean()
 
     def close(self) -> None:
         """Close the file."""

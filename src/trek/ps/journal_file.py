@@ -74,7 +74,8 @@ class JournalFile:
             self._write([memoryview(head), body.data])
         except OSError as error:
             raise OutsideError(
-                f"the journal {self._path} cannot be written: {error.strerror}. The push was not applied."
+                f"the journal {self._path} cannot be written: {error.strerror}. The request was not applied: "
+                "free some space, and repeat it."
             ) from error
         self._before = self.num_bytes, self._last
         self.num_bytes, self._last = end, checksum

@@ -7,11 +7,13 @@ the checkpoint on all servers or on none, and its number is, too: so whoever rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from trek.errors import TrekError
 from trek.ps.protocol import messages as pb
 from trek.ps.server_group import ServerGroup
 from trek.ps.server_link import Moved
@@ -48,7 +50,12 @@ def following_moves(method: Callable[Concatenate[Self, Given], Result]) -> Calla
 
 
 def save_all(servers: ServerGroup, folder: Path, *, hold_ms: int = HOLD_MS, stays_held: bool = False) -> None:
-    """Have every server write to `folder`, all at the same point."""
+    """Have every server write to `folder`, all at the same point; if one cannot, all take pushes again."""
+    with _released_on_failure(servers):
+        _save_all(servers, folder, hold_ms=hold_ms, stays_held=stays_held)
+
+
+def _save_all(servers: ServerGroup, folder: Path, *, hold_ms: int, stays_held: bool) -> None:
     held = servers.ask_all(pb.Envelope(hold=pb.HoldRequest(limit_ms=hold_ms)))
     until: dict[str, int] = {}
     for answer, _ in held:
@@ -73,11 +80,19 @@ def move_all(servers: ServerGroup, target: ServerGroup, *, folder: Path) -> None
     """Have the parameters of `servers` on `target` instead."""
     save_all(servers, folder, hold_ms=MOVE_MS, stays_held=True)
     first = pb.MoveRequest(addresses=target.addresses, must_be_held=True)
-    try:
+    with _released_on_failure(servers):
         restore_all(target, folder)
         # Every push goes to all servers: once the first of them takes none any more, none can be complete.
         servers.ask_some({0: (pb.Envelope(move=first), None)})
-    except BaseException:
-        servers.ask_all(pb.Envelope(hold=pb.HoldRequest(limit_ms=0)))
-        raise
     servers.ask_all(pb.Envelope(move=pb.MoveRequest(addresses=target.addresses)))
+
+
+@contextmanager
+def _released_on_failure(servers: ServerGroup) -> Iterator[None]:
+    """Have servers that are held take pushes again if the block fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(TrekError):  # the failure of the block counts
+            servers.ask_all(pb.Envelope(hold=pb.HoldRequest(limit_ms=0)))
+        raise

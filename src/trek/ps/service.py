@@ -243,8 +243,8 @@ class Service:
             self._lock.wait_for(lambda: self._is_closed or self._has_reached(self._allowed), request.wait_ms / 1e3)
             if not self._has_reached(self._allowed):
                 raise OutsideError("a push that reached some of the servers did not reach this one in time.")
-            _write(self._state, Path(request.path), server=request.server)
-        except TrekError:
+            write_snapshot(self._state, Path(request.path), server=request.server)
+        except BaseException:
             self._release()
             raise
         if not request.stay_held:
@@ -255,8 +255,12 @@ class Service:
         del body
         place = {"server": request.server, "num_servers": request.num_servers}
         restored = read_snapshot(Path(request.path), spill=self._rows_folder(), **place)
-        if self._journal is not None:
-            self._journal.begin_anew(lambda path: _write(restored, path, server=0))
+        try:
+            if self._journal is not None:
+                self._journal.begin_anew(lambda path: write_snapshot(restored, path, server=0))
+        except BaseException:
+            restored.close()
+            raise
         self._state.close()
         self._state = restored
         self._lock.notify_all()
@@ -302,10 +306,14 @@ class Service:
         self.num_replayed = journal.replay(lambda request, body: prepare(self._state, request, body).apply())
 
     def _shorten_journal(self) -> None:
+        """Replace a long journal by a snapshot. The pushes in it do not depend on that: it may be tried again later."""
         if self._journal is not None and not self._state.pending:
             num_bytes = sum(table.num_bytes for table in self._state.tables.values())
             if self._journal.is_long(num_bytes):
-                self._journal.begin_anew(lambda path: _write(self._state, path, server=0))
+                try:
+                    self._journal.begin_anew(lambda path: write_snapshot(self._state, path, server=0))
+                except OutsideError as error:
+                    logger.warning("the journal stays as long as it is: %s", error)
 
     def _wait_while_held(self, push: Push) -> None:
         while (left_s := self._held_until_s - time.monotonic()) > 0:
@@ -335,10 +343,3 @@ class Service:
 
     def _progress(self, prefix: str) -> pb.Progress:
         return pb.Progress(sequences=self._state.ledger.sequences(prefix), version=self._state.version)
-
-
-def _write(state: ServerState, folder: Path, *, server: int) -> None:
-    try:
-        write_snapshot(state, folder, server=server)
-    except OSError as error:
-        raise OutsideError(f"the server cannot write to {folder}: {error}.") from error

@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from trek.errors import CheckpointError, InputError
+from trek.errors import CheckpointError, InputError, StorageError
 from trek.ps.dense import DenseParameter
 from trek.ps.distinct_ids import owners
 from trek.ps.placement import parts_of
@@ -28,7 +29,10 @@ from trek.ps.table_spec import TableSpec
 
 
 def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:
-    """Write the state; the document last, so that a snapshot with a document is complete."""
+    """Write the state; the document last, so that a snapshot with a document is complete.
+
+    StorageError if that is not possible; then a snapshot that was there before is still there.
+    """
     if state.pending:
         raise InputError(
             f"{len(state.pending)} pushes wait for the others of their step: save a synchronous training between steps."
@@ -43,17 +47,50 @@ def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:
         "dense": [_describe_dense(name, start, one, tensors) for (name, start), one in state.dense.items()],
         "tables": [_describe_table(state, name, tensors) for name in state.tables],
     }
-    folder.mkdir(parents=True, exist_ok=True)
     stem = folder / f"server-{server:05d}"
-    save_file(tensors, f"{stem}.safetensors")
-    partial = stem.with_suffix(".partial")
-    partial.write_text(json.dumps(document))
-    partial.replace(stem.with_suffix(".json"))
+    parts = [stem.with_suffix(".safetensors.partial"), stem.with_suffix(".json.partial")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, parts[0])
+        parts[1].write_text(json.dumps(document))
+        stem.with_suffix(".json").unlink(missing_ok=True)
+        for part in parts:
+            part.replace(part.with_suffix(""))
+    except (OSError, SafetensorError) as error:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise StorageError(
+            f"a parameter server cannot write its state to {folder}: {error}. Free some space, or use another folder."
+        ) from error
 
 
 def read_snapshot(folder: Path, *, server: int, num_servers: int, spill: Path | None) -> ServerState:
     """The state of server number `server` of `num_servers`, from the snapshots of any number of servers."""
-    state = ServerState(folder=spill)
+    if not 0 <= server < num_servers:
+        raise InputError(f"a server to restore must be one from 0 to {num_servers - 1}, got {server}.")
+    with ExitStack() as opened:
+        state = ServerState(folder=spill)
+        opened.callback(state.close)
+        with _damages_reported(folder):
+            _read(state, folder, server=server, num_servers=num_servers)
+        opened.pop_all()
+        return state
+
+
+@contextmanager
+def _damages_reported(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"the snapshot of parameter servers in {folder} is incomplete or damaged: {type(error).__name__}: {error}."
+        ) from error
+
+
+def _read(state: ServerState, folder: Path, *, server: int, num_servers: int) -> None:
     whole: dict[str, dict[int, tuple[torch.Tensor, dict[str, Any], dict[str, Any]]]] = {}
     for document, tensors in _documents(folder):
         state.version = max(state.version, document["version"])
@@ -66,7 +103,6 @@ def read_snapshot(folder: Path, *, server: int, num_servers: int, spill: Path | 
             _load_rows(state, entry, tensors, server=server, num_servers=num_servers)
     for name, parts in whole.items():
         _load_dense(state, name, parts, server=server, num_servers=num_servers)
-    return state
 
 
 def _describe_dense(name: str, start: int, one: DenseParameter, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -147,3 +147,27 @@ def test_a_snapshot_replaces_the_journal_at_any_moment_of_a_kill(tmp_path: Path)
     third = Journal(tmp_path, least_bytes=10)
     assert requests_of(third) == [("two", b""), ("three", b"")]
     third.close()
+
+
+def test_a_snapshot_that_cannot_be_published_leaves_the_journal_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, least_bytes=10)
+    assert requests_of(journal) == []
+    append(journal, "one", b"12345678")
+
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path), None, str(target))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", refuse)
+        with pytest.raises(OutsideError, match="a snapshot for the journal .* cannot be written"):
+            journal.begin_anew(lambda path: path.mkdir())
+    assert not journal.is_long(0), "it is tried again later"
+    append(journal, "two", b"12345678")
+    assert journal.is_long(0)
+    journal.close()
+    again = Journal(tmp_path, least_bytes=10)
+    assert requests_of(again) == [("one", b"12345678"), ("two", b"12345678")]
+    assert [path.name for path in tmp_path.iterdir()] == ["journal-0"]
+    again.close()
