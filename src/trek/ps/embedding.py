@@ -2,21 +2,26 @@
 
 The modules are the same everywhere; the strategy binds them to where their rows are. In the model they have a
 parameter `weight` without rows: it stands for the table among the parameters, so that the optimizer's group it is in
-sets the rule of the table.
+sets the rule of the table, and `requires_grad_(False)` freezes the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Protocol
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from trek.errors import ConfigError, InputError
 from trek.ps.table_spec import Initial, TableSpec
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 IDS, ROWS = "ids", "rows"
 """The names in a state dict: `<module>.ids` and `<module>.rows`."""
 
@@ -32,6 +37,17 @@ class RowSource(Protocol):
 
     def load(self, table: str, ids: torch.Tensor, rows: torch.Tensor) -> None:
         """Set rows."""
+
+
+def _untraced(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """`function`, which torch.compile calls and does not trace. Does not load torch's compiler, which takes seconds."""
+    called_by_compiled: Callable[Given, Result] = _disable_dynamo(function)  # loads it when it is called first
+
+    @wraps(function)
+    def call(*args: Given.args, **named: Given.kwargs) -> Result:
+        return (called_by_compiled if "torch._dynamo" in sys.modules else function)(*args, **named)
+
+    return call
 
 
 class RowModule(nn.Module):
@@ -118,13 +134,15 @@ class RowModule(nn.Module):
         """Forget what was used."""
         self._used.clear()
 
+    @_untraced
     def look_up(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The distinct rows of `ids`, and where each id is among them."""
+        """The distinct rows of `ids`, and where each id is among them; rows of a frozen table have no gradients."""
         from trek.ps.distinct_ids import distinct
 
         if ids.dtype not in (torch.int64, torch.int32):
             raise InputError(f"the ids of table {self.spec.name!r} must be int64, got {ids.dtype}.")
-        if torch.is_grad_enabled() and self.training and not self._is_trained:
+        has_gradients = torch.is_grad_enabled() and self.weight.requires_grad
+        if has_gradients and self.training and not self._is_trained:
             raise InputError(
                 f"the table {self.spec.name!r} is not connected to a training. Train the model with trek.fit, or pass "
                 "it to Traveler.add_model; to evaluate it, call eval()."
@@ -132,7 +150,7 @@ class RowModule(nn.Module):
         unique, position = distinct(ids.detach().reshape(-1).to("cpu", torch.int64).contiguous().numpy())
         known = torch.from_numpy(unique)
         rows = self.source.pull(self.spec.name, known).to(self.weight.device)
-        if torch.is_grad_enabled() and self._is_trained:
+        if has_gradients and self._is_trained:
             rows.requires_grad_()
             self._used.append((known, rows))
         return rows, torch.from_numpy(position).to(ids.device).view(ids.shape)

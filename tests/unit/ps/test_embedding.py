@@ -42,6 +42,42 @@ def test_an_embedding_equals_torchs_sparse_one(kind: Any) -> None:
     torch.testing.assert_close(own(torch.arange(30)), peer.weight, rtol=1e-6, atol=1e-7)
 
 
+def test_a_frozen_table_keeps_its_rows_and_makes_none() -> None:
+    model = nn.ModuleList([Embedding("frozen", dim=3), Embedding("trained", dim=3)])
+    frozen, trained = model
+    frozen.weight.requires_grad_(requires_grad=False)
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(model)
+    ids = torch.arange(5)
+    before = frozen(ids).detach()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+    for _ in range(2):
+        (frozen(ids) * trained(ids)).sum().backward()
+        step(strategy, optimizer)
+    assert torch.equal(frozen(ids), before)
+    assert len(frozen.state_dict()["ids"]) == 0
+    assert len(trained.state_dict()["ids"]) == 5
+    frozen.weight.requires_grad_()
+    frozen(ids).sum().backward()
+    step(strategy, optimizer)
+    assert not torch.equal(frozen(ids), before)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Embedding, (6,)), (EmbeddingBag, (2, 3))])
+def test_a_compiled_model_looks_rows_up_and_trains_them(kind: Any, shape: tuple[int, ...]) -> None:
+    own, peer = (nn.Sequential(kind("t", dim=3), nn.Linear(3, 1)) for _ in range(2))
+    peer[1].load_state_dict(own[1].state_dict())
+    ids = torch.arange(6).view(shape)
+    for model, forward in ((own, torch.compile(own, backend="aot_eager")), (peer, peer)):
+        strategy = open_strategy("solo", World())
+        strategy.wrap_model(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            forward(ids).sum().backward()
+            step(strategy, optimizer)
+    assert torch.equal(own(ids), peer(ids))
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_a_bag_pools_as_torchs_does(mode: Any) -> None:
     own, peer = EmbeddingBag("t", dim=3, mode=mode), nn.EmbeddingBag(30, 3, mode=mode)
