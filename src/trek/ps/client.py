@@ -217,8 +217,10 @@ class Client:
                 self._dense[one.name] = values
                 continue
             target = into[one.name] if into is not None else self._target(one.name)
-            flat = target.detach().view(-1)
+            flat = target.detach().reshape(-1)  # a copy, unless the values lie in this order, as in channels_last
             flat[one.offset : one.offset + values.numel()].copy_(values.view(-1))
+            if not target.is_contiguous():
+                target.detach().copy_(flat.view(target.shape))
         return names
 
     def _target(self, name: str) -> torch.Tensor:

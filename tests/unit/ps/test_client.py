@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ import torch
 
 from trek.errors import ConfigError, InputError, OutsideError, PortInUse
 from trek.ps import Client, Initial, Rule, TableSpec
-from trek.ps.journal import Journal
 from trek.ps.moves import save_all
 from trek.ps.placement import SPLIT_ELEMENTS, parts_of
 from trek.ps.protocol import messages as pb
-from trek.ps.server import Server, listen
+from trek.ps.server import listen
 from trek.ps.server_state import Mode
-from trek.ps.service import Service
 from trek.ps.table_rows import TableRows
 from trek.world.job_server import JobServer
 
@@ -28,52 +25,8 @@ SGD = Rule.named("SGD", lr=0.5)
 USER = TableSpec.of(name="user", dim=4)
 
 
-class Servers:
-    """Servers that can be stopped and started again at the same port."""
-
-    def __init__(self, folder: Path, count: int, *, secret: str = "", least_bytes: int = 1 << 30) -> None:
-        self._folder, self._secret, self._least_bytes = folder, secret, least_bytes
-        self._servers: list[Server | None] = [None] * count
-        self._ports = [0] * count
-        for number in range(count):
-            self.start(number)
-
-    @property
-    def addresses(self) -> list[str]:
-        return [f"127.0.0.1:{port}" for port in self._ports]
-
-    def start(self, number: int) -> Service:
-        folder = self._folder / str(number)
-        service = Service(folder=folder / "rows", journal=Journal(folder / "journal", least_bytes=self._least_bytes))
-        server = Server(service, listen(("127.0.0.1", self._ports[number]), secret=self._secret), secret=self._secret)
-        self._servers[number], self._ports[number] = server, server.port
-        return service
-
-    def stop(self, number: int) -> None:
-        server, self._servers[number] = self._servers[number], None
-        if server is not None:
-            server.close()
-
-    def close(self) -> None:
-        for number in range(len(self._servers)):
-            self.stop(number)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., tuple[Client, Servers]]]:
-    with ExitStack() as stack:
-
-        def begin(count: int = 1, *, name: str = "servers", **options: Any) -> tuple[Client, Servers]:
-            servers = Servers(tmp_path / name, count, **options)
-            stack.callback(servers.close)
-            client = Client(servers.addresses, secret=options.get("secret", ""), patience_s=20)
-            stack.callback(client.close)
-            return client, servers
-
-        yield begin
-
-
-Start = Callable[..., tuple[Client, Servers]]
+Start = Callable[..., tuple[Client, Any]]
+"""Begins servers and a client of them: see `conftest.Servers`."""
 
 
 def push(client: Client, seed: int, **named: Any) -> Any:
@@ -124,6 +77,21 @@ def test_large_parameters_are_split_and_come_back_whole(start: Start) -> None:
     client.forget_versions()
     assert client.pull_dense(into=into) == {"large", "small"}
     assert torch.equal(into["large"], own)
+
+
+def test_parameters_may_lie_in_any_order(start: Start) -> None:
+    client, _ = start(2)
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randn(2, 3, 4, 5, generator=generator).to(memory_format=torch.channels_last)]
+    values += [torch.randn(300, SPLIT_ELEMENTS // 200, generator=generator).t()]
+    given = {f"p{number}": value for number, value in enumerate(values)}
+    client.push_model(given)
+    into = {name: torch.zeros_like(value) for name, value in given.items()}
+    client.pull_dense(into=into)
+    assert all(torch.equal(into[name], value) for name, value in given.items())
+    client.push_gradients(given, rule=Rule.named("SGD", lr=1.0))
+    client.pull_dense(into=into)
+    assert not any(value.any() for value in into.values())
 
 
 def test_parts_cover_a_parameter_once() -> None:
