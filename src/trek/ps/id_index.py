@@ -68,10 +68,14 @@ class IdIndex:
 
     def items(self) -> tuple[Ids, Rows]:
         """Every id and its row, in the order of rows."""
-        used = self._rows >= 0
-        ids, rows = self._keys[used], self._rows[used]
+        ids, rows = self.entries()
         order = np.argsort(rows, kind="stable")
         return ids[order], rows[order]
+
+    def entries(self) -> tuple[Ids, Rows]:
+        """Every id and its row, in any order."""
+        used = self._rows >= 0
+        return self._keys[used], self._rows[used]
 
     def _reserve(self, count: int) -> None:
         if count <= _FULL * len(self._keys):

@@ -130,7 +130,8 @@ def _describe_table(state: ServerState, name: str, tensors: dict[str, torch.Tens
     }
     tensors.update({f"table/{name}/{part}": tensor.contiguous() for part, tensor in own.items()})
     spec = table.spec.model_dump()
-    return {"spec": spec, "step": saved.step, "rule": _spelled(table.rule), "slots": list(saved.slots)}
+    numbers = {"step": saved.step, "aged_at": saved.aged_at}
+    return {"spec": spec, **numbers, "rule": _spelled(table.rule), "slots": list(saved.slots)}
 
 
 def _documents(folder: Path) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -201,6 +202,7 @@ def _load_rows(state: ServerState, entry: Mapping[str, Any], tensors: Any, *, se
         step=entry["step"],
         waiting_ids=waiting[own_waiting],
         waiting_counts=read("waiting_counts").numpy()[own_waiting],
+        aged_at=entry.get("aged_at", 0),  # older snapshots do not have it
     )
     state.tables[spec.name].load(saved, rule=Rule(*entry["rule"]) if entry["rule"] else None)
 

@@ -42,6 +42,8 @@ class TableState:
     waiting_ids: Ids
     """Ids that are not admitted yet."""
     waiting_counts: Array
+    aged_at: int = 0
+    """The version at which rows were last removed for their age."""
 
 
 class Table:
@@ -169,19 +171,30 @@ class Table:
         """A copy of everything."""
         waiting, counted = self._waiting.items()
         return replace(
-            self._copied(*self._index.items()), waiting_ids=waiting, waiting_counts=self._counts.array[counted]
+            self._copied(*self._index.items()),
+            waiting_ids=waiting,
+            waiting_counts=self._counts.array[counted],
+            aged_at=self._aged_at,
         )
 
     def portion(self, *, since: int, start: int, max_rows: int) -> tuple[TableState, int]:
         """A copy of up to `max_rows` rows (0 for all) that were pushed after version `since`, without what waits.
 
-        `start` counts such rows, and so does the start of the next portion, which comes along: 0 if this is the last.
+        Ids are in the order of unsigned numbers. `start` is the first one; that of the next portion is returned, or 0
+        after the last. So a row that is there all the time is in one portion, whatever changes in between.
         """
-        ids, rows = self._index.items()
-        chosen = np.flatnonzero(self._touched.array[rows] > since)
-        stop = start + max_rows if max_rows else len(chosen)
-        part = chosen[start:stop]
-        return self._copied(ids[part], rows[part]), stop if stop < len(chosen) else 0
+        ids, rows = self._index.entries()
+        numbers = ids.view(np.uint64)
+        chosen = np.flatnonzero(numbers >= np.int64(start).view(np.uint64))
+        if since > 0:
+            chosen = chosen[self._touched.array[rows[chosen]] > since]
+        following = 0
+        if max_rows and len(chosen) > max_rows:
+            order = np.argpartition(numbers[chosen], max_rows)
+            following = int(ids[chosen[order[max_rows]]])
+            chosen = chosen[order[:max_rows]]
+        chosen = chosen[np.argsort(numbers[chosen])]
+        return self._copied(ids[chosen], rows[chosen]), following
 
     def _copied(self, ids: Ids, rows: Rows) -> TableState:
         slots = self._updater.slots if self._updater else {}
@@ -198,6 +211,7 @@ class Table:
     def load(self, state: TableState, *, rule: Rule | None) -> None:
         """Take the rows of a `state`, of this table on any server, into this one."""
         self.step = max(self.step, state.step)
+        self._aged_at = max(self._aged_at, state.aged_at)
         if rule is not None:
             self._updater_for(rule)
         rows = self._rows_of(state.ids)
@@ -288,7 +302,7 @@ class Table:
             self._remove(ids, rows, version - self._touched.array[rows].astype(np.int64) > max_age)
         if max_rows is not None and len(self) > max_rows:
             ids, rows = self._index.items()
-            order = np.argsort(self._touched.array[rows], kind="stable")
+            order = np.lexsort((ids, self._touched.array[rows]))  # by id, since rows have other numbers after a restart
             is_oldest = np.zeros(len(ids), bool)
             is_oldest[order[: len(ids) - max_rows]] = True
             self._remove(ids, rows, is_oldest)

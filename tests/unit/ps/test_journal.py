@@ -161,7 +161,7 @@ def test_a_snapshot_that_cannot_be_published_leaves_the_journal_as_it_was(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", refuse)
-        with pytest.raises(OutsideError, match="a snapshot for the journal .* cannot be written"):
+        with pytest.raises(OutsideError, match=r"a snapshot for the journal .* cannot be written"):
             journal.begin_anew(lambda path: path.mkdir())
     assert not journal.is_long(0), "it is tried again later"
     append(journal, "two", b"12345678")

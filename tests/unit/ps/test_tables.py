@@ -345,3 +345,46 @@ def test_wrong_specs_are_named() -> None:
         Table(TableSpec.of(name="t", dim=1, memory_bytes=10))
     with pytest.raises(InputError, match="no optimizer 'LBFGS'"):
         Rule.named("LBFGS")
+
+
+@given(
+    ids=st.sets(st.sampled_from([*range(-9, 9), 2**63 - 1, -(2**63)]), max_size=20),
+    since=st.integers(0, 2),
+    max_rows=st.integers(1, 7),
+    between=st.lists(st.sampled_from(["push", "evict", "add", "nothing"]), max_size=8),
+)
+def test_portions_have_every_row_that_stays_once_whatever_happens_in_between(
+    ids: set[int], since: int, max_rows: int, between: list[str]
+) -> None:
+    table = Table(TableSpec.of(name="t", dim=1))
+    first, added = sorted(ids), iter(range(100, 200))
+
+    def push(some: list[int], version: int) -> None:
+        block = np.ones((len(some), 1), np.float32)
+        table.push(np.array(some, np.int64), block, rule=Rule.named("SGD"), version=version)
+
+    push(first, 1)
+    push(first[::2], 2)
+    wanted = {0: set(first), 1: set(first[::2]), 2: set()}[since]
+    found: list[int] = []
+    actions, start, version = iter(between), 0, 3
+    removed: set[int] = set()
+    while True:
+        part, start = table.portion(since=since, start=start, max_rows=max_rows)
+        assert len(part.ids) <= max_rows
+        found += part.ids.tolist()
+        if not start:
+            break
+        action = next(actions, "nothing")
+        left = [one for one in first if one not in removed]
+        if action == "push" and left:
+            push(left[:2], version)
+        elif action == "add":
+            push([next(added)], version)
+        elif action == "evict" and left:
+            removed.add(left[0])
+            some, rows = table._index.items()
+            table._remove(some, rows, some == left[0])
+        version += 1
+    assert len(found) == len(set(found))
+    assert wanted - removed <= set(found)
