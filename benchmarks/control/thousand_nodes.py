@@ -30,7 +30,8 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.trials.supervisor import Supervisor
-from trek.elastic.membership import Membership, MembershipSettings
+from trek.elastic.membership import Membership
+from trek.elastic.membership_settings import MembershipSettings
 from trek.experiments.package import pack
 from trek.testing.simulated_engine import SimulatedEngine
 from trek.world.clock import SystemClock

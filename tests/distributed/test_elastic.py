@@ -16,7 +16,7 @@ import torch
 
 import trek
 from tests.conftest import REPOSITORY
-from trek.testing.elastic_training import NUM_BATCHES, Fault, check_ledgers, train_with_ledger
+from trek.testing.elastic_training import NUM_BATCHES, Fault, Phase, check_ledgers, train_with_ledger
 from trek.testing.trials import PointsTrial
 
 EPOCHS = 2
@@ -82,6 +82,15 @@ def test_every_row_is_trained_once(faults: list[Fault], tmp_path: Path) -> None:
     result = _train(tmp_path / "run", *faults)
     check_ledgers(tmp_path / "run", epochs=EPOCHS)
     assert len(result["epochs"]) == EPOCHS
+
+
+@pytest.mark.parametrize("phase", ["entering", "assembling", "connecting", "proving", "sharing_memory", "taking"])
+def test_a_worker_may_die_at_every_step_from_a_formation_to_its_first_batch(phase: Phase, tmp_path: Path) -> None:
+    """In the first generation, or when it joins, and in the one that follows a death."""
+    later = [Fault("kill", "batch", 0, 3), Fault("kill", phase, 2, 2), Fault("kill", phase, 2, 3)]
+    _train(tmp_path / "run", Fault("kill", phase, 0, 0), *later, workers=(1, 3), delay_s=0.1)
+    check_ledgers(tmp_path / "run", epochs=EPOCHS)
+    assert (tmp_path / "run" / f"kill-{phase}-0-0").exists(), "it was killed there"
 
 
 def test_a_killed_worker_is_replaced_and_the_new_one_falls_in(tmp_path: Path) -> None:

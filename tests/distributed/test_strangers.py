@@ -46,8 +46,8 @@ def test_a_stranger_cannot_join_and_nothing_listens_beyond_loopback() -> None:
 def _with_another_secret(traveler: Any) -> None:
     own = replace(traveler.world, secret=f"the secret of rank {traveler.world.rank} alone")
     with pytest.raises(OutsideError, match="does not know the secret of this job"):
-        check_peers(own)
-    check_peers(traveler.world)
+        check_peers(own, timeout_s=60)
+    check_peers(traveler.world, timeout_s=60)
 
 
 def test_a_connection_of_gloo_is_checked_against_the_secret() -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup
 from trek.elastic.journal import Journal
 from trek.elastic.member_connection import MemberConnection
-from trek.elastic.membership import Membership, MembershipSettings
+from trek.elastic.membership import Membership
+from trek.elastic.membership_settings import MembershipSettings
 from trek.elastic.shards import BadShard, ShardPlan, ShardQueue
 from trek.errors import InputError
 from trek.strategies.job_store_server import JobStoreServer
@@ -114,7 +115,9 @@ class Coordinator:
             "target": membership.target,
             "num_training": membership.num_training,
             "num_missing": membership.num_missing,
+            "num_advances": membership.num_advances,
             "members": {m.name: m.state for m in membership.members.values()},
+            "former": membership.former,
             "put_out": self._put_out,
             "changes": [asdict(change) for change in changes],
             "is_over": membership.is_over,
@@ -199,7 +202,7 @@ class Coordinator:
         actions = getattr(self._membership, method)(name, **arguments, now_s=now_s)
         if method == "beat":
             self._renew(str(name), now_s)
-        else:
+        if method != "beat" or actions:
             self._keep_membership()
         self._act(actions)
 
@@ -211,9 +214,9 @@ class Coordinator:
     def _look(self) -> None:
         """Act on what the passing of time alone brings about."""
         actions = self._membership.expire(self._clock.monotonic_s())
-        if actions:
+        if any(not isinstance(action, Regroup | Abandon) for action in actions):  # those repeat what is kept already
             self._keep_membership()
-            self._act(actions)
+        self._act(actions)
         self._journal.flush()
         if self._journal.is_long:
             self._journal.replace(self._summary())
@@ -247,7 +250,9 @@ class Coordinator:
                 self._tell([action.member], {"push": "dismiss", "reason": action.reason})
                 self._release(action.member)
             elif isinstance(action, PutOut):
-                self._put_out.append(action.member)
+                if action.member not in self._put_out:
+                    self._put_out.append(action.member)
+                    self._journal.add(["put_out", action.member])
                 self._release(action.member)
             elif isinstance(action, Fail):
                 self._failure = action.reason
@@ -266,7 +271,8 @@ class Coordinator:
     def _summary(self) -> list[Any]:
         queues = [["queue", name, queue.snapshot()] for name, queue in self._queues.items()]
         agreed = [["agreed", key, value] for key, value in self._agreed.items()]
-        return [["membership", self._membership.snapshot()], *queues, *agreed]
+        put_out = [["put_out", name] for name in self._put_out]
+        return [["membership", self._membership.snapshot()], *queues, *agreed, *put_out]
 
     def _restore(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -279,6 +285,8 @@ class Coordinator:
                 self._agreed[entry[0]] = entry[1]
             elif kind == "forget":
                 self._queues.pop(entry[0], None)
+            elif kind == "put_out":
+                self._put_out.append(entry[0])
             else:
                 queue, method, arguments, named = entry
                 _replay(self._queues[queue], method, arguments, named)

@@ -40,6 +40,8 @@ class Formation:
     """Whether the others take the state of rank 0; else all start from the last checkpoint, or the beginning."""
     is_open: bool
     """Whether all members come from an open place; see `membership`."""
+    members: frozenset[str] = frozenset()
+    """The names of all."""
 
 
 class CoordinatorClient:
@@ -181,9 +183,12 @@ class MemberClient(CoordinatorClient):
         self._host = host
         self._heartbeat_s = heartbeat_s
         self.on_abandon = on_abandon
-        """Called from another thread when somebody of the generation is lost."""
+        """Called from another thread when somebody of the generation is lost; again and again until this worker
+        arrives."""
         self.on_stop = on_stop
         """Called from another thread when the whole job is to stop."""
+        self.waiting_s: Callable[[], float] = lambda: 0.0
+        """How long this worker has been waiting for its peers; the heartbeat tells the coordinator."""
         self._base = base or World()
         self.progress: Progress = NOTHING
         """How far this worker is; the heartbeat tells the coordinator."""
@@ -267,7 +272,8 @@ class MemberClient(CoordinatorClient):
             secret=self._secret,
             generation=formed["generation"],
         )
-        return Formation(world, has_source=formed["source"] is not None, is_open=formed["is_open"])
+        names = frozenset(seat.member for seat in seats)
+        return Formation(world, has_source=formed["source"] is not None, is_open=formed["is_open"], members=names)
 
     def _introduction(self) -> list[dict[str, Any]]:
         join = {"id": 0, "do": "join", "with": {"name": self.name, "host": self._host}}
@@ -295,6 +301,6 @@ class MemberClient(CoordinatorClient):
 
     def _beat(self) -> None:
         while not self._is_closed:
-            self._send({"id": 0, "do": "beat", "with": {"progress": self.progress}})
+            self._send({"id": 0, "do": "beat", "with": {"progress": self.progress, "waiting_s": self.waiting_s()}})
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, self._heartbeat_s / _BEATS)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trek.elastic.coordinator import Coordinator
-from trek.elastic.membership import MembershipSettings
+from trek.elastic.membership_settings import MembershipSettings
 from trek.strategies.job_store_server import JobStoreServer
 from trek.world.addresses import is_loopback
 from trek.world.clock import SystemClock

@@ -12,7 +12,7 @@ from typing import overload
 
 from trek.elastic.coordinator_client import CoordinatorClient, MemberClient
 from trek.elastic.coordinator_process import ADDRESSES, SETTINGS
-from trek.elastic.membership import MembershipSettings
+from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import InputError
 from trek.world import World
 from trek.world.clock import SystemClock

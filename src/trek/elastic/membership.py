@@ -13,6 +13,8 @@ Contracts:
   that they do together. Unless all of them are at an open place, the next generation has no joiners, and may be smaller
   than the minimum: its members go on to the next open place.
 - A process that was put out, or that speaks of a generation that is over, is refused and ends. Names are never reused.
+- Once a generation has ended for one of its members, all that still train in it are abandoned, whoever else waits: what
+  they do together can no longer complete. A member that goes on waiting for its peers regardless is put out.
 - Nobody is forgotten: a member leaves the membership by finishing, by leaving, or by being lost, with a reason.
 - Without any survivor, the next generation has no source and goes on from the last checkpoint. That is a restart.
 """
@@ -26,8 +28,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup, Seat
-from trek.elastic.checks import require_count, require_seconds
-from trek.errors import InputError
+from trek.elastic.membership_settings import MembershipSettings
 
 Progress: TypeAlias = tuple[int, int]
 """Completed steps, and what was completed after the last of them. Larger is further."""
@@ -64,33 +65,6 @@ class Member:
 
 
 @dataclass(frozen=True)
-class MembershipSettings:
-    """How many workers, and how patient to be with them."""
-
-    min_workers: int
-    max_workers: int
-    heartbeat_s: float = 20.0
-    """A member that was not heard of for so long is put out."""
-    settle_s: float = 5.0
-    """How long the first generation waits for workers that are still starting, once there are enough."""
-    max_restarts: int = 5
-    """How often the job may go on from a checkpoint because nobody survived."""
-
-    def __post_init__(self) -> None:
-        for name in ("min_workers", "max_workers"):
-            require_count(getattr(self, name), name)
-        require_count(self.max_restarts, "max_restarts", least=0)
-        require_seconds(self.heartbeat_s, "heartbeat_s")
-        if self.min_workers > self.max_workers:
-            raise InputError(f"min_workers must be at most max_workers, got {self.min_workers} and {self.max_workers}.")
-
-    @property
-    def max_losses(self) -> int:
-        """How many members may be lost without a step completed in between: a job that crashes at once must end."""
-        return 3 * self.max_workers
-
-
-@dataclass(frozen=True)
 class Change:
     """Something that happened, for people to read."""
 
@@ -119,10 +93,16 @@ class Membership:
         self._refused: dict[str, str] = {}
         self._is_meeting = True
         """Whether no generation is running: the members of the last one are arriving, or there was none yet."""
+        self._ended_s = 0.0
+        """When the last generation ended, or the job."""
         self._formed: Form | None = None
         self._enough_since_s: float | None = None
         self._num_ready = 0
         self._num_losses = 0
+        self._lost_since_s = 0.0
+        """When the first of these losses was."""
+        self.num_advances = 0
+        """How often the job was seen to have completed something."""
         self._furthest: Progress = NOTHING
 
     @property
@@ -130,6 +110,11 @@ class Membership:
         """How many more processes the starter should start."""
         staying = sum(not member.is_leaving for member in self.members.values())
         return 0 if self.is_over else max(self.target - staying, 0)
+
+    @property
+    def former(self) -> list[str]:
+        """Those who were members."""
+        return list(self._refused)
 
     @property
     def num_training(self) -> int:
@@ -176,19 +161,23 @@ class Membership:
             return self._refuse(name, f"generation {generation} is over", now_s=now_s)
         self._note_progress(progress)
         self._update(name, state=MemberState.ARRIVED, progress=progress, is_open=is_open)
-        return self._consider(now_s) if self._is_meeting else self._meet(now_s)
+        return self._meet(now_s)
 
-    def beat(self, name: str, *, progress: Progress = NOTHING, now_s: float) -> list[Action]:
-        """It is alive, and this far."""
+    def beat(self, name: str, *, progress: Progress = NOTHING, waiting_s: float = 0.0, now_s: float) -> list[Action]:
+        """It is alive, this far, and has waited for its peers so long."""
         if refusal := self._refusal(name):
-            return [refusal]
+            is_stuck = waiting_s > self.settings.stuck_s
+            return [refusal, *([PutOut(name, refusal.reason)] if is_stuck else [])]
         self._see(name, now_s)
         self._note_progress(progress)
-        return []
+        if not self._is_stuck(self.members[name], waiting_s, now_s):
+            return []
+        return self._put_out(name, f"still waited in generation {self.generation}, which has ended", now_s=now_s)
 
     def note_work(self) -> None:
         """Workers complete something: those that are lost from now on are counted anew."""
         self._num_losses = 0
+        self.num_advances += 1
 
     def leave(self, name: str, *, reason: str, now_s: float) -> list[Action]:
         """A member wants to end at the next step boundary."""
@@ -212,6 +201,8 @@ class Membership:
         if generation != self.generation:
             return self._refuse(name, f"generation {generation} is over", now_s=now_s)
         was_over, self.is_over = self.is_over, True
+        if not (was_over or self._is_meeting):
+            self._ended_s = now_s
         del self.members[name]
         self._refused[name] = "the job has ended"
         waiting = [] if was_over else [m.name for m in self.members.values() if m.state is not MemberState.TRAINING]
@@ -227,19 +218,21 @@ class Membership:
         self._remove(name, reason, told=f"was lost: {reason}", now_s=now_s)
         if self.is_over:
             return [Abandon(self.generation)] if was_training else []
-        self._num_losses += 1
-        if self._num_losses > self.settings.max_losses:
-            return self._fail(f"{self._num_losses} workers were lost without a step completed between them", now_s)
-        return self._meet(now_s) if was_training and not self._is_meeting else self._consider(now_s)
+        if self._is_hopeless(now_s):
+            lost_s = now_s - self._lost_since_s
+            return self._fail(
+                f"{self._num_losses} workers were lost within {lost_s:.0f} s without a step completed between them",
+                now_s,
+            )
+        return self._meet(now_s) if was_training else self._consider(now_s)
 
     def expire(self, now_s: float) -> list[Action]:
         """Put out the members that were not heard of for too long; form what was waited with."""
         silent = [m for m in self.members.values() if now_s - m.seen_s > self.settings.heartbeat_s]
         actions: list[Action] = []
         for member in silent:
-            reason = f"not heard of for {now_s - member.seen_s:.0f} s"
-            actions += [PutOut(member.name, reason), *self.lose(member.name, reason=reason, now_s=now_s)]
-        return actions + self._consider(now_s)
+            actions += self._put_out(member.name, f"not heard of for {now_s - member.seen_s:.0f} s", now_s=now_s)
+        return actions or self._consider(now_s)
 
     def scale(self, num_workers: int, *, now_s: float) -> list[Action]:
         """Another number of workers is wanted from now on, within the range of the settings."""
@@ -270,6 +263,7 @@ class Membership:
         made.members = {one["name"]: _member(one, now_s=now_s) for one in snapshot["members"]}
         made.changes = [Change(*change) for change in snapshot["changes"]]
         made._furthest = (made._furthest[0], made._furthest[1])
+        made._ended_s = now_s
         if formed := snapshot["formed"]:
             seats = tuple(Seat(**seat) for seat in formed["seats"])
             made._formed = Form(formed["generation"], seats, formed["source"], formed["is_open"])
@@ -281,17 +275,23 @@ class Membership:
         """What the present members call for."""
         if self.is_over:
             return []
-        if not self._is_meeting:
-            return [Regroup(self.generation)] if self._wants_change() else []
-        if any(member.state is MemberState.TRAINING for member in self.members.values()):
-            # They will arrive, or be lost. Those who do not depend on each other at every step need not hurry, unless
-            # somebody waits to join them.
-            is_awaited = any(True for _ in self._in_state(MemberState.READY))
-            return [Regroup(self.generation)] if is_awaited else []
+        if not self._is_meeting or any(True for _ in self._in_state(MemberState.TRAINING)):
+            return self._summons()
         chosen = self._choose()
         if self._is_open() and (len(chosen) < self.settings.min_workers or self._is_settling(chosen, now_s)):
             return []
         return self._form(chosen, now_s)
+
+    def _summons(self) -> list[Action]:
+        """What those who train are to know: that their generation has ended, or is to end at the next boundary.
+
+        They learn it again and again until they have arrived, or are lost. Workers that do not depend on each other at
+        every step are not in need of anything that ends with a generation; they hurry only if somebody waits to join.
+        """
+        if not self._is_meeting:
+            return [Regroup(self.generation)] if self._wants_change() else []
+        is_awaited = any(True for _ in self._in_state(MemberState.READY))
+        return [Abandon(self.generation), *([Regroup(self.generation)] if is_awaited else [])]
 
     def _wants_change(self) -> bool:
         """Whether meeting now would give another set of workers. A member leaves only when enough others are there."""
@@ -341,7 +341,7 @@ class Membership:
         if self.generation and not survivors:
             self.num_restarts += 1
             if self.num_restarts > self.settings.max_restarts:
-                return self._fail(f"no worker survived, for the {self.num_restarts}th time", now_s)
+                return self._fail(_no_survivor(self.settings.max_restarts), now_s)
         source = max(survivors, key=lambda member: (member.progress, -member.rank), default=None)
         chosen = sorted(chosen, key=lambda member: member is not source)
         is_open = self._is_open()
@@ -361,24 +361,34 @@ class Membership:
         return [*dismissed, *self._formed_again()]
 
     def _formed_again(self) -> list[Action]:
-        """The running generation, and whether it is to meet again at once."""
+        """The present generation, and whether it has ended already or is to meet again at once."""
         assert self._formed is not None, "a member trains only in a generation"
-        return [self._formed, *([Regroup(self.generation)] if self._wants_change() else [])]
+        return [self._formed, *self._summons()]
 
     def _missed(self, name: str) -> list[Action]:
         """What a member may not have heard because its connection was lost."""
         if self.members[name].state is not MemberState.TRAINING:
             return []  # it repeats what it waits for
-        if self._is_meeting:
-            return [Abandon(self.generation)]
-        return [Regroup(self.generation)] if self._wants_change() else []
+        return self._summons()
 
     def _meet(self, now_s: float) -> list[Action]:
         """The generation has ended for at least one of its members: the others are to arrive too."""
-        self._is_meeting = True
-        actions = self._consider(now_s)
-        is_waiting = any(True for _ in self._in_state(MemberState.TRAINING)) and not actions
-        return [Abandon(self.generation)] if is_waiting else actions
+        if not self._is_meeting:
+            self._is_meeting, self._ended_s = True, now_s
+        return self._consider(now_s)
+
+    def _is_stuck(self, member: Member, waiting_s: float, now_s: float) -> bool:
+        """Whether it waits for peers that will never come, and has not noticed for too long."""
+        has_ended = self._is_meeting or self.is_over
+        waited_s = min(waiting_s, now_s - self._ended_s)
+        return has_ended and member.state is MemberState.TRAINING and waited_s > self.settings.stuck_s
+
+    def _is_hopeless(self, now_s: float) -> bool:
+        """Count a loss: whether the job loses worker after worker, and completes nothing between them."""
+        if not self._num_losses:
+            self._lost_since_s = now_s
+        self._num_losses += 1
+        return self._num_losses > self.settings.max_losses and now_s - self._lost_since_s > self.settings.loss_s
 
     def _fail(self, reason: str, now_s: float) -> list[Action]:
         self.is_over = True
@@ -396,6 +406,9 @@ class Membership:
         self._remove(name, reason, told=f"is dismissed: {reason}", now_s=now_s)
         return [Dismiss(name, reason)]
 
+    def _put_out(self, name: str, reason: str, *, now_s: float) -> list[Action]:
+        return [PutOut(name, reason), *self.lose(name, reason=reason, now_s=now_s)]
+
     def _remove(self, name: str, reason: str, *, told: str, now_s: float) -> None:
         self._refused[name] = reason
         self._note(now_s, name, told)
@@ -410,7 +423,7 @@ class Membership:
     def _note_progress(self, progress: Progress) -> None:
         if progress > self._furthest:
             self._furthest = progress
-            self._num_losses = 0
+            self.note_work()
 
     def _note(self, now_s: float, member: str, text: str) -> None:
         self.changes.append(Change(now_s, self.generation, member, text))
@@ -435,9 +448,18 @@ _KEPT = (
     "_enough_since_s",
     "_num_ready",
     "_num_losses",
+    "_lost_since_s",
+    "num_advances",
     "_furthest",
 )
 """Attributes that a snapshot holds as they are."""
+
+
+def _no_survivor(max_restarts: int) -> str:
+    if not max_restarts:
+        return "no worker survived"
+    times = "once" if max_restarts == 1 else f"{max_restarts} times"
+    return f"no worker survived, and the job has gone on from its last checkpoint {times} already"
 
 
 def _member(kept: Mapping[str, Any], *, now_s: float) -> Member:

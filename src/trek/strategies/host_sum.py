@@ -120,8 +120,6 @@ def open_host_sum(
     if opened is None:
         return None
     endpoint = HostSum(world.rank, *opened, timeout_s=timeout_s)
-    for peer in opened[1].values():
-        connections.add(peer)
     if is_complete:
         return endpoint
     endpoint.close()
@@ -146,7 +144,7 @@ def _open_endpoint(
         return None
     try:
         if listener is not None:
-            return _open_as_leader(listener, world.size, num_slots)
+            return _open_as_leader(listener, world.size, connections, num_slots)
         return _open_as_follower(world, address, connections, num_slots)
     except OSError:
         return None
@@ -163,14 +161,17 @@ def _listen(address: str, size: int) -> socket.socket | None:
     return listener
 
 
-def _open_as_leader(listener: socket.socket, size: int, num_slots: int) -> _Endpoint:
+def _open_as_leader(listener: socket.socket, size: int, connections: Connections, num_slots: int) -> _Endpoint:
     """Create the memory and a socket between every two ranks, and send them to the ranks."""
     peers: dict[int, socket.socket] = {}
     with listener, ExitStack() as unless_done:
         for _ in range(size - 1):
             peer, _ = listener.accept()
             unless_done.enter_context(peer)
-            peers[peer.recv(1)[0]] = peer
+            connections.add(peer)
+            if not (rank := peer.recv(1)):
+                raise ConnectionResetError("a rank disconnected before it had said which one it is")
+            peers[rank[0]] = peer
         memory = _memory_file()
         os.ftruncate(memory, 2 * num_slots * _SLOT_BYTES)
         _distribute(memory, peers)
@@ -203,6 +204,8 @@ def _open_as_follower(world: World, address: str, connections: Connections, num_
         os.set_inheritable(end, False)
     others = [rank for rank in range(1, world.size) if rank != world.rank]
     peers = {rank: socket.socket(fileno=end) for rank, end in zip(others, ends, strict=True)}
+    for peer in peers.values():
+        connections.add(peer)
     return _map_memory(memory, num_slots), {0: leader, **peers}
 
 

@@ -22,15 +22,17 @@ from trek.world.job_connection import connect, receive_message, send_message, sh
 class JobStore(Store):
     """A rank's side. Safe to use from several threads, those of torch's backends included."""
 
-    def __init__(self, host: str, port: int, *, secret: str, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, *, secret: str, timeout_s: float, connect_s: float | None = None) -> None:
+        """`timeout_s` is how long to wait for a key, and, unless `connect_s` is given, for the server."""
         super().__init__()
         self._host, self._port, self._secret = host, port, secret
         self._timeout_s = timeout_s
+        self._connect_s = timeout_s if connect_s is None else connect_s
         self._lock = threading.Lock()
         self._clones: list[JobStore] = []
         """Kept alive here: torch's C++ holds on to a clone, but not to what Python adds to it."""
         try:
-            self._connection = connect(host, port, secret=secret, timeout_s=timeout_s)
+            self._connection = connect(host, port, secret=secret, timeout_s=self._connect_s)
         except ConnectionError as error:
             raise dist.DistNetworkError(f"the store of rank 0: {error}") from error
 
@@ -49,7 +51,8 @@ class JobStore(Store):
 
     def clone(self) -> JobStore:
         """Another connection to the same keys."""
-        self._clones.append(JobStore(self._host, self._port, secret=self._secret, timeout_s=self._timeout_s))
+        where = self._host, self._port
+        self._clones.append(JobStore(*where, secret=self._secret, timeout_s=self._timeout_s, connect_s=self._connect_s))
         return self._clones[-1]
 
     @property

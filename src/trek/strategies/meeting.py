@@ -35,22 +35,37 @@ from trek.world.job_connection import listen_at, proof
 # aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.
 _RELEASE_S = 0.05
 _INTERFACE = "GLOO_SOCKET_IFNAME"
+_CONNECT_S = 4.0
+"""How long the ranks of a generation may take to connect, once all of them are about to: nothing wakes gloo up while it
+connects, and it waits five times as long for a peer that is killed meanwhile."""
+_STORE_S = 15.0
+"""How long to try to reach the store of a generation. A coordinator that was started again has it at another port."""
 
 
 @contextmanager
 def joined_group(world: World, *, backend: str, timeout_s: float, connections: Connections) -> Iterator[None]:
     """A block in which this process is a rank of the World's process group."""
+    connect_s = min(timeout_s, _CONNECT_S) if world.generation else timeout_s
     with ExitStack() as stack:
         store = _open_store(world, timeout_s=timeout_s, stack=stack, connections=connections)
         stack.enter_context(_gloo_interface(world))
         if world.generation:  # torch adds the rank to tracebacks, once for every group
             stack.callback(setattr, sys, "excepthook", sys.excepthook)
+            _await_ranks(world, store)
         with connections.made_by_gloo():
-            _init_group(world, backend=backend, store=store, timeout_s=timeout_s)
+            _init_group(world, backend=backend, store=store, timeout_s=connect_s)
         stack.callback(_leave, is_final=not world.generation)
         if world.secret and backend == "gloo":
-            check_peers(world)
+            check_peers(world, timeout_s=timeout_s)
+        if connect_s < timeout_s:
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s))
         yield
+
+
+def _await_ranks(world: World, store: Store) -> None:
+    """Return when all ranks of the generation have come; an error as soon as it is abandoned."""
+    store.set(f"here/{world.rank}", "")
+    store.wait([f"here/{rank}" for rank in range(world.size)])
 
 
 def _init_group(world: World, *, backend: str, store: Store, timeout_s: float) -> None:
@@ -71,7 +86,7 @@ def _leave(*, is_final: bool) -> None:
 def _open_store(world: World, *, timeout_s: float, stack: ExitStack, connections: Connections) -> Store:
     host, port, is_one_machine = world.master_addr, world.master_port, world.local_size == world.size
     if world.generation:
-        store = JobStore(host, port, secret=world.secret, timeout_s=timeout_s)
+        store = JobStore(host, port, secret=world.secret, timeout_s=timeout_s, connect_s=_STORE_S)
         stack.callback(store.close)
         connections.add(store)
         return PrefixStore(f"{world.generation}/", store)
@@ -134,13 +149,14 @@ def interface_towards(world: World) -> str | None:
     return known.get(own)
 
 
-def check_peers(world: World) -> None:
+def check_peers(world: World, *, timeout_s: float) -> None:
     """OutsideError unless the process behind every connection knows the job's secret."""
     peers = [rank for rank in range(world.size) if rank != world.rank]
     own = {peer: os.urandom(32) for peer in peers}
-    other = _exchange(own)
+    other = _exchange(own, timeout_s=timeout_s)
     order = {peer: own[peer] + other[peer] if world.rank < peer else other[peer] + own[peer] for peer in peers}
-    answers = _exchange({peer: proof(world.secret, f"rank {world.rank}", order[peer]) for peer in peers})
+    proofs = {peer: proof(world.secret, f"rank {world.rank}", order[peer]) for peer in peers}
+    answers = _exchange(proofs, timeout_s=timeout_s)
     for peer in peers:
         if not hmac.compare_digest(answers[peer], proof(world.secret, f"rank {peer}", order[peer])):
             raise OutsideError(
@@ -149,12 +165,12 @@ def check_peers(world: World) -> None:
             )
 
 
-def _exchange(messages: dict[int, bytes]) -> dict[int, bytes]:
+def _exchange(messages: dict[int, bytes], *, timeout_s: float) -> dict[int, bytes]:
     """Send 32 bytes to every peer directly, and receive 32 from each."""
     received = {peer: torch.empty(32, dtype=torch.uint8) for peer in messages}
     sent = [dist.isend(torch.frombuffer(bytearray(data), dtype=torch.uint8), peer) for peer, data in messages.items()]
     waited = [dist.irecv(tensor, peer) for peer, tensor in received.items()]
     for work in [*sent, *waited]:
         if work is not None:
-            work.wait()
+            work.wait(timedelta(seconds=timeout_s))
     return {peer: tensor.numpy().tobytes() for peer, tensor in received.items()}

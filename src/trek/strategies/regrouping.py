@@ -7,6 +7,7 @@ broken until `enter` is called with the World of the next generation.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -47,6 +48,7 @@ class Regrouping(Strategy):
         """What the last collective of a broken group raised."""
         self.is_abandoned: Callable[[], bool] = lambda: False
         """Whether somebody of the World that is entered is known to be lost already."""
+        self._waiting_since_s: float | None = None
 
     # -- generations
 
@@ -67,14 +69,27 @@ class Regrouping(Strategy):
     def leave(self) -> None:
         """Leave the present group, broken or not."""
         inner, self._inner = self._inner, Solo(self.world)
-        with suppress(RuntimeError, OSError):  # of a broken group
+        with self._waiting(), suppress(RuntimeError, OSError):  # of a broken group
             inner.teardown()
 
     def abandon(self) -> None:
-        """From any thread: a peer is lost, so nothing of this group can complete."""
+        """From any thread: a peer is lost, so nothing of this group can complete. The peers that wait here notice."""
         self.is_broken = True
         if isinstance(self._inner, DDP):
             self._inner.connections.abandon()
+
+    def waiting_s(self) -> float:
+        """How long this process has been in the present collective, from any thread; 0 outside of collectives."""
+        since_s = self._waiting_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._waiting_since_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting_since_s = None
 
     def teardown(self) -> None:
         """Leave for good."""
@@ -86,16 +101,23 @@ class Regrouping(Strategy):
         if self.is_broken:
             raise GroupBroken(str(self.failure or "a worker was lost"))
         try:
-            yield
+            with self._waiting():
+                yield
         except (*_LOST, RuntimeError, OutsideError) as error:
-            self.is_broken, self.failure = True, error
+            self._note_failure(error)
             raise GroupBroken(str(error)) from error
+
+    def _note_failure(self, error: BaseException) -> None:
+        """What broke for one rank is over for all. The error keeps the group's sockets open, since torch's frames in
+        its traceback hold the group: so they are shut here, and no peer waits for this rank any more."""
+        self.failure = error
+        self.abandon()
 
     def has_lost_peer(self, error: BaseException) -> bool:
         """A backward pass sends gradients, and runs the user's code: only what is certainly of the group counts."""
         is_lost = isinstance(error, _LOST) or (isinstance(error, RuntimeError) and "gloo" in str(error))
         if is_lost:
-            self.is_broken, self.failure = True, error
+            self._note_failure(error)
         return is_lost
 
     # -- models

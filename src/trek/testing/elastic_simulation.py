@@ -4,6 +4,10 @@ Workers, their collectives, their connections and the starter are simulated; the
 restored from its snapshot whenever the simulated coordinator crashes. Messages are delayed at will, connections are
 lost with what was under way, workers are killed or stand still for a while, and the wanted number of workers changes.
 
+A worker blocks in a collective until all members of its generation have come to it. If one of them is gone, some of
+the others notice by their own connections; the rest wait until the coordinator abandons the generation. A few workers
+do not even come out then, and must be put out.
+
 A worker's state is the history of the steps that it is made of: the number of the step, the generation that computed
 it, and who took part. So states are equal only if they came about in the same way, and a step that was lost, applied
 twice or computed by a part of its generation shows.
@@ -18,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup, Seat
-from trek.elastic.membership import NOTHING, Membership, MembershipSettings, Progress
+from trek.elastic.membership import NOTHING, Membership, Progress
+from trek.elastic.membership_settings import MembershipSettings
 
 Step = tuple[int, int, tuple[str, ...]]
 """Number, generation, and the members whose shares went into it."""
@@ -43,6 +48,7 @@ class SimulationSettings:
     save_every: int = 4
     kill: float = 0.02
     stand_still: float = 0.01
+    get_stuck: float = 0.005
     disconnect: float = 0.02
     crash_coordinator: float = 0.01
     scale: float = 0.01
@@ -77,6 +83,12 @@ class _Worker:
     state: State | None = None
     wants_regroup: bool = False
     is_abandoned: bool = False
+    notices_loss: bool = False
+    """Whether its own connections tell it in this generation that a peer is gone."""
+    waits_since: int | None = None
+    """When it entered the collective that it blocks in."""
+    is_stuck: bool = False
+    """Whether it does nothing but beat while it blocks in a collective, also when that is abandoned."""
     has_ended: bool = False
 
     @property
@@ -144,7 +156,9 @@ class Simulation:
             self.settings.min_workers,
             self.settings.max_workers,
             heartbeat_s=_HEARTBEAT,
+            stuck_s=3 * _HEARTBEAT,
             settle_s=5.0,
+            loss_s=self.settings.max_ticks,
             max_restarts=10_000,
         )
         return Membership(settings)
@@ -163,6 +177,8 @@ class Simulation:
                 self._kill(worker)
             elif draw() < settings.stand_still:
                 worker.still_until = self.tick + self.random.randrange(100)
+            elif draw() < settings.get_stuck:
+                worker.is_stuck = True
             elif draw() < settings.disconnect:
                 self._disconnect(worker)
             elif draw() < settings.leave and worker.is_connected:
@@ -218,6 +234,8 @@ class Simulation:
         if not worker.is_connected:
             self._connect(worker)
         self._beat(worker)
+        if worker.is_stuck and worker.waits_since is not None and not self._is_complete(worker):
+            return
         if worker.from_coordinator and self.random.random() < 0.6:
             self._obey(worker, worker.from_coordinator.popleft())
         elif worker.generation == 0 and worker.asking is None:
@@ -229,7 +247,8 @@ class Simulation:
         is_introduced = not any(method == "join" for method, _ in worker.to_coordinator)
         if worker.is_connected and is_introduced and self.random.random() < 0.5:
             worker.heard_at = self.tick
-            self._call("beat", worker.name, progress=worker.progress)
+            waiting_s = 0 if worker.waits_since is None else self.tick - worker.waits_since
+            self._call("beat", worker.name, progress=worker.progress, waiting_s=waiting_s)
 
     def _connect(self, worker: _Worker) -> None:
         worker.is_connected = True
@@ -254,9 +273,10 @@ class Simulation:
                 self._check_source(action)
                 self._send([seat.member for seat in action.seats], action)
             elif isinstance(action, PutOut):
-                self._disconnect(self.workers[action.member])
-                if self.random.random() < 0.7:  # else it cannot be reached, and wakes up one day
-                    self.workers[action.member].is_alive = False
+                worker = self.workers[action.member]
+                self._disconnect(worker)
+                if worker.is_stuck or self.random.random() < 0.7:  # else it cannot be reached, and wakes up one day
+                    worker.is_alive = False
             elif isinstance(action, Dismiss):
                 self._send([action.member], action)
             else:
@@ -264,8 +284,9 @@ class Simulation:
 
     def _send(self, names: list[str], action: Action) -> None:
         for name in names:
-            if self.workers[name].is_connected:
-                self.workers[name].from_coordinator.append(action)
+            told = self.workers[name].from_coordinator
+            if self.workers[name].is_connected and action not in told:
+                told.append(action)
 
     def _check_source(self, form: Form) -> None:
         """Nothing that a survivor completed may be given up; a Form that is told again has been checked before."""
@@ -293,17 +314,28 @@ class Simulation:
         worker.generation, worker.seats, worker.source = form.generation, form.seats, form.source
         worker.index = 0
         worker.wants_regroup = worker.is_abandoned = False
+        worker.notices_loss = self.random.random() < 0.3
 
     def _train(self, worker: _Worker) -> None:
         collective = self._collectives.setdefault((worker.generation, worker.index), _Collective())
         if worker.name not in collective.contributions:
             collective.contributions[worker.name] = self._shared(worker)
+            worker.waits_since = self.tick
             return
         names = [seat.member for seat in worker.seats]
-        if all(name in collective.contributions for name in names):
+        if self._is_complete(worker):
+            worker.waits_since = None
             self._complete(worker, collective, names)
-        elif worker.is_abandoned or any(self._has_left(name, worker.generation) for name in names):
+        elif worker.is_abandoned or (
+            worker.notices_loss and any(self._has_left(name, worker.generation) for name in names)
+        ):
+            worker.waits_since = None
             self._ask(worker, "arrive", generation=worker.generation, progress=worker.progress)
+
+    def _is_complete(self, worker: _Worker) -> bool:
+        """Whether all members of its generation have come to the collective that it is in."""
+        contributions = self._collectives[worker.generation, worker.index].contributions
+        return all(seat.member in contributions for seat in worker.seats)
 
     def _shared(self, worker: _Worker) -> Any:
         """What it tells the others: first the state, if they are to have its own; then whether it wants to meet."""

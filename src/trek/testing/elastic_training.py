@@ -25,7 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from trek.strategies import ddp, meeting
 from trek.strategies.host_sum import HostSum
+from trek.strategies.job_store import JobStore
 from trek.strategies.regrouping import Regrouping
 from trek.train.elastic_run import ElasticRun
 from trek.train.traveler import Traveler
@@ -35,9 +37,24 @@ GLOBAL_BATCH = 8
 NUM_BATCHES = NUM_ROWS // GLOBAL_BATCH
 
 Phase = Literal[
-    "batch", "before_sum", "some_of_sum", "after_sum", "report", "save", "validation", "giving", "entering", "finish"
+    "batch",
+    "before_sum",
+    "some_of_sum",
+    "after_sum",
+    "report",
+    "save",
+    "validation",
+    "entering",
+    "assembling",
+    "connecting",
+    "proving",
+    "sharing_memory",
+    "giving",
+    "taking",
+    "finish",
 ]
-"""`some_of_sum`: it dies when one of its peers has its gradients and the others do not."""
+"""`some_of_sum`: it dies when one of its peers has its gradients and the others do not. `entering` to `taking` are the
+steps from a formation to the first batch; a worker that joins is at batch 0 in all of them."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +167,11 @@ def install(tr: Traveler, faults: Sequence[Fault], folder: Path) -> None:
     before(tr, "_save_until_written", "finish")
     before(ElasticRun, "state", "giving")
     before(Regrouping, "enter", "entering")
+    before(JobStore, "wait", "assembling")
+    before(JobStore, "get", "connecting")
+    before(meeting, "check_peers", "proving")
+    before(ddp, "open_host_sum", "sharing_memory")
+    before(ElasticRun, "take_state", "taking")
     wait = HostSum._wait_for_peers
 
     def wait_for_peers(self: HostSum) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trek.elastic.coordinator_process import ADDRESSES, SETTINGS
-from trek.elastic.membership import MembershipSettings
+from trek.elastic.membership_settings import MembershipSettings
 
 SECRET = "only the processes of this job know it"
 

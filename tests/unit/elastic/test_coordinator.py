@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.elastic.conftest import SECRET, Served
 from trek.elastic.coordinator_client import CoordinatorClient, Dismissed, Formation, MemberClient
-from trek.elastic.membership import MembershipSettings
+from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import TrekError
 from trek.world.clock import SystemClock
 

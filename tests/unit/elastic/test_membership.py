@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from trek.elastic.actions import Abandon, Action, Dismiss, Fail, Form, PutOut, Regroup
-from trek.elastic.membership import NOTHING, Membership, MembershipSettings, Progress
+from trek.elastic.membership import NOTHING, Membership, Progress
+from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import InputError
 from trek.testing.elastic_simulation import BrokenInvariant, SimulationSettings, simulate
 
@@ -44,11 +45,63 @@ def test_fewer_than_the_minimum_never_train() -> None:
 def test_survivors_of_a_death_form_the_next_generation_with_the_furthest_state() -> None:
     job = _training("abc")
     assert job.lose("a", reason="killed", now_s=1) == [Abandon(1)]
-    assert job.arrive("c", generation=1, progress=(7, 0), now_s=1) == []
+    assert job.arrive("c", generation=1, progress=(7, 0), now_s=1) == [Abandon(1)]
     (formed,) = job.arrive("b", generation=1, progress=(8, 0), now_s=1)
     assert isinstance(formed, Form)
     assert (_names(formed), formed.generation, formed.source) == (["b", "c"], 2, "b")
     assert job.num_missing == 1, "the starter is to start another one"
+
+
+@pytest.mark.parametrize("how", ["lost", "arrives"])
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["nobody waits", "a replacement waits"])
+def test_those_who_train_in_a_generation_that_ended_are_abandoned_whoever_waits(how: str, is_awaited: bool) -> None:
+    """Its peers stood still in a collective while a replacement waited for them."""
+    job = _training("abc", most=4)
+    if is_awaited:
+        _enter(job, "d")
+    if how == "lost":
+        actions = job.lose("a", reason="killed", now_s=1)
+    else:
+        actions = job.arrive("a", generation=1, progress=(3, 0), now_s=1)
+    assert actions == [Abandon(1), *([Regroup(1)] if is_awaited else [])]
+    assert job.expire(2) == actions, "until they have arrived"
+
+
+def test_a_member_that_joins_a_generation_late_learns_that_it_has_ended() -> None:
+    """It was placed while its connection was lost, and then waited for a peer that had been lost meanwhile."""
+    job = _training("ab")
+    job.lose("b", reason="killed", now_s=1)
+    job.arrive("a", generation=1, progress=(3, 0), now_s=1)
+    _enter(job, "c")
+    formed, _ = job.arrive("a", generation=1, progress=(3, 0), now_s=2)
+    (formed,) = job.arrive("a", generation=2, progress=(3, 0), now_s=3)
+    job.lose("c", reason="killed", now_s=4)
+    assert job.arrive("a", generation=2, progress=(3, 0), now_s=4) == [formed, Abandon(3)]
+
+
+def test_a_member_that_goes_on_waiting_in_a_generation_that_ended_is_put_out() -> None:
+    job = _training("ab")
+    job.beat("a", waiting_s=100, now_s=5)
+    job.arrive("b", generation=1, progress=(3, 0), now_s=6)
+    assert job.beat("a", waiting_s=131, now_s=66) == [], "it has had 60 s to notice"
+    put_out, formed = job.beat("a", waiting_s=132, now_s=66.5)
+    assert put_out == PutOut("a", "still waited in generation 1, which has ended")
+    assert _names(formed) == ["b"]
+
+
+def test_a_dismissed_process_that_goes_on_waiting_is_put_out_too() -> None:
+    job = _training("ab")
+    job.lose("a", reason="its connection ended", now_s=5)
+    dismissed = Dismiss("a", "its connection ended")
+    assert job.beat("a", waiting_s=60, now_s=65) == [dismissed]
+    assert job.beat("a", waiting_s=61, now_s=66) == [dismissed, PutOut("a", "its connection ended")]
+
+
+def test_a_member_that_is_busy_in_a_generation_that_ended_is_waited_for() -> None:
+    job = _training("ab")
+    job.arrive("b", generation=1, progress=(3, 0), now_s=6)
+    assert job.beat("a", waiting_s=0, now_s=900) == []
+    assert job.beat("a", waiting_s=59, now_s=959) == []
 
 
 def test_those_who_stay_keep_the_order_of_their_ranks_before_those_who_join() -> None:
@@ -148,17 +201,44 @@ def test_a_job_that_loses_everybody_too_often_fails() -> None:
         job.beat(f"w{index}", progress=(index + 1, 0), now_s=0)
         job.lose(f"w{index}", reason="killed", now_s=0)
     (failed,) = _enter(job, "w2")
-    assert isinstance(failed, Fail)
+    assert failed == Fail("no worker survived, and the job has gone on from its last checkpoint once already")
     assert job.is_over
 
 
-def test_workers_that_die_at_once_again_and_again_end_the_job() -> None:
-    job = Membership(MembershipSettings(1, 2, max_restarts=100))
+def test_a_job_that_may_not_begin_again_fails_with_its_last_worker() -> None:
+    job = Membership(MembershipSettings(1, 1, max_restarts=0))
+    _enter(job, "a")
+    job.lose("a", reason="killed", now_s=0)
+    assert _enter(job, "b") == [Fail("no worker survived")]
+
+
+def _lose_without_a_step(job: Membership, *, every_s: float, num: int) -> list[Action]:
     actions: list[Action] = []
-    for index in range(7):
-        job.join(f"w{index}", host="here", now_s=0)
-        actions += job.lose(f"w{index}", reason="exit code 1", now_s=0)
-    assert [type(action) for action in actions] == [Fail]
+    for index in range(num):
+        job.join(f"w{index}", host="here", now_s=index * every_s)
+        actions += job.lose(f"w{index}", reason="killed", now_s=index * every_s)
+    return actions
+
+
+def test_a_job_that_loses_worker_after_worker_and_completes_nothing_fails() -> None:
+    job = Membership(MembershipSettings(1, 2, max_restarts=100, loss_s=60))
+    (failed,) = _lose_without_a_step(job, every_s=11, num=7)
+    assert failed == Fail("7 workers were lost within 66 s without a step completed between them")
+
+
+def test_many_losses_in_a_short_time_and_few_in_a_long_one_end_no_job() -> None:
+    settings = MembershipSettings(1, 2, max_restarts=100, loss_s=60)
+    assert _lose_without_a_step(Membership(settings), every_s=1, num=50) == []
+    assert _lose_without_a_step(Membership(settings), every_s=1000, num=6) == []
+
+
+def test_losses_before_a_completed_step_do_not_count() -> None:
+    job = Membership(MembershipSettings(1, 2, max_restarts=100, loss_s=60))
+    _lose_without_a_step(job, every_s=11, num=6)
+    job.join("a", host="here", now_s=66)
+    job.beat("a", progress=(1, 0), now_s=66)
+    assert job.lose("a", reason="killed", now_s=67) == []
+    assert job.num_advances == 1
 
 
 def test_a_finished_job_ends_those_who_wait_for_it() -> None:
@@ -176,7 +256,7 @@ def test_a_snapshot_holds_everything() -> None:
     kept = json.loads(json.dumps(job.snapshot()))
     restored = Membership.restore(job.settings, kept, now_s=50)
     assert restored.snapshot() == job.snapshot() | {"members": restored.snapshot()["members"]}
-    assert restored.expire(51) == [], "nobody could be heard of while the coordinator was away"
+    assert restored.expire(51) == [Abandon(1)], "nobody is lost that could not be heard of"
     for membership in (job, restored):
         membership.arrive("a", generation=1, progress=(2, 0), now_s=52)
     assert job.arrive("c", generation=1, progress=(2, 0), now_s=52) == restored.arrive(
@@ -192,6 +272,8 @@ def test_a_snapshot_holds_everything() -> None:
         ({"max_workers": "3"}, "max_workers must be a whole number of at least 1, got '3'"),
         ({"max_restarts": -1}, "max_restarts must be a whole number of at least 0, got -1"),
         ({"heartbeat_s": 0}, "heartbeat_s must be a number of seconds greater than 0, got 0"),
+        ({"stuck_s": "a minute"}, "stuck_s must be a number of seconds greater than 0, got 'a minute'"),
+        ({"loss_s": -1}, "loss_s must be a number of seconds greater than 0, got -1"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:

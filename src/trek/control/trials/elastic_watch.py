@@ -16,7 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from trek.elastic.elastic_gang import ElasticGang, JobEnd
 from trek.elastic.joining import membership_settings
-from trek.elastic.membership import Change, MembershipSettings
+from trek.elastic.membership import Change
+from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import OutsideError, TrekError
 from trek.experiments.config import ExperimentConfig
 from trek.strategies.strategy_registry import leases_work

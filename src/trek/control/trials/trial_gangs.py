@@ -20,7 +20,8 @@ from trek.control.trials.spool_intake import SpoolIntake
 from trek.control.trials.trial_specs import TrialSpecs
 from trek.control.trials.worker_changes import num_changes
 from trek.elastic.elastic_gang import ElasticGang
-from trek.elastic.membership import Change, MembershipSettings
+from trek.elastic.membership import Change
+from trek.elastic.membership_settings import MembershipSettings
 from trek.engines import Engine, Exit, Gang, GangSpec
 from trek.engines.base import Handle
 from trek.engines.handle_file import attach_by_file, write_handle

@@ -26,7 +26,8 @@ from trek.train.loop.worker_group import Part, Rewound, WorkerGroup
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 5
-"""So often a group of the same size may break at the same place before the error is taken for one of the program."""
+"""So often a group may break at the same place, without the loss of a worker, before the error is taken for one of the
+program."""
 
 
 class Run(Protocol):
@@ -114,7 +115,10 @@ class ElasticGroup(WorkerGroup):
         """The generation in which the run began, or began anew because nobody was left."""
         self._depth = 0
         self._pending: Key = ("", 0, 0)
-        self._attempts: list[tuple[Progress, int]] = []
+        self._peers: frozenset[str] = frozenset()
+        """The members of the present generation."""
+        self._attempts: list[Progress] = []
+        """Where the group broke since a member was lost last."""
 
     @property
     def wants_meeting(self) -> bool:  # type: ignore[override]
@@ -197,6 +201,7 @@ class ElasticGroup(WorkerGroup):
         self._start = start
         self._strategy.is_abandoned = lambda: self._member.is_abandoned
         self._member.on_abandon = self._strategy.abandon
+        self._member.waiting_s = self._strategy.waiting_s
         self._member.on_stop = self._stop_all
         self._member.start()
         try:
@@ -265,6 +270,9 @@ class ElasticGroup(WorkerGroup):
             raise Rewound
 
     def _enter(self, formation: Formation, *, handed: list[Any] | None) -> None:
+        if not self._peers <= formation.members:
+            self._attempts.clear()
+        self._peers = formation.members
         self._strategy.enter(formation.world)
         self._run.check_replicas()
         if formation.has_source:
@@ -310,8 +318,8 @@ class ElasticGroup(WorkerGroup):
         return {"run": self._run.state(), "log": self._log.state_dict(), "began_in": self.began_in}
 
     def _give_up_if_repeated(self) -> None:
-        """An error that comes back whenever the group is formed again is not the loss of a worker."""
-        failure, place = self._strategy.failure, (self.progress, self._strategy.world.size)
+        """An error that comes back whenever the same workers form a group again is not the loss of a worker."""
+        failure, place = self._strategy.failure, self.progress
         self._attempts = [*(one for one in self._attempts if one == place), place]
         if len(self._attempts) > _MAX_ATTEMPTS and failure is not None:
             raise failure
