@@ -63,6 +63,22 @@ def test_the_failing_ranks_code_is_returned(tmp_path: Path, ending: str, code: i
     assert "rank 0 of 2" in done.stderr.splitlines()[-1]
 
 
+def test_a_range_of_workers_runs_a_script_without_a_traveler_once_each(tmp_path: Path) -> None:
+    script = _script(tmp_path, "open('runs', 'a').write('ran\\n')")
+    done = _launch("--workers", "1:3", script, cwd=tmp_path)
+    assert (tmp_path / "runs").read_text() == "ran\n" * 3
+    assert done.returncode == 0
+    assert done.stderr == (
+        "trek: each of 3 workers ran the script once; none was replaced, since it trains with no Traveler.\n"
+    )
+
+
+def test_a_script_of_a_range_that_fails_at_its_start_ends_with_its_own_error(tmp_path: Path) -> None:
+    done = _launch("--workers", "1:3", _script(tmp_path, "raise ValueError('mine')"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ValueError: mine" in done.stderr.splitlines()[-1]
+
+
 def test_a_module_and_a_command_run_too(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text("import sys; print('module', sys.argv[1])")
     assert _launch("-n", "1", "-m", "tool", "x", cwd=tmp_path).stdout == "module x\n"

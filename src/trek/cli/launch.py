@@ -133,8 +133,17 @@ def _run_elastic(engine: Engine, spec: GangSpec, *, least: int) -> int:
         if job is not None:
             job.close()
     if end.reason:
-        raise OutsideError(f"the job cannot go on: {end.reason}.")
+        raise OutsideError(f"the job cannot go on: {end.reason}.{_last_words(end.failed, spec)}")
+    if end.num_apart:
+        each = "one worker" if end.num_apart == 1 else f"each of {end.num_apart} workers"
+        echo_lines(f"trek: {each} ran the script once; none was replaced, since it trains with no Traveler.", err=True)
     return _report(end.failed, spec) if end.failed is not None else 0
+
+
+def _last_words(failure: Exit | None, spec: GangSpec) -> str:
+    from trek.engines.failure import to_error
+
+    return f" The last one: {to_error(failure, num_workers=spec.num_workers)}" if failure is not None else ""
 
 
 def _report(failure: Exit, spec: GangSpec) -> int:

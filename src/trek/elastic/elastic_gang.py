@@ -2,7 +2,8 @@
 
 Beside the workers runs the job's coordinator, which decides who belongs to the job and how many are missing. Here those
 are started, the ones that hang are killed, and a coordinator that dies is started again with what it had written down.
-A worker that is killed is replaced; one that fails by itself, with an error of its program, ends the job.
+A worker that is killed is replaced; one that fails by itself, with an error of its program, ends the job. One that ends
+without an error and has never been a member has nothing to do with the others, and is not replaced.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,11 +24,13 @@ from typing import Any
 from trek.elastic.coordinator_client import CoordinatorClient
 from trek.elastic.coordinator_process import FOLDER, SETTINGS
 from trek.elastic.joining import STARTED
-from trek.elastic.membership import Change, MembershipSettings
+from trek.elastic.membership import Change, MemberState
+from trek.elastic.membership_settings import MembershipSettings
+from trek.elastic.start_limits import StartLimits
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
 from trek.engines.base import WORKER, Role
 from trek.errors import OutsideError
-from trek.world.clock import SystemClock
+from trek.world.clock import Clock, SystemClock
 
 COORDINATOR = "coordinator"
 
@@ -37,6 +41,8 @@ class JobEnd:
 
     failed: Exit | None = None
     reason: str = ""
+    num_apart: int = 0
+    """Workers that ended without an error and had never joined the others; they were not replaced."""
 
 
 class ElasticGang:
@@ -55,6 +61,7 @@ class ElasticGang:
         journal_dir: Path | None = None,
         attach: Callable[[GangSpec, Callable[[Exit], None]], Gang] | None = None,
         num_changes: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         """`on_replace` is called with the rank of a worker that has ended, before its files make way for another's.
         `restart_other` is called when a member of another role has failed; if it cannot be started again, the job ends.
@@ -63,6 +70,7 @@ class ElasticGang:
         another process started with this spec, instead of starting one; the first `num_changes` are not told again.
         """
         self._settings = settings
+        self._clock = clock or SystemClock()
         self._on_change = on_change
         self._on_replace = on_replace
         self._restart_other = restart_other
@@ -70,15 +78,20 @@ class ElasticGang:
         self._num_changes = num_changes
         self.num_training = 0
         """How many workers trained together when `poll` last looked."""
+        self._just_ended: deque[Exit] = deque()
+        """Workers that ended since `poll` looked last."""
         self._ended: dict[int, Exit] = {}
+        """By place: workers that may be replaced."""
+        self._apart: set[int] = set()
+        """The places of workers that ended without an error, and had never joined the others."""
         self._last_exit: Exit | None = None
         self._failed: Exit | None = None
         self._put_out: set[str] = set()
         self._pids: dict[str, int | None] = {}
         """The processes of members: a place in the gang may be another's by the time that a member is put out."""
-        self._generation = 0
-        self._num_replaced = 0
-        """Workers that were started in the place of others since the last generation was formed."""
+        self._num_joined: Counter[int] = Counter()
+        """How many members had been at each place when its present worker was started."""
+        self._limits = StartLimits(settings)
         self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
         folder = Path(self._own_folder) if self._own_folder else journal_dir or spec.output_dir
         whole = replace(
@@ -97,7 +110,7 @@ class ElasticGang:
         else:
             self.gang = attach(whole, self._note_exit)
         host, _, port = self.gang.addresses(COORDINATOR)[0].rpartition(":")
-        self._client = CoordinatorClient((host, int(port)), secret=self.gang.secret, clock=SystemClock())
+        self._client = CoordinatorClient((host, int(port)), secret=self.gang.secret, clock=self._clock)
         self._client.start()
 
     @property
@@ -112,6 +125,7 @@ class ElasticGang:
             return JobEnd(failed=self._failed)
         if self.gang.wait(0) is not None:  # nobody is left who could go on, the coordinator included
             return JobEnd()
+        num_ended = len(self._just_ended)  # before the status, which tells whether they had joined
         status = self._status()
         if status is None:
             return None
@@ -122,14 +136,16 @@ class ElasticGang:
         if status["failure"]:
             return JobEnd(failed=self._last_exit, reason=status["failure"])
         alive = self.gang.pids
-        if status["is_over"]:
-            return None if alive else JobEnd()
-        if self._is_futile(status["generation"]):
-            reason = f"{self._num_replaced} workers ended without joining the others"
-            return JobEnd(failed=self._last_exit, reason=reason)
         for name in status["members"]:
             self._pids.setdefault(name, alive.get(_rank_of(name)))
         self._kill_put_out(status["put_out"], alive)
+        if status["is_over"]:
+            return None if alive else JobEnd()
+        joined = _count_places([*status["members"], *status["former"]])
+        self._sort_ended([self._just_ended.popleft() for _ in range(num_ended)], joined)
+        end = self._hopeless_end(status) or self._apart_end(status["members"], alive)
+        if end is not None:
+            return end
         self._start_missing(status, self.gang.pids)
         return None
 
@@ -156,7 +172,8 @@ class ElasticGang:
             if exit_.role != COORDINATOR and exit_.code:
                 self._others_ended.put(exit_)
             return
-        self._ended[exit_.rank] = self._last_exit = exit_
+        self._last_exit = exit_
+        self._just_ended.append(exit_)
         if _is_own_error(exit_) and self._failed is None:
             self._failed = exit_
 
@@ -178,14 +195,43 @@ class ElasticGang:
         except OutsideError:
             return None
 
-    def _is_futile(self, generation: int) -> bool:
-        """Whether those who are started never come so far as to join; losses of members are the coordinator's to count.
+    def _sort_ended(self, exits: Iterable[Exit], joined: Counter[int]) -> None:
+        """Whose place is free, and what their ends say about the job; `joined` counts the members of each place."""
+        for exit_ in exits:
+            has_joined = joined[exit_.rank] > self._num_joined[exit_.rank]
+            self._num_joined[exit_.rank] = joined[exit_.rank]
+            if exit_.code == 0 and not has_joined:
+                self._apart.add(exit_.rank)
+                continue
+            self._ended[exit_.rank] = exit_
+            self._limits.note_end(exit_.code, has_joined=has_joined, now_s=self._clock.monotonic_s())
 
-        It may be the memory that they are killed for, or a program that does not train with a Traveler.
-        """
-        if generation != self._generation:
-            self._generation, self._num_replaced = generation, 0
-        return self._num_replaced > self._settings.max_losses
+    def _hopeless_end(self, status: Mapping[str, Any]) -> JobEnd | None:
+        """How the job ends if it cannot go on; losses of members are the coordinator's to count."""
+        now_s = self._clock.monotonic_s()
+        self._limits.follow(
+            status["generation"], status["num_advances"], num_training=status["num_training"], now_s=now_s
+        )
+        if self._limits.is_crashing:
+            return JobEnd(failed=self._last_exit)
+        if reason := self._limits.futility(now_s):
+            return JobEnd(failed=self._last_exit, reason=reason)
+        return None
+
+    def _apart_end(self, members: Mapping[str, str], alive: Mapping[int, int]) -> JobEnd | None:
+        """How the job ends if workers are missing that are not to be replaced, since they have nothing to train."""
+        if not self._apart:
+            return None
+        if not (members or alive or self._ended):
+            return JobEnd(num_apart=len(self._apart))
+        num_left, least = self._settings.max_workers - len(self._apart), self._settings.min_workers
+        if num_left < least and members and MemberState.TRAINING not in members.values():
+            reason = (
+                f"{len(self._apart)} of its workers ended without having joined the others, which cannot train without "
+                f"them: {least} are needed"
+            )
+            return JobEnd(failed=self._last_exit, reason=reason)
+        return None
 
     def _kill_put_out(self, names: list[str], alive: dict[int, int]) -> None:
         """A worker that hangs does not end by itself; its place is taken when somebody is missing."""
@@ -199,12 +245,13 @@ class ElasticGang:
     def _start_missing(self, status: dict[str, Any], alive: dict[int, int]) -> None:
         known = {_rank_of(name) for name in status["members"]}
         num_starting = len([rank for rank in alive if rank not in known])
-        for _ in range(status["num_missing"] - num_starting):
+        for _ in range(status["num_missing"] - num_starting - len(self._apart)):
+            if not self._limits.may_start(self._clock.monotonic_s()):
+                return
             free = self._replaceable()
             if free is not None:
                 self._on_replace(self.gang, free)
                 del self._ended[free]
-                self._num_replaced += 1
                 self.gang.restart(free)
             elif self.gang.num_workers < self._settings.max_workers:
                 self.gang.resize(self.gang.num_workers + 1)
@@ -215,6 +262,10 @@ class ElasticGang:
         alive = self.gang.pids
         places = (rank for rank, exit_ in sorted(self._ended.items()) if not _is_own_error(exit_))
         return next((rank for rank in places if rank not in alive), None)
+
+
+def _count_places(names: Iterable[str]) -> Counter[int]:
+    return Counter(map(_rank_of, names))
 
 
 def _is_own_error(exit_: Exit) -> bool:

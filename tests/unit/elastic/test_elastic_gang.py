@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 
 from trek.elastic import elastic_gang
-from trek.elastic.elastic_gang import ElasticGang
-from trek.elastic.membership import MembershipSettings
+from trek.elastic.elastic_gang import ElasticGang, JobEnd
+from trek.elastic.membership_settings import MembershipSettings
 from trek.engines import Exit, GangSpec
+from trek.testing.clock import FakeClock
 
-STATUS = {"num_training": 0, "changes": [], "failure": "", "is_over": False, "generation": 0, "put_out": []}
+STATUS = {
+    "num_training": 0,
+    "num_advances": 0,
+    "changes": [],
+    "failure": "",
+    "is_over": False,
+    "generation": 0,
+    "put_out": [],
+}
 
 
 class Scene:
@@ -24,6 +33,12 @@ class Scene:
         self.pids = {0: 10, 1: 11}
         self.placements = [SimpleNamespace(role="coordinator")]
         self.restarted: list[int] = []
+        self.killed: list[int] = []
+        self.members: dict[str, str] | None = None
+        """By default, whoever has a process trains."""
+        self.former: list[str] = []
+        self.status: dict[str, Any] = {}
+        self.clock = FakeClock()
         self.on_status: Any = lambda: None
 
     def start(self, spec: GangSpec, *, on_line: Any, on_exit: Any) -> Scene:
@@ -35,7 +50,9 @@ class Scene:
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
         self.on_status()
-        return {**STATUS, "members": [f"{rank}-x" for rank in self.pids], "num_missing": 2 - len(self.pids)}
+        members = {f"{rank}-x": "training" for rank in self.pids} if self.members is None else self.members
+        num_missing = 2 - len(members)
+        return {**STATUS, "members": members, "former": self.former, "num_missing": num_missing, **self.status}
 
     def addresses(self, role: str) -> list[str]:
         return ["127.0.0.1:1"]
@@ -45,6 +62,10 @@ class Scene:
 
     def restart(self, rank: int) -> None:
         self.restarted.append(rank)
+        self.pids[rank] = 100 + len(self.restarted)
+
+    def kill(self, rank: int) -> None:
+        self.killed.append(rank)
 
     def stop(self, *, grace_s: float) -> None:
         return None
@@ -58,17 +79,63 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
-def job_of(scene: Any) -> ElasticGang:
-    return ElasticGang(scene, GangSpec(["x"], 2), MembershipSettings(min_workers=1, max_workers=2))
+def job_of(scene: Any, *, least: int = 1) -> ElasticGang:
+    settings = MembershipSettings(min_workers=least, max_workers=2)
+    return ElasticGang(scene, GangSpec(["x"], 2), settings, clock=scene.clock)
 
 
 @pytest.mark.parametrize("code", [-9, 0])
-def test_the_place_of_a_worker_that_was_killed_is_taken(scene: Scene, code: int) -> None:
+def test_the_place_of_a_member_that_was_killed_or_left_is_taken(scene: Scene, code: int) -> None:
     job = job_of(scene)
     scene.end(1, code)
+    scene.former = ["1-x"]
     assert job.poll() is None
     job.close()
     assert scene.restarted == [1]
+
+
+def test_a_program_without_a_traveler_runs_once_in_every_worker(scene: Scene) -> None:
+    """It was started again and again, until the job failed."""
+    scene.members = {}
+    job = job_of(scene)
+    scene.end(1, 0)
+    assert [job.poll(), job.poll()] == [None, None]
+    scene.end(0, 0)
+    assert job.poll() == JobEnd(num_apart=2)
+    job.close()
+    assert scene.restarted == []
+
+
+def test_a_job_that_needs_a_worker_which_ended_without_joining_fails(scene: Scene) -> None:
+    scene.members = {"0-x": "ready"}
+    job = job_of(scene, least=2)
+    scene.end(1, 0)
+    end = job.poll()
+    job.close()
+    assert end is not None
+    assert "1 of its workers ended without having joined the others" in end.reason
+
+
+def test_a_worker_that_replaced_a_member_and_never_joined_is_apart_too(scene: Scene) -> None:
+    scene.members = {"0-x": "training"}
+    scene.former = ["1-x"]
+    job = job_of(scene)
+    scene.end(1, -9)
+    job.poll()
+    assert scene.restarted == [1]
+    scene.end(1, 0)
+    assert [job.poll(), job.poll()] == [None, None]
+    job.close()
+    assert scene.restarted == [1]
+
+
+def test_a_member_that_hangs_when_the_job_is_over_is_killed(scene: Scene) -> None:
+    job = job_of(scene)
+    job.poll()
+    scene.status = {"is_over": True, "put_out": ["1-x"]}
+    assert job.poll() is None
+    job.close()
+    assert scene.killed == [1]
 
 
 def test_a_worker_that_fails_while_the_coordinator_is_asked_keeps_its_place_and_its_error(scene: Scene) -> None:
@@ -82,13 +149,43 @@ def test_a_worker_that_fails_while_the_coordinator_is_asked_keeps_its_place_and_
     assert (end.failed.code if end.failed else 0) == 2
 
 
-def test_how_the_last_worker_ended_is_told_when_all_have_been_replaced(scene: Scene) -> None:
+def kill_starting_worker(job: ElasticGang, scene: Scene, *, code: int = -9) -> JobEnd | None:
+    if 1 not in scene.pids:
+        job.poll()
+    if 1 in scene.pids:
+        scene.end(1, code)
+    return job.poll()
+
+
+def test_workers_that_are_killed_before_they_join_are_replaced_for_minutes_and_then_end_the_job(scene: Scene) -> None:
+    """A busy machine, or a stream of kills, is no crash loop."""
+    scene.members = {}
     job = job_of(scene)
-    while (end := job.poll()) is None:
-        scene.pids[1] = 11
-        scene.end(1, -9)
-        assert job.poll() is None
+    waited_s = 0
+    while (end := kill_starting_worker(job, scene)) is None:
+        scene.clock.advance(5)
+        waited_s += 5
     job.close()
-    assert scene.restarted
-    assert "ended without joining" in end.reason
+    assert 300 < waited_s < 320
+    assert "workers were killed before they joined the others, for 305 s" in end.reason
     assert (end.failed.code if end.failed else 0) == -9
+    assert 7 < len(scene.restarted) < 20, "after a while, they are not started at once"
+
+
+def test_workers_that_are_killed_before_they_join_end_no_job_that_trains(scene: Scene) -> None:
+    scene.members = {"0-x": "training"}
+    scene.status = {"num_training": 1}
+    job = job_of(scene)
+    for _ in range(200):
+        assert kill_starting_worker(job, scene) is None
+        scene.clock.advance(5)
+    job.close()
+
+
+def test_a_program_that_crashes_at_its_start_ends_the_job_at_once(scene: Scene) -> None:
+    job = job_of(scene)
+    while (end := kill_starting_worker(job, scene, code=-11)) is None:
+        assert len(scene.restarted) < 10
+    job.close()
+    assert end.failed is not None
+    assert end.failed.code == -11
