@@ -31,6 +31,7 @@ TASKS = {
     "causal-lm": "AutoModelForCausalLM",
     "masked-lm": "AutoModelForMaskedLM",
 }
+_LABELS = ("label", "labels")
 
 
 def load_tokenizer(model: str | Path, **settings: Any) -> Any:
@@ -49,8 +50,12 @@ def as_table(data: Any) -> Table:
     """A `datasets.Dataset` as a Table, without a copy of its columns; a Table stays as it is."""
     if isinstance(data, Table):
         return data
+    if isinstance(data, Mapping) and hasattr(data, "column_names"):
+        raise InputError(f"expected one split of a {type(data).__name__}. Pass one of: {', '.join(map(repr, data))}.")
     if not (hasattr(data, "with_format") and hasattr(data, "column_names")):
         raise InputError(f"expected a trek.data.Table or a datasets.Dataset, got {type(data).__name__}.")
+    if not hasattr(data, "__len__"):
+        raise InputError(f"expected a datasets.Dataset, got a {type(data).__name__}. Load it without streaming=True.")
     return Table.of(data.with_format("arrow")[:])
 
 
@@ -61,7 +66,10 @@ def tokenize(
 
     Every row has `max_length` ids, so that batches are plain tensors; `trim` cuts a batch to its longest row.
     """
-    columns = [text] if isinstance(text, str) else list(text)
+    table, columns = as_table(data), [text] if isinstance(text, str) else list(text)
+    for column in (*columns, *keep):
+        if column not in table.columns:
+            raise InputError(f"column {column!r} not found. The data has: {', '.join(table.columns)}.")
 
     def to_ids(batch: Mapping[str, Any]) -> dict[str, Any]:
         texts = [[str(one) for one in batch[column]] for column in columns]
@@ -69,7 +77,7 @@ def tokenize(
         kept = {name: np.asarray(batch[name]) for name in keep}
         return {**{name: np.asarray(ids, dtype=np.int32) for name, ids in encoded.items()}, **kept}
 
-    return as_table(data).map(to_ids)
+    return table.map(to_ids)
 
 
 def trim(batch: Mapping[str, torch.Tensor], *, keep: Sequence[str] = ()) -> dict[str, torch.Tensor]:
@@ -196,6 +204,16 @@ class HuggingFaceTrial(Trial):
         measured = {} if problem is None else PROBLEMS[problem](out.logits.float(), inputs["labels"])
         return {"validation_loss": out.loss, **measured}
 
+    def predict_batch(self, batch: Sequence[Any], model: nn.Module) -> dict[str, torch.Tensor]:
+        """The logits of tokenised rows."""
+        return {"logits": model(**_without_labels(batch, self._training_rows.columns)).logits}
+
+
+def _without_labels(batch: Sequence[Any], columns: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Untrimmed, so that the answer to a row does not depend on the others."""
+    pairs = zip(columns, batch, strict=True)
+    return {name: _as_torch_wants(value) for name, value in pairs if name not in _LABELS}
+
 
 def model_inputs(
     batch: Sequence[torch.Tensor], columns: Sequence[str], *, keep: Sequence[str] = ()
@@ -219,7 +237,7 @@ def _inputs_and_problem(
     if not _has_sequence_head(model):
         inputs = model_inputs(batch, columns)
         return inputs, "single_label_classification" if inputs["labels"].ndim == 1 else None
-    inputs = model_inputs(batch, columns, keep=("label", "labels"))
+    inputs = model_inputs(batch, columns, keep=_LABELS)
     num_labels = model.config.num_labels
     problem = model.config.problem_type or _problem_of(inputs["labels"], num_labels=num_labels)
     inputs["labels"] = _labels_for(problem, inputs["labels"], num_labels=num_labels)

@@ -9,6 +9,7 @@ The search is Tune's; training, and `ddp` inside a trial, are Trek's own. Needs 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,20 @@ from trek.train.loggers import Logger, MetricRow
 from trek.train.trial import Trial
 from trek.world import claim_home, trek_home
 
-_KINDS = ("uniform", "loguniform", "choice", "randint", "quniform", "grid_search")
+_KINDS = (
+    *("uniform", "quniform", "loguniform", "qloguniform", "randn", "qrandn"),
+    *("randint", "qrandint", "lograndint", "qlograndint", "choice", "grid_search"),
+)
+_NOT_KINDS = {
+    "categorical": "choice",
+    "double": "uniform",
+    "int": "randint",
+    "log": "loguniform",
+    "lognormal": "loguniform",
+    "normal": "randn",
+    "sample_from": "choice",
+}
+"""Kinds of other search spaces, and of Tune that takes code, with the one to use instead."""
 _NEEDED = {"hyperparameters", "metric", "max_length"}
 _KEYS = _NEEDED | {"num_samples", "mode", "workers", "resources", "concurrent", "settings"}
 
@@ -68,7 +82,7 @@ def tuner(config: Path | str | Mapping[str, Any], trial_class: type[Trial], **tu
     Tune's own files go to `$TREK_HOME/tune`.
 
     hyperparameters:
-      lr: {loguniform: [1e-4, 1e-1]}     # any of uniform, loguniform, quniform, randint, choice, grid_search
+      lr: {loguniform: [1e-4, 1e-1]}     # uniform, randint, choice, … as Tune calls them
       global_batch_size: 64              # a value stays as it is
     num_samples: 8
     metric: validation_loss
@@ -147,8 +161,17 @@ def space(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
             arguments = value[kind]
             made[name] = _domain(getattr(tune, kind), arguments, takes_list=kind in ("choice", "grid_search"))
         else:
+            _refuse_unknown_kind(name, kind)
             made[name] = space(value) if isinstance(value, Mapping) else value
     return made
+
+
+def _refuse_unknown_kind(name: str, kind: Any) -> None:
+    """Other mappings are groups of hyperparameters, but one whose only key is nearly a kind is a mistake."""
+    close = get_close_matches(str(kind), _KINDS, n=1, cutoff=0.85)
+    meant = _NOT_KINDS.get(kind, close[0] if close else None)
+    if meant is not None:
+        raise ConfigError(f"hyperparameter {name!r} has the unknown kind {kind!r}. Did you mean {meant!r}?")
 
 
 def _domain(kind: Callable[..., Any], arguments: Any, *, takes_list: bool) -> Any:

@@ -21,6 +21,8 @@ from trek.integrations.huggingface import (
     tokenize,
     trim,
 )
+from trek.serve.handlers.trial_handler import TrialHandler
+from trek.train.checkpointing.loading import load_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers and what it imports
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "very", "not"]
@@ -106,6 +108,29 @@ def test_a_dataset_of_datasets_is_a_table(folder: Path) -> None:
     assert as_table(made).to_numpy()["label"].tolist() == ROWS["label"][1:9]
     with pytest.raises(InputError, match=r"expected a trek\.data\.Table or a datasets\.Dataset, got list"):
         as_table([1])
+    with pytest.raises(InputError, match=r"expected one split of a DatasetDict\. Pass one of: 'train', 'test'"):
+        as_table(datasets.DatasetDict({"train": made, "test": made}))
+    with pytest.raises(InputError, match=r"got a IterableDataset\. Load it without streaming=True"):
+        as_table(made.to_iterable_dataset())
+
+
+@pytest.mark.parametrize("names", [{"text": "review"}, {"text": ("sentence", "review")}, {"keep": ("review",)}])
+def test_columns_that_are_not_there_are_refused(names: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"column 'review' not found\. The data has: sentence, label"):
+        tokenize(trek.data.Table.of(ROWS), None, **{"text": "sentence", **names})
+
+
+def test_a_checkpoint_answers_tokenised_rows_with_logits(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    result = fit(folder)
+    handler = TrialHandler(load_trial(result.checkpoint, Films), checkpoint=result.checkpoint)
+    assert handler.input_names == ["input_ids", "token_type_ids", "attention_mask"]
+    tokens = AutoTokenizer.from_pretrained(folder)(
+        ["very good film", "bad film"], padding="max_length", max_length=8, return_tensors="np"
+    )
+    answer = handler.predict(handler.fit({name: tokens[name] for name in handler.input_names}))
+    assert answer["logits"].argmax(1).tolist() == [1, 0]
 
 
 def test_tokens_are_those_of_the_tokenizer_and_batches_are_trimmed(folder: Path) -> None:
