@@ -57,14 +57,14 @@ class ArchiveHandler(Handler):
         return made
 
     @classmethod
-    def of_folder(cls, folder: Path, *, device: str, number: int = 0) -> ArchiveHandler:
+    def of_folder(cls, folder: Path, *, device: str, number: int = 0) -> Handler:
         """The model of an archive that is unpacked in `folder`."""
-        labels = folder / LABELS
-        named = json.loads(labels.read_text()) if labels.is_file() else {}
         if (folder / "config.json").is_file():
             from trek.serve.handlers.pretrained_handler import PretrainedHandler  # loads transformers
 
-            return cls(PretrainedHandler.of_folder(folder, device=device, number=number), labels=named)
+            return PretrainedHandler.open(ModelSource("pretrained", str(folder)), device=device, number=number)
+        labels = folder / LABELS
+        named = json.loads(labels.read_text()) if labels.is_file() else {}
         try:
             facts = json.loads((folder / FACTS).read_text())
         except FileNotFoundError:

@@ -68,11 +68,12 @@ class TestPretrainedHandler(HandlerConformance):
     def inputs(self) -> Arrays:
         return {"text": np.array(["good", "bad bad bad", "good bad"], dtype=object)}
 
+    @pytest.mark.parametrize("labels", [None, ["no", "yes"]])
     def test_classes_have_their_names_and_an_archive_answers_the_same(
-        self, handler: Handler, bert: Path, inputs: Arrays, tmp_path: Path
+        self, labels: list[str] | None, handler: Handler, bert: Path, inputs: Arrays, tmp_path: Path
     ) -> None:
         (bert / "weights.bin").write_bytes(b"a pickle")
-        packed = archive(bert, tmp_path / "bert.mar", labels=["no", "yes"])
+        packed = archive(bert, tmp_path / "bert.mar", labels=labels)
         found, same = (one.predict(one.fit(inputs)) for one in (handler, open_handler(source_of(packed))))
         assert set(found["prediction"]) <= {"no", "yes"}
         assert np.array_equal(found["logits"], same["logits"])
