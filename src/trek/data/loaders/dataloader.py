@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import (
     BatchSampler,
+    Dataset,
     IterableDataset,
     RandomSampler,
     Sampler,
@@ -21,7 +22,21 @@ from torch.utils.data.distributed import DistributedSampler
 from trek.data.batching.order import Order, Tail
 from trek.data.loaders.base import Loader
 from trek.data.loaders.batch_size import check_batch_size, global_size, share_size
-from trek.data.loaders.loader_options import require_one_order, require_options
+from trek.data.loaders.loader_options import (
+    BATCHES,
+    ITERABLE,
+    NAMED_SAMPLES,
+    NAMED_TENSORS,
+    SAMPLES,
+    TABLE,
+    TENSORS,
+    DataKind,
+    given_options,
+    require_meaning,
+    require_one_order,
+    require_options,
+    require_reading,
+)
 from trek.data.loaders.loader_registry import find_loader
 from trek.data.loaders.mapped import MappedLoader, SamplerOrder
 from trek.data.loaders.stream import StreamLoader
@@ -33,6 +48,9 @@ from trek.world import World
 if TYPE_CHECKING:
     from trek.data.table import Table
 
+Assemble = Callable[[Sequence[torch.Tensor]], Any]
+"""Puts a batch together from its columns."""
+
 
 class DataLoader:
     """What to load and in which batches; the same arguments as torch's DataLoader where they mean the same.
@@ -42,7 +60,8 @@ class DataLoader:
     number shares it out. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
     memory and are there once for all processes of a machine; a Table that must be computed is computed once for all
     epochs. With a sampler or a `collate_fn`, a row of a Table is a tuple of its columns. A shuffle depends on the seed
-    and the epoch alone.
+    and the epoch alone. Options that change nothing for the data are refused: worker processes, for example, read
+    datasets, while tensors and Tables need none.
     """
 
     def __init__(
@@ -71,9 +90,24 @@ class DataLoader:
                     "processes) are two ways to say one thing. Give one of them."
                 )
         require_options(reading)
-        given = {"batch_size": batch_size != 1, "global_batch_size": global_batch_size is not None, "shuffle": shuffle}
-        given |= {"sampler": sampler is not None, "drop_last": drop_last, "tail": tail is not None}
-        require_one_order(given, has_batch_sampler=batch_sampler is not None)
+        collate_fn = None if collate_fn is default_collate else collate_fn
+        given = given_options(
+            {
+                "batch_size": batch_size,
+                "global_batch_size": global_batch_size,
+                "shuffle": shuffle,
+                "drop_last": drop_last,
+                "tail": tail,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+                "collate_fn": collate_fn,
+                "columns": columns,
+                "is_sharded": is_sharded,
+                "num_workers": num_workers,
+                **reading,
+            }
+        )
+        require_one_order(given)
         if isinstance(sampler, DistributedSampler):
             # Sharding is ours to do: taking the user's shard as well would train on a share of a share.
             shuffle, sampler = sampler.shuffle, None
@@ -89,6 +123,9 @@ class DataLoader:
         self.columns = columns
         self.is_sharded = is_sharded
         self.reading = reading
+        if find_loader(dataset) is None:
+            require_meaning(given, self._kind())
+            require_reading(given)
         self._num_passes = 0
         self._table: Table | None = None
 
@@ -109,16 +146,54 @@ class DataLoader:
         plugin = find_loader(self.dataset)
         if plugin is not None:
             return plugin.bind(self, world=world, seed=seed)
-        if hasattr(self.dataset, "to_torch"):  # a Table
+        kind = self._kind()
+        if kind is BATCHES:
+            return StreamLoader(self.dataset, world=world, is_sharded=self.is_sharded)
+        if kind is ITERABLE:
+            return self._of_iterable(world)
+        if kind is TABLE:
             return self._of_table(world, seed)
-        in_memory = self._in_memory()
-        if in_memory is not None:
-            tensors, assemble = in_memory
-            order = self._order(len(tensors[0]), world, seed)
-            return TensorLoader(tensors, order=order, world=world, assemble=assemble, on_device=_fits(tensors, world))
-        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
-            return self._of_stream(world)
-        return self._mapped(self.dataset, world, seed)
+        if kind in (TENSORS, NAMED_TENSORS):
+            tensors, assemble = _in_memory(self.dataset, self.columns)
+            return self._of_tensors(tensors, assemble, world, seed)
+        return self._mapped(self._samples(), world, seed)
+
+    def _kind(self) -> DataKind:
+        """How the data is read, with these options."""
+        has_columns = isinstance(self.dataset, Mapping) or _is_table(self.dataset)
+        if _is_table(self.dataset) or _is_in_memory(self.dataset):
+            if not self._needs_no_torch():
+                return NAMED_SAMPLES if has_columns else SAMPLES
+            return TABLE if _is_table(self.dataset) else NAMED_TENSORS if has_columns else TENSORS
+        if isinstance(self.dataset, IterableDataset):
+            return ITERABLE
+        return SAMPLES if hasattr(self.dataset, "__getitem__") else BATCHES
+
+    def _samples(self) -> Dataset[Any]:
+        """The data sample by sample, for samplers and collate functions."""
+        if _is_table(self.dataset):
+            from trek.data.loaders.table_rows import TableRows  # loads pyarrow, which starts a thread
+
+            return TableRows(self.table)
+        if isinstance(self.dataset, Mapping):
+            return NamedTensors(_chosen(self.dataset, self.columns))
+        if isinstance(self.dataset, tuple) and _is_in_memory(self.dataset):
+            return TensorDataset(*self.dataset)
+        samples: Dataset[Any] = self.dataset
+        return samples
+
+    def _of_tensors(
+        self,
+        tensors: Sequence[torch.Tensor],
+        assemble: Callable[[Sequence[torch.Tensor]], Any],
+        world: World,
+        seed: int,
+    ) -> Loader:
+        order, on_device = self._order(len(tensors[0]), world, seed), _fits(tensors, world)
+        pins = bool(self.reading.get("pin_memory")) and not on_device
+        return TensorLoader(
+            tensors, order=order, world=world, assemble=_pinning(assemble) if pins else assemble, on_device=on_device
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}  # computed rows are those of a machine
@@ -134,16 +209,12 @@ class DataLoader:
         return self._table
 
     def _of_table(self, world: World, seed: int) -> Loader:
-        table = self.table
-        if not self._needs_no_torch():
-            from trek.data.loaders.table_rows import TableRows  # loads pyarrow, which starts a thread
-
-            return self._mapped(TableRows(table), world, seed)
-        tensors = tensors_of(table)
-        if tensors is None:
-            return TableLoader(table, order=self._order(table.num_rows, world, seed), world=world)
-        order = self._order(len(tensors[0]), world, seed)
-        return TensorLoader(tensors, order=order, world=world, on_device=_fits(tensors, world))
+        tensors = tensors_of(self.table)
+        if tensors is not None:
+            return self._of_tensors(tensors, list, world, seed)
+        assemble = _pinning(list) if self.reading.get("pin_memory") else list
+        order = self._order(self.table.num_rows, world, seed)
+        return TableLoader(self.table, order=order, world=world, assemble=assemble)
 
     def _mapped(self, dataset: Any, world: World, seed: int) -> Loader:
         order: Order | BatchSampler
@@ -164,23 +235,17 @@ class DataLoader:
     def _global_size(self, world: World) -> int:
         return global_size(self.batch_size, self.global_batch_size, world)
 
-    def _of_stream(self, world: World) -> Loader:
-        if not isinstance(self.dataset, IterableDataset):
-            return StreamLoader(self.dataset, world=world, is_sharded=self.is_sharded)
+    def _of_iterable(self, world: World) -> Loader:
         size = self._global_size(world)
         reading = {**self.reading, "num_workers": self.num_workers, "collate_fn": self.collate_fn}
-        stream = TorchDataLoader(self.dataset, batch_size=share_size(size, world), **reading)
+        stream = TorchDataLoader(
+            self.dataset, batch_size=share_size(size, world), drop_last=self.tail == "drop", **reading
+        )
         return StreamLoader(stream, world=world, is_sharded=self.is_sharded, batch_records=size)
-
-    def _in_memory(self) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
-        """The tensors to slice and how a batch is put together; None when the data is not plain tensors."""
-        if not self._needs_no_torch():
-            return None
-        return _columns(self.dataset, self.columns)
 
     def _needs_no_torch(self) -> bool:
         is_ordered_by_us = self.sampler is None and self.batch_sampler is None
-        return is_ordered_by_us and self.collate_fn in (None, default_collate)
+        return is_ordered_by_us and self.collate_fn is None
 
 
 def as_loader(source: Any, *, world: World, seed: int) -> Loader:
@@ -201,7 +266,7 @@ def as_loader(source: Any, *, world: World, seed: int) -> Loader:
 
 def column_names(source: Any) -> list[str]:
     """Names of the columns that a batch of `source` is a list of; empty unless it is a DataLoader of a Table."""
-    if isinstance(source, DataLoader) and hasattr(source.dataset, "to_torch"):
+    if isinstance(source, DataLoader) and _is_table(source.dataset):
         return list(source.columns or source.table.columns)
     return []
 
@@ -210,17 +275,16 @@ def _from_torch(loader: TorchDataLoader[Any]) -> DataLoader:
     """The same loading in Trek's terms, so that it can be sharded and resumed."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
         return DataLoader(loader)
-    reading = {
+    reading: dict[str, Any] = {"collate_fn": loader.collate_fn, "pin_memory": loader.pin_memory}
+    workers: dict[str, Any] = {
         "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
         "timeout": loader.timeout,
         "worker_init_fn": loader.worker_init_fn,
         "multiprocessing_context": loader.multiprocessing_context,
         "prefetch_factor": loader.prefetch_factor,
     }
     if type(loader.batch_sampler) is not BatchSampler:
-        return DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, **reading)  # type: ignore[arg-type]
+        return DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, **reading, **workers)  # type: ignore[arg-type]
     batching = loader.batch_sampler
     sampler = batching.sampler
     if type(sampler) is SequentialSampler:
@@ -229,20 +293,58 @@ def _from_torch(loader: TorchDataLoader[Any]) -> DataLoader:
         order = {"shuffle": True}
     else:
         order = {"sampler": sampler}
+    if not _is_in_memory(loader.dataset) or loader.collate_fn is not default_collate or "sampler" in order:
+        reading |= workers  # else there is nothing for them to read
     return DataLoader(loader.dataset, batching.batch_size, drop_last=batching.drop_last, **order, **reading)
 
 
-def _columns(
-    dataset: Any, names: Sequence[str] | None
-) -> tuple[Sequence[torch.Tensor], Callable[[Sequence[torch.Tensor]], Any]] | None:
+class NamedTensors(Dataset[dict[str, torch.Tensor]]):
+    """A dict of tensors sample by sample: a dict of one row each."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def __len__(self) -> int:
+        return min(len(tensor) for tensor in self._tensors.values())
+
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        return {name: tensor[row] for name, tensor in self._tensors.items()}
+
+
+def _is_table(dataset: Any) -> bool:
+    return hasattr(dataset, "to_torch")
+
+
+def _is_in_memory(dataset: Any) -> bool:
+    """Whether the data is plain tensors: in a TensorDataset, a dict or a tuple."""
+    if isinstance(dataset, TensorDataset):
+        return True
+    values = tuple(dataset.values()) if isinstance(dataset, Mapping) else dataset
+    return isinstance(values, tuple) and bool(values) and all(isinstance(value, torch.Tensor) for value in values)
+
+
+def _in_memory(dataset: Any, names: Sequence[str] | None) -> tuple[Sequence[torch.Tensor], Assemble]:
+    """The tensors to slice and how a batch is put together."""
     if isinstance(dataset, TensorDataset):
         return dataset.tensors, list
-    if isinstance(dataset, Mapping) and dataset and all(isinstance(v, torch.Tensor) for v in dataset.values()):
-        keys = list(names or dataset)
-        return [dataset[key] for key in keys], lambda fields: dict(zip(keys, fields, strict=True))
-    if isinstance(dataset, tuple) and dataset and all(isinstance(v, torch.Tensor) for v in dataset):
+    if not isinstance(dataset, Mapping):
         return dataset, list
-    return None
+    chosen = _chosen(dataset, names)
+    return list(chosen.values()), lambda fields: dict(zip(chosen, fields, strict=True))
+
+
+def _chosen(tensors: Mapping[str, torch.Tensor], names: Sequence[str] | None) -> dict[str, torch.Tensor]:
+    for name in names or ():
+        if name not in tensors:
+            raise InputError(f"column {name!r} does not exist. There are: {', '.join(tensors)}.")
+    return {name: tensors[name] for name in names or tensors}
+
+
+def _pinning(assemble: Assemble) -> Assemble:
+    """`assemble`, over pages that a GPU can copy from by itself where there is one."""
+    if not torch.cuda.is_available():
+        return assemble
+    return lambda fields: assemble([field.pin_memory() for field in fields])
 
 
 def _length(sized: Any) -> int:

@@ -5,8 +5,8 @@ Which batches there are, and what is in them, is decided by `trek.data.batching.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,7 +24,15 @@ class TableLoader(Loader):
 
     is_pure = True
 
-    def __init__(self, table: Table, *, order: Order, world: World) -> None:
+    def __init__(
+        self,
+        table: Table,
+        *,
+        order: Order,
+        world: World,
+        assemble: Callable[[Sequence[torch.Tensor]], Any] = list,
+    ) -> None:
+        self._assemble = assemble
         self._table = table
         self._order = order
         self._world = world
@@ -44,7 +52,7 @@ class TableLoader(Loader):
             else:
                 # Rows in order are views of what is mapped, or of what was read at once: the loop gets its own.
                 fields = list(share) if self._order.shuffle else [column.clone() for column in share]
-                yield Batch(fields, count, records)
+                yield Batch(self._assemble(fields), count, records)
 
     def records(self, epoch: int) -> list[int]:
         """What the order gives."""
