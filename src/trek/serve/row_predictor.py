@@ -98,7 +98,7 @@ class RowPredictor:
         }
 
     def _inputs(self, handler: Handler, batch: pa.RecordBatch) -> Arrays:
-        return handler.fit({name: to_rows(batch.column(column)) for name, column in self._columns.items()})
+        return handler.fit({name: to_rows(batch.column(column), name=column) for name, column in self._columns.items()})
 
     def __trek_fingerprint__(self) -> Any:
         """What the predictions depend on: the model as it is loaded, with its code, and every setting."""

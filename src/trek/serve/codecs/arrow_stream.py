@@ -23,7 +23,7 @@ class ArrowStream(Codec):
             table.validate(full=True)
         except pa.ArrowException as error:
             raise InputError(f"the body is not an Arrow stream: {error}.") from None
-        return Request({name: to_rows(table.column(name)) for name in table.column_names})
+        return Request({name: to_rows(table.column(name), name=name) for name in table.column_names})
 
     def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
         """The columns."""
@@ -39,15 +39,44 @@ class ArrowStream(Codec):
         return Answer(sink.getvalue().to_pybytes(), "application/vnd.apache.arrow.stream")
 
 
-def to_rows(column: Any) -> np.ndarray:
-    """A column as one array, rows first; InputError for columns with missing values."""
+def to_rows(column: Any, *, name: str) -> np.ndarray:
+    """The column called `name` as one array, rows first; InputError for missing values and lists of several lengths."""
     import pyarrow as pa
 
     from trek.data.tensors import to_numpy
 
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if array.null_count:
-        raise InputError(f"the column has {array.null_count} missing values, which a model cannot take. Fill them.")
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        return np.asarray(array.to_pylist())
-    return to_numpy(array)
+    array, shape = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, [len(column)]
+    while True:
+        if array.null_count:
+            raise InputError(
+                f"column {name!r} has {array.null_count} missing values, which a model cannot take. Fill them."
+            )
+        if not _are_lists(array.type):
+            break
+        shape.append(_length_of_lists(array, name=name))
+        array = array.flatten()
+    values = to_numpy(array)
+    return values.reshape(*shape, *values.shape[1:]) if len(shape) > 1 else values
+
+
+def _are_lists(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _length_of_lists(array: Any, *, name: str) -> int:
+    """How many values each list has; InputError if they differ."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_fixed_size_list(array.type):
+        return int(array.type.list_size)
+    lengths = pc.min_max(pc.list_value_length(array)).as_py()
+    if lengths["min"] != lengths["max"]:
+        raise InputError(
+            f"column {name!r} has lists of {lengths['min']} to {lengths['max']} values, but a model takes lists of one "
+            "length. Pad or crop them."
+        )
+    return int(lengths["min"] or 0)

@@ -15,6 +15,7 @@ from trek.serve.codecs.base import Answer, Codec, Request
 _DAMAGED = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _MAX_BYTES = 1 << 30
 """Of all arrays of a compressed file, which may be far smaller itself."""
+_BYTES_PER_CHARACTER = 4
 ONLY = ""
 """The name of the input of a file that names none."""
 
@@ -70,4 +71,10 @@ def _load(body: memoryview) -> np.ndarray | np.lib.npyio.NpzFile:
 
 
 def _savable(array: np.ndarray) -> np.ndarray:
-    return array.astype(str) if array.dtype == object else array
+    """`array` as NumPy can write it: each text is as wide as the longest one."""
+    if array.dtype != object:
+        return array
+    num_bytes = array.size * max((len(one) for one in array.reshape(-1).tolist()), default=0) * _BYTES_PER_CHARACTER
+    if num_bytes > _MAX_BYTES:
+        raise InputError("the texts of the answer are larger than 1 GiB as a NumPy file. Ask for JSON or Arrow.")
+    return array.astype(str)

@@ -13,6 +13,7 @@ import numpy as np
 from trek.errors import InputError
 from trek.serve.codecs.base import Answer, Codec, Request, read_json, to_lists
 from trek.serve.datatypes import DTYPES, datatype_of
+from trek.serve.tensor_spec import cast, to_array
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how many bytes of the body are JSON; the rest is binary."""
@@ -88,10 +89,7 @@ def _describe(one: Any) -> tuple[str, list[int], str]:
 def _from_json(data: Any, *, name: str, shape: list[int], kind: str) -> np.ndarray:
     if not isinstance(data, list):
         raise InputError(f"input {name!r}: 'data' must be a list.")
-    try:
-        array = np.asarray(data, dtype=object if kind == "BYTES" else DTYPES[kind])
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"input {name!r}: 'data' is not {kind}: {error}.") from None
+    array = cast(to_array(data, name=name), name=name, dtype=DTYPES[kind])
     return shaped(array, name=name, shape=shape)
 
 
@@ -105,6 +103,8 @@ def from_binary(data: memoryview, *, name: str, shape: list[int], kind: str) -> 
     dtype = np.dtype(DTYPES[kind])
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise InputError(f"input {name!r} has {len(data)} bytes, which are not {kind} values of shape {shape}.")
+    if kind == "BOOL" and len(data) and max(data) > 1:
+        raise InputError(f"input {name!r} has the byte {max(data)}, but values of BOOL are 0 and 1.")
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
