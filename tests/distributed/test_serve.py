@@ -6,6 +6,9 @@ import io
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,6 +19,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 import torch
@@ -270,6 +274,73 @@ def test_a_worker_that_hangs_is_replaced() -> None:
         assert _post(server.url, x=0).status_code == 200
 
 
+def test_a_request_that_hangs_takes_no_other_with_it() -> None:
+    with Server(f"{FUNCTIONS}:slow", code=CODE, port=0, timeout_s=3) as server, ThreadPoolExecutor(9) as pool:
+        first = pool.submit(_post, server.url, x=0.5)
+        _wait(lambda: "trek_serve_batch_requests_count 1" in _metrics(server.url))
+        together = [pool.submit(_post, server.url, x=0.1) for _ in range(3)]
+        hanging = pool.submit(_post, server.url, x=600)
+        together += [pool.submit(_post, server.url, x=0.1) for _ in range(3)]
+        assert [one.result().status_code for one in (first, *together)] == [200] * 7
+        assert hanging.result().status_code == 504
+
+
+def test_no_request_waits_longer_than_the_timeout_for_a_worker() -> None:
+    with (
+        Server(f"{FUNCTIONS}:slow", code=CODE, port=0, timeout_s=4, batch=1) as server,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        taken = pool.submit(_post, server.url, x=2.5)
+        _wait(lambda: "trek_serve_batch_requests_count 1" in _metrics(server.url))
+        next_one = pool.submit(_post, server.url, x=2.5)
+        _wait(lambda: 'trek_serve_waiting{version="1"} 1' in _metrics(server.url))
+        last = _post(server.url, x=0)
+        assert (last.status_code, last.json()["error"]) == (504, "no worker was free within 4 s.")
+        assert taken.result().status_code == next_one.result().status_code == 200
+
+
+def test_what_waits_for_callers_that_have_gone_is_not_done() -> None:
+    with Server(f"{FUNCTIONS}:slow", code=CODE, port=0, batch=1) as server, ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(_post, server.url, x=1)
+        _wait(lambda: "trek_serve_batch_requests_count 1" in _metrics(server.url))
+        gone = [_send_and_leave(server.url) for _ in range(5)]
+        _wait(lambda: 'trek_serve_requests_total{version="1",status="499"} 5' in _metrics(server.url))
+        assert (len(gone), taken.result().status_code) == (5, 200)
+        assert _post(server.url, x=0).status_code == 200
+        assert "trek_serve_batch_requests_count 2" in _metrics(server.url)
+
+
+def test_without_a_worker_requests_are_refused_until_one_can_be_started(tmp_path: Path) -> None:
+    code = tmp_path / "fragile.py"
+    code.write_text("def same(x):\n    return {'y': x}\n")
+    with Server("fragile:same", code=tmp_path, port=0) as server, ThreadPoolExecutor(1) as pool:
+        assert _post(server.url, x=1).status_code == 200
+        code.write_text("raise RuntimeError('half written')\n")
+        os.kill(server.worker_pids[0], signal.SIGKILL)
+        waiting = pool.submit(_post, server.url, x=1).result()
+        assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
+        assert "no worker can be started" in waiting.json()["error"]
+        assert "half written" in waiting.json()["error"]
+        assert httpx.get(f"{server.url}/v2/health/ready", trust_env=False).status_code == 503
+        code.write_text("def same(x):\n    return {'y': x}\n")
+        _wait(lambda: _post(server.url, x=1).status_code == 200)
+
+
+def test_workers_end_with_a_front_process_that_is_killed() -> None:
+    command = [sys.executable, "-m", "trek", "serve", f"{FUNCTIONS}:slow", "--port", "0", "--code", str(CODE)]
+    front = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert front.stdout is not None
+        url = next(word for word in front.stdout.readline().split() if word.startswith("http://"))
+        [worker] = psutil.Process(front.pid).children()
+        _send_and_leave(url, x=600)
+        _wait(lambda: "trek_serve_batch_requests_count 1" in _metrics(url))
+    finally:
+        front.kill()
+        front.communicate()
+    worker.wait(timeout=60)
+
+
 def test_a_stream_sends_its_pieces_and_its_error() -> None:
     with Server(f"{FUNCTIONS}:count", code=CODE, port=0, key="secret") as server:
         with httpx.Client(base_url=server.url, headers={"authorization": "Bearer secret"}, trust_env=False) as client:
@@ -315,6 +386,17 @@ def test_versions_share_the_requests_and_one_can_leave() -> None:
 def test_a_model_that_cannot_be_loaded_is_one_error() -> None:
     with pytest.raises(InputError, match=r"broken' cannot be loaded: .*RuntimeError: no such weights"):
         Server(f"{FUNCTIONS}:broken", code=CODE, port=0).start()
+
+
+def _metrics(url: str) -> str:
+    return httpx.get(f"{url}/metrics", trust_env=False).text
+
+
+def _send_and_leave(url: str, *, x: float = 0) -> None:
+    """Send a request, and close the connection without reading."""
+    body = json.dumps({"x": x}).encode()
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
 def _post_with(url: str, token: str) -> httpx.Response:

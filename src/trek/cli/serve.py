@@ -34,7 +34,14 @@ from trek.errors import InputError
 @click.option("--trial", default="", metavar="MODULE:CLASS", help="The Trial of a checkpoint that names another one.")
 @click.option("--max-queue", type=click.IntRange(min=1), default=256, show_default=True, help="Requests that may wait.")
 @click.option("--max-body-mb", type=float, default=64.0, show_default=True, help="MiB of one request.")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds for one answer.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="Seconds that a request may wait, or a worker take.",
+)
 @click.option("--access-log", metavar="FILE", help="Write a line of JSON per request there; - for stdout.")
 @click.option(
     "--engine", default="local", show_default=True, help="Where the workers run: local, or ray for Ray Serve."

@@ -280,9 +280,7 @@ def _start_member(
 
 def _prepare_member(request: dict[str, Any], *, agent: int) -> None:
     os.setsid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent:  # it died before
-        os._exit(126)
+    end_with_parent(agent)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if request.get("log_path"):
         log = os.open(request["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
@@ -425,6 +423,13 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
 def become_subreaper() -> None:
     """Make orphans of this process's descendants its own children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel end this process when the thread that started it ends; at once, if `parent` has ended before."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(126)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -166,7 +166,11 @@ class GrpcServer:
         facts["version"] = pool.version
         ticket = Ticket("grpc", {}, body, asyncio.get_running_loop().create_future())
         pool.submit(ticket)
-        return await ticket.reply
+        try:
+            return await ticket.reply
+        except asyncio.CancelledError:
+            pool.cancel(ticket)
+            raise
 
     def _record(self, reply: Reply, duration_s: float, facts: dict[str, str], *, peer: str, num_bytes: int) -> None:
         self._metrics.count_request(version=facts["version"], status=reply.status, duration_s=duration_s)

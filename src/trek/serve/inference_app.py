@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trek.serve.access_log import AccessLog
 from trek.serve.admission import is_admitted
 from trek.serve.codecs import CONTENT_TYPES
+from trek.serve.model_pool import ModelPool
 from trek.serve.model_versions import ModelVersions
 from trek.serve.serving_metrics import ServingMetrics
 from trek.serve.settings import ServeSettings
@@ -93,7 +94,7 @@ class InferenceApp:
         facts |= {"version": pool.version, "bytes": len(body)}
         pool.submit(ticket)
         if pieces is None:
-            return await ticket.reply
+            return await _reply(ticket, pool, receive)
         try:
             return await _send_stream(ticket, pieces, receive, send, facts)
         finally:
@@ -112,7 +113,7 @@ class InferenceApp:
         while is_more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Refused(error_reply(499, "the sender has gone."))
+                raise Refused(error_reply(499, "the caller has gone."))
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             is_more = message.get("more_body", False)
@@ -172,6 +173,18 @@ def _announced(headers: Iterable[tuple[bytes, bytes]]) -> int:
     return int(length) if length.isdigit() else 0
 
 
+async def _reply(ticket: Ticket, pool: ModelPool, receive: Receive) -> Reply:
+    """The reply; the work is saved if the caller goes while the request still waits."""
+    if ticket.timer is None:  # a worker has it
+        return await ticket.reply
+    gone = asyncio.ensure_future(_until_gone(receive))
+    gone.add_done_callback(lambda _: pool.cancel(ticket))
+    try:
+        return await ticket.reply
+    finally:
+        gone.cancel()
+
+
 async def _send(send: Send, reply: Reply) -> None:
     headers = [
         (b"content-type", reply.content_type.encode()),
@@ -202,7 +215,7 @@ async def _send_stream(
             piece = following.result() if following.done() else None
             following.cancel()
         if gone.done():
-            return error_reply(499, "the sender has gone.")
+            return error_reply(499, "the caller has gone.")
         reply = await ticket.reply
         if reply.status != 200:
             await send(_event(b"event: error\ndata: " + reply.body))

@@ -115,10 +115,6 @@ class ModelVersions:
         self._choice = WeightedChoice(changed)
         self._plans = {name: VersionPlan(plan.find, changed[name]) for name, plan in self._plans.items()}
 
-    async def drain(self) -> None:
-        """Answer everything, and end all workers."""
-        await asyncio.gather(*(pool.drain() for pool in self._pools.values()))
-
     async def close(self) -> None:
         """End all workers now."""
         await asyncio.gather(*(pool.close() for pool in self._pools.values()))

@@ -25,7 +25,7 @@ from trek.serve.model_pool import ModelPool, unavailable
 from trek.serve.packed_model import PackedModel
 from trek.serve.ray_replica import Item, ModelDepot, ModelReplica
 from trek.serve.settings import check_engine_options
-from trek.serve.tickets import Reply, Ticket, error_reply
+from trek.serve.tickets import Reply, Ticket
 
 logger = logging.getLogger(__name__)
 _DEPLOYMENT = "ModelReplica"
@@ -68,7 +68,7 @@ class RayPool(ModelPool):
         return self._num_ready
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for the answer any more."""
+        """The caller has gone; a stream is ended."""
         super().cancel(ticket)
         for task, tickets in self._working.items():
             if ticket.pieces is not None and ticket in tickets:
@@ -83,7 +83,7 @@ class RayPool(ModelPool):
         await asyncio.gather(*self._working, return_exceptions=True)
         await self._end_tasks()
         await asyncio.to_thread(self._remove)
-        self._refuse_all()
+        self._refuse_all("the server is shutting down")
 
     # -- the application
 
@@ -186,6 +186,9 @@ class RayPool(ModelPool):
             self._working[task] = batch
             task.add_done_callback(self._end)
 
+    def _look_for_losses(self) -> None:
+        """Nothing is to be found: every call of a replica has a time limit of its own."""
+
     def _end(self, task: asyncio.Task[None]) -> None:
         del self._working[task]
         self._dispatch()
@@ -199,7 +202,8 @@ class RayPool(ModelPool):
         try:
             await work
         except TimeoutError:
-            _answer_all(batch, error_reply(504, f"no answer after {self._settings.timeout_s:g} s."))
+            self._give_up(batch)
+            self._take_tickets_back(batch)
         except RayActorError:
             logger.warning("a replica of version %s ended; Ray Serve starts another one", self.version)
             self._on_death()

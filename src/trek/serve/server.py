@@ -184,7 +184,6 @@ class Server:
                     self._versions = versions
                     async with self._grpc(versions, log):
                         await self._answer(versions, log, listening, on_ready)
-                    await versions.drain()
         finally:
             self._versions = None
             await versions.close()

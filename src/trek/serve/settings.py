@@ -36,7 +36,7 @@ class ServeSettings:
     """Requests of one version that may wait; more are answered with 429."""
     max_body_mb: float = 64.0
     timeout_s: float = 60.0
-    """A worker that does not answer for so long is ended and replaced."""
+    """How long a request may wait for a worker; one that does not answer for so long is ended and replaced."""
     key: str | None = None
     """What requests must carry as `Authorization: Bearer KEY`."""
     access_log: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -48,15 +47,24 @@ class Ticket:
     attempts: int = 0
     has_begun: bool = False
     """Whether pieces of a stream were sent, so that it cannot be done again."""
-    taken_s: float = field(default_factory=time.monotonic)
+    timer: asyncio.TimerHandle | None = None
+    """Runs while it waits: it must be taken before."""
+    num_extensions: int = 0
+    """How often it was given more time to wait."""
 
     @property
     def is_alone(self) -> bool:
         """Whether it must not share a batch: it is a stream, or a worker died over it and it may be the cause."""
         return self.pieces is not None or self.attempts > 0
 
+    def stop_timer(self) -> None:
+        """It waits no longer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
     def answer(self, reply: Reply) -> None:
-        """Set the reply, unless nobody waits for it any more."""
+        """Set the reply, unless it has one."""
         if not self.reply.done():
             self.reply.set_result(reply)
         if self.pieces is not None:

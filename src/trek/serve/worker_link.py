@@ -40,12 +40,13 @@ class WorkerLink(asyncio.Protocol):
         self.batch: list[Ticket] = []
         """What it works on."""
         self.is_ready = False
+        self.is_given_up = False
 
     async def start(self, settings: Mapping[str, Any], *, threads: int) -> dict[str, Any]:
         """Start the process and wait until its model is loaded; returns what the model takes and returns."""
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "trek.serve.worker_process", str(theirs.fileno())]
+            command = [sys.executable, "-m", "trek.serve.worker_process", str(theirs.fileno()), str(os.getpid())]
             variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=variables
@@ -93,6 +94,11 @@ class WorkerLink(asyncio.Protocol):
             self._pinged_s = now
             self._write(pack({"op": "ping"}))
         return True
+
+    def give_up(self) -> None:
+        """End the process, which does not answer."""
+        self.is_ready, self.is_given_up = False, True
+        self.kill()
 
     def kill(self) -> None:
         """End the process at once."""

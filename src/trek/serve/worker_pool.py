@@ -10,7 +10,7 @@ from typing import Any
 
 from trek.errors import InputError
 from trek.serve.model_pool import ModelPool
-from trek.serve.tickets import Ticket, error_reply
+from trek.serve.tickets import Ticket
 from trek.serve.worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class WorkerPool(ModelPool):
         return [link.pid for link in self._links if link.is_ready]
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for the answer any more."""
+        """The caller has gone; a stream is ended."""
         super().cancel(ticket)
         for link in self._links:
             if ticket.pieces is not None and ticket in link.batch:
@@ -64,7 +64,7 @@ class WorkerPool(ModelPool):
         while self._links:  # until asyncio has told of each
             await asyncio.sleep(0.001)
         await asyncio.gather(*self._reaping)
-        self._refuse_all()
+        self._refuse_all("the server is shutting down")
 
     # -- requests
 
@@ -82,6 +82,7 @@ class WorkerPool(ModelPool):
         link = WorkerLink(on_change=self._dispatch, on_end=self._take_back)
         self._links.append(link)
         metadata = await link.start(self._worker_settings(), threads=self._settings.num_threads)
+        self._extend_waits()
         self._dispatch()
         return metadata
 
@@ -100,6 +101,8 @@ class WorkerPool(ModelPool):
     def _take_back(self, link: WorkerLink) -> None:
         """A worker has ended: its requests go back to the front of the queue, and another one is started."""
         self._links.remove(link)
+        if not link.is_given_up:
+            self._extend_waits()
         tickets, link.batch = link.batch, []
         self._take_tickets_back(tickets)
         if not self._is_closed:
@@ -116,17 +119,24 @@ class WorkerPool(ModelPool):
             await asyncio.sleep(pause_s)
             try:
                 await self._start_worker()
-                return
             except InputError as error:
                 logger.error("a worker of version %s cannot be started: %s", self.version, error)
+                if not self.num_ready:
+                    self._failure = f"no worker can be started: {str(error).rstrip('.')}"
+                    self._refuse_all(self._failure)
+            else:
+                self._failure = None
+                return
 
     async def _check_forever(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_S)
-            for link in list(self._links):
-                if not link.check(timeout_s=self._settings.timeout_s, ping_after_s=_PING_AFTER_S):
-                    logger.error("worker %d does not answer, and is ended", link.pid)
-                    for ticket in link.batch:
-                        ticket.answer(error_reply(504, f"no answer after {self._settings.timeout_s:g} s."))
-                    link.is_ready = False
-                    link.kill()
+            self._look_for_losses()
+
+    def _look_for_losses(self) -> None:
+        for link in self._links:
+            if link.is_ready and not link.check(timeout_s=self._settings.timeout_s, ping_after_s=_PING_AFTER_S):
+                logger.error("worker %d does not answer, and is ended", link.pid)
+                self._give_up(link.batch)
+                link.give_up()
+                self._extend_waits()

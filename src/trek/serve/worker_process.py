@@ -1,6 +1,7 @@
-"""The process of one serving worker: `python -m trek.serve.worker_process FD`. Loads one model and answers frames.
+"""The process of one serving worker, `python -m trek.serve.worker_process FD PID`: loads one model, answers frames.
 
-It ends when the other side of its socket closes, however that came about.
+It ends when the front process PID closes its side of the socket; when that is killed, the kernel ends it, whatever the
+model does.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import socket
 import sys
 from typing import Any
 
+from trek.engines.agent import end_with_parent
 from trek.errors import TrekError
 from trek.serve.framing import pack, read_frame, split
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, front: int) -> None:
     """Load the model that the first frame names, then answer until the socket closes."""
+    end_with_parent(front)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the front process says when to end
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
@@ -102,4 +105,4 @@ def _reason(error: Exception) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front process has gone, or gone on
-        main(int(sys.argv[1]))
+        main(int(sys.argv[1]), int(sys.argv[2]))
