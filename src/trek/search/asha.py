@@ -26,7 +26,7 @@ class AshaSettings(SearcherSettings):
     """How many trials there are."""
     num_rungs: int = Field(default=5, ge=1, le=32)
     """Lengths at which trials are compared, `max_length` included."""
-    divisor: float = Field(default=4, gt=1)
+    divisor: float = Field(default=4, ge=1.1, le=1_000_000)
     """At each rung, one trial of so many goes on; each rung is so many times longer."""
     max_concurrent_trials: int = Field(default=16, ge=0)
     """Trials that may run at the same time; 0: no limit."""
@@ -44,7 +44,7 @@ class AdaptiveAshaSettings(SearcherSettings):
     """How many trials there are."""
     mode: Literal["aggressive", "standard", "conservative"] = "standard"
     """How early bad trials are stopped: which brackets there are."""
-    divisor: float = Field(default=4, gt=1)
+    divisor: float = Field(default=4, ge=1.1, le=1_000_000)
     """At each rung, one trial of so many goes on; each rung is so many times longer."""
     max_rungs: int = Field(default=5, ge=1, le=32)
     """Rungs of the bracket that stops earliest, at most."""

@@ -72,7 +72,7 @@ class HyperbandSettings(SearcherSettings):
     name: Literal["hyperband"]
     max_length: LengthSetting
     """How long a trial trains that nothing stops."""
-    divisor: float = Field(default=3, gt=1)
+    divisor: float = Field(default=3, ge=1.1, le=1_000_000)
     """At each rung, one trial of so many goes on; each rung is so many times longer."""
     max_concurrent_trials: int = Field(default=16, ge=0)
     """Trials that may run at the same time; 0: no limit."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from trek.search.base import Action, Create, Extend, Finish, Searcher, Snapshot, Stop
+from trek.search.checked_numbers import CheckedNumbers
 from trek.search.metric_pairs import from_pairs, to_pairs
 from trek.search.pool import MAX_REPLACEMENTS
-from trek.search.searcher_settings import LengthSetting, SearcherSettings
+from trek.search.searcher_settings import MAX_LENGTH, LengthSetting, SearcherSettings
 from trek.search.space import Space
 
 
-class ReplaceSettings(BaseModel):
+class ReplaceSettings(CheckedNumbers):
     """Which share of the population is replaced by the best after each round."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -24,7 +25,7 @@ class ReplaceSettings(BaseModel):
     """The share of the population that is replaced after each round."""
 
 
-class ExploreSettings(BaseModel):
+class ExploreSettings(CheckedNumbers):
     """How a copy's hyperparameters differ from its parent's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -49,6 +50,16 @@ class PbtSettings(SearcherSettings):
     """Which share of the population is replaced."""
     explore_function: ExploreSettings = ExploreSettings()
     """How copies differ from their parents."""
+
+    @model_validator(mode="after")
+    def _is_bounded(self) -> Self:
+        total = self.length_per_round.count * self.num_rounds
+        if total > MAX_LENGTH:
+            raise ValueError(
+                f"{self.num_rounds} rounds of {self.length_per_round.count} {self.length_per_round.unit} are longer "
+                f"than {MAX_LENGTH}. Lower num_rounds or length_per_round."
+            )
+        return self
 
     @property
     def max_length(self) -> LengthSetting:

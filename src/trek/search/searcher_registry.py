@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any
 
-from pydantic import Field, GetJsonSchemaHandler, SerializeAsAny, TypeAdapter, ValidationError
+from pydantic import Field, GetJsonSchemaHandler, SerializeAsAny, TypeAdapter
 from pydantic.functional_validators import PlainValidator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -37,11 +37,7 @@ SEARCHERS: Registry[type[Searcher]] = Registry(
 
 def make_searcher(settings: SearcherSettings, *, hyperparameters: Mapping[str, Any], seed: int) -> Searcher:
     """The Searcher that `settings` names, over the space of `hyperparameters`."""
-    try:
-        space = Space(hyperparameters)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ConfigError(f"invalid hyperparameter: {first['msg']}, got {first['input']!r}.") from None
+    space = Space(hyperparameters)
     make: Any = SEARCHERS.load(settings.name)
     searcher: Searcher = make(settings, space=space, seed=seed)
     return searcher

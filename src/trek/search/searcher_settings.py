@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import ConfigDict, Field, model_serializer, model_validator
 
 from trek.metric_direction import is_smaller_better, named_direction
+from trek.search.checked_numbers import CheckedNumbers
 
 Unit = Literal["batches", "records", "epochs"]
 MAX_LENGTH = 10**12
@@ -19,7 +20,7 @@ MAX_LENGTH = 10**12
 UNITS: tuple[Unit, ...] = ("batches", "records", "epochs")
 
 
-class LengthSetting(BaseModel):
+class LengthSetting(CheckedNumbers):
     """`{batches: n}`, `{records: n}` or `{epochs: n}`; a bare number counts batches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -57,7 +58,7 @@ class LengthSetting(BaseModel):
         return {self.unit: self.count}
 
 
-class SearcherSettings(BaseModel):
+class SearcherSettings(CheckedNumbers):
     """What every searcher has. `metric` is the name of a validation metric.
 
     A searcher's own settings derive from this and add what it needs; keys that it does not know are errors.

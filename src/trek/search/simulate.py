@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from trek.errors import ConfigError, InvalidHP
 from trek.search.base import Action, Create, Extend, Searcher, Stop
+from trek.search.checked_numbers import describe_invalid
 from trek.search.metric_pairs import comparable
 from trek.search.searcher_registry import make_searcher, read_settings
 from trek.search.searcher_settings import SearcherSettings, respell
@@ -164,8 +165,6 @@ def _read(config: Any) -> tuple[Any, Mapping[str, Any], int]:
         is_missing = error.type == "searcher_name_missing"
         raise ConfigError(f"'searcher.name' is missing. {error.message()}" if is_missing else error.message()) from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("searcher", *first["loc"]))
-        raise ConfigError(f"{where}: {first['msg']}, got {first['input']!r}.") from None
+        raise ConfigError(describe_invalid(error, "searcher")) from None
     reproducibility = config.get("reproducibility") or {}
     return settings, config.get("hyperparameters") or {}, int(reproducibility.get("experiment_seed", 0))

@@ -16,9 +16,10 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from trek.errors import ConfigError
+from trek.search.checked_numbers import CheckedNumbers, describe_invalid
 
 Path = tuple[str, ...]
 TYPES = ("const", "int", "double", "log", "categorical")
@@ -31,7 +32,7 @@ _RANGE_KEYS = {"minval", "maxval", "vals"}
 _PARAMETER_KEYS = {"type", "val", "count", "base", "when", *_RANGE_KEYS}
 
 
-class Parameter(BaseModel):
+class Parameter(CheckedNumbers):
     """One thing that may vary. `when` names other parameters, by dotted path, and the values under which it exists."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -67,13 +68,15 @@ class _Ranged(Parameter):
     """The lower bound; of `log`, an exponent."""
     maxval: float
     """The upper bound; of `log`, an exponent."""
-    count: int | None = Field(default=None, ge=1)
+    count: int | None = Field(default=None, ge=1, le=1_000_000)
     """How many points of it a grid has."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.minval > self.maxval:
             raise ValueError(f"minval {self.minval} is above maxval {self.maxval}; swap them")
+        if not math.isfinite(float(self.maxval) - self.minval):
+            raise ValueError(f"minval {self.minval} and maxval {self.maxval} are too far apart; bring them closer")
         return self
 
     def _steps(self) -> list[float]:
@@ -125,12 +128,12 @@ class Log(_Ranged):
     @model_validator(mode="after")
     def _is_finite(self) -> Self:
         try:
-            is_finite = math.isfinite(self.base**self.minval) and math.isfinite(self.base**self.maxval)
+            bounds = self.base**self.minval, self.base**self.maxval
         except OverflowError:
-            is_finite = False
-        if not is_finite:
+            bounds = (math.inf, math.inf)
+        if not all(0 < bound < math.inf for bound in bounds):
             raise ValueError(
-                f"base {self.base} to the power of {self.minval} … {self.maxval} is not a finite number; "
+                f"base {self.base} to the power of {self.minval} … {self.maxval} is not a finite number above 0; "
                 "minval and maxval are exponents, such as -4 and -1"
             )
         return self
@@ -320,6 +323,8 @@ def _parse_at(path: Path, leaf: Any) -> Parameter:
         return parse_parameter(leaf)
     except ConfigError as error:
         raise ConfigError(f"hyperparameters.{'.'.join(path)}: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(describe_invalid(error, "hyperparameters", *path, without=TYPES)) from None
 
 
 _ABSENT = object()

@@ -75,7 +75,7 @@ def test_an_unknown_searcher_cannot_be_previewed() -> None:
         ConfigError, match=r"^searcher 'fewer' does not exist\. Did you mean 'few'\? Use one of: .*single\.$"
     ):
         preview({"searcher": {"name": "fewer"}})
-    with pytest.raises(ConfigError, match=r"^searcher\.count: .*, got 6\.$"):
+    with pytest.raises(ConfigError, match=r"^'searcher\.count' is 6: must be less than or equal to 5\.$"):
         preview({"searcher": {**CONFIG["searcher"], "count": 6}})
 
 
