@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from trek.world.plain_files import open_folder, open_plain
+
 _CHUNK = 2**20
-_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Opens no link, and does not wait for the other end of a pipe."""
 
 
 def tar_stream(folder: Path, *, only: str | None = None) -> Iterator[bytes]:
@@ -19,28 +18,37 @@ def tar_stream(folder: Path, *, only: str | None = None) -> Iterator[bytes]:
     Files are opened below the folder's descriptor and without following links, so that a link which takes the place of
     a file or folder meanwhile leads nowhere.
     """
-    top = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-    try:
-        for root, folders, names, descriptor in os.fwalk(".", dir_fd=top):
-            folders.sort()
-            for name in sorted(names if only is None else {only}.intersection(names)):
-                yield from _member(Path(root, name).as_posix(), name, folder=descriptor)
-    finally:
-        os.close(top)
+    yield from _members(open_folder(folder), inside="", only=only)
     yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def _members(folder: int, *, inside: str, only: str | None) -> Iterator[bytes]:
+    """The files of the folder of this descriptor, which is closed, and then those of its folders."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda one: one.name)
+        folders = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
+        for one in entries:
+            if one.name not in folders and only in (None, one.name):
+                yield from _member(f"{inside}{one.name}", one.name, folder=folder)
+        for name in folders:
+            try:
+                inner = open_folder(name, dir_fd=folder)
+            except OSError:  # closed, or removed meanwhile
+                continue
+            yield from _members(inner, inside=f"{inside}{name}/", only=only)
+    finally:
+        os.close(folder)
 
 
 def _member(path: str, name: str, *, folder: int) -> Iterator[bytes]:
     try:
-        descriptor = os.open(name, _PLAIN, dir_fd=folder)
-    except OSError:  # a link, or removed meanwhile
+        file = open_plain(name, dir_fd=folder)
+    except OSError:  # a link or a pipe, or removed meanwhile
         return
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            return
+    with file:
         info = tarfile.TarInfo(path)
-        info.size, info.mode = facts.st_size, 0o644
+        info.size, info.mode = os.fstat(file.fileno()).st_size, 0o644
         yield info.tobuf(tarfile.PAX_FORMAT)
         left = info.size
         while left:

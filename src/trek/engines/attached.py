@@ -7,13 +7,11 @@ outlives the starter too.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from trek.engines.agent import start_time
 from trek.engines.base import OutputLine
@@ -21,13 +19,17 @@ from trek.engines.hosts import AssignedRank
 from trek.engines.lines import LineBuffer, Tail
 from trek.engines.member import Member, kill_group
 from trek.engines.member_folder import MemberFolder
+from trek.engines.state_files import read_state
+from trek.errors import InputError
+
+_KEYS = ("role", "rank", "host", "pid", "start_time", "agent_pid", "agent_start_time", "devices", "code")
 
 
 class AttachedMember(Member):
     """One member, as the files in its gang's `output_dir` describe it."""
 
     def __init__(self, state_path: Path) -> None:
-        state = _read(state_path)
+        state = read_state(state_path, *_KEYS)
         super().__init__(AssignedRank(state["rank"], state["host"], state["rank"], 1, 1, state["role"]))
         self._state_path = state_path
         self.pid = state["pid"]
@@ -63,7 +65,10 @@ class AttachedMember(Member):
         if _is_alive(self._identity):
             return None
         agent_was_alive = _is_alive(self._agent_identity)
-        code: int | None = _read(self._state_path)["code"]
+        try:
+            code: int | None = read_state(self._state_path, *_KEYS)["code"]
+        except (FileNotFoundError, InputError):  # the member has replaced it
+            code = None
         # A member without a code whose agent is gone as well was killed together with it.
         return code if code is not None or agent_was_alive else -signal.SIGKILL
 
@@ -107,8 +112,3 @@ class AttachedMember(Member):
 def _is_alive(identity: tuple[int, int | None]) -> bool:
     pid, began = identity
     return began is not None and start_time(pid) == began
-
-
-def _read(path: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(path.read_text())
-    return state

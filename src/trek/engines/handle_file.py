@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from trek.engines.base import Engine, Exit, Gang, GangSpec, open_engine
+from trek.engines.state_files import read_state, write_state
 from trek.errors import InputError
 
 
 def write_handle(path: Path, spec: GangSpec, *, engine: Engine) -> None:
     """Store the handle of the gang of `spec`; call it before the gang is started."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".new")
-    partial.write_text(json.dumps({"engine": engine.name, "handle": engine.handle_of(spec)}))
-    partial.replace(path)
+    write_state(path, {"engine": engine.name, "handle": engine.handle_of(spec)})
 
 
 def attach_by_file(
@@ -30,7 +28,7 @@ def attach_by_file(
     If the gang is of the kind of `engine`, that one is used, with its options; otherwise one without any is opened.
     """
     try:
-        known = json.loads(path.read_text())
+        known = read_state(path, "engine", "handle")
     except FileNotFoundError:
         raise InputError(f"no gang was started with its handle in {str(path)!r}. Start one first.") from None
     used = engine if engine is not None and engine.name == known["engine"] else open_engine(known["engine"])

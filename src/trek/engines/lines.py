@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from trek.world.plain_files import NotPlainFile, open_plain
+
 MAX_LINE_BYTES = 1 << 20
 """A longer line arrives in pieces, so that output without newlines cannot fill the memory."""
 
@@ -68,10 +70,10 @@ class Tail:
     def read(self) -> bytes:
         """What was appended since the last read, up to `MAX_READ_BYTES`."""
         try:
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 file.seek(self._offset)
                 data = file.read(MAX_READ_BYTES)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotPlainFile):
             return b""
         self._offset += len(data)
         return data

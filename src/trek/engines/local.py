@@ -6,7 +6,6 @@ member's orphans are found, and why here and elsewhere are one path. The cost is
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -22,6 +21,7 @@ from trek.engines.local_starter import MEMBERS, LocalStarter
 from trek.engines.member import Member
 from trek.engines.member_names import check_spec, member_stem
 from trek.engines.no_starter import NoStarter
+from trek.engines.state_files import read_state
 from trek.engines.warm.warm_agent import WarmParents, warm_folder
 from trek.errors import InputError
 
@@ -105,7 +105,7 @@ class LocalEngine(Engine):
 def _member_files(output_dir: Path) -> list[Path]:
     """The files in which the agents of a gang describe its members, whether they have been written yet or not."""
     try:
-        counts: dict[str, int] = json.loads((output_dir / MEMBERS).read_text())
+        counts: dict[str, int] = read_state(output_dir / MEMBERS)
     except FileNotFoundError:
         raise InputError(f"no gang was started with output_dir {str(output_dir)!r}. Start one first.") from None
     return [output_dir / f"{member_stem(role, rank)}.json" for role, count in counts.items() for rank in range(count)]

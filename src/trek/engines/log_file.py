@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trek.engines.base import LogLine
+from trek.world.plain_files import NotPlainFile, open_plain
 
 MAX_LINE_BYTES = 16_384
 """A longer line is given in pieces; one without an end yet, as far as it has been written."""
@@ -18,12 +19,13 @@ MAX_READ_BYTES = 256 << 10
 
 
 def read_lines(path: Path, position: int, *, is_over: bool) -> list[LogLine]:
-    """Whole lines from `position` on; with `is_over` an unfinished last line too. A file that is missing has none.
+    """Whole lines from `position` on; with `is_over` an unfinished last line too. A file that is missing, or was
+    replaced by something else, has none.
 
     A negative position counts from the end of the file, and the line that it falls into is left out.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             if position < 0:
                 position = max(file.seek(0, 2) + position, 0)
                 file.seek(position)
@@ -31,7 +33,7 @@ def read_lines(path: Path, position: int, *, is_over: bool) -> list[LogLine]:
             file.seek(position)
             data = file.read(MAX_READ_BYTES)
             is_all = is_over and not file.read(1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotPlainFile):
         return []
     return list(split_lines(data, position, is_all=is_all))
 

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -24,6 +23,7 @@ from trek.engines.lines import LineBuffer, Tail
 from trek.engines.log_file import read_lines
 from trek.engines.member_folder import MemberFolder
 from trek.errors import InputError
+from trek.world.plain_files import remove_tree
 
 _LAST_LINES = 60
 
@@ -283,7 +283,7 @@ class AgentMember(Member):
             kill_group(self.pid)
         self.let_go()
         if not self._keeps_folder and self._folder is not None:
-            shutil.rmtree(self._folder.path, ignore_errors=True)
+            remove_tree(self._folder.path)
 
     def let_go(self) -> None:
         """Close the pipes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from trek.engines.agent import (
     write_file,
 )
 from trek.errors import InputError
+from trek.world.plain_files import open_plain
 
 __all__ = ["ADDRESSES", "ANSWER", "ASKED", "MEMBER_DIR", "NO_SHARED_DISK", "OUTCOME", "MemberFolder"]
 
@@ -48,12 +48,11 @@ class MemberFolder:
         watcher count as none.
         """
         try:
-            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = open_plain(self.path / name)
         except OSError:
             return None
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or (size is None and found.st_size - start > MAX_FILE_BYTES):
+        with file:
+            if size is None and os.fstat(file.fileno()).st_size - start > MAX_FILE_BYTES:
                 return None
             file.seek(start)
             return file.read(MAX_FILE_BYTES if size is None else size)

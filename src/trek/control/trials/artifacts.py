@@ -5,8 +5,11 @@ A name becomes one file name, with `/` as `%2F`, so that no name can be a folder
 
 from __future__ import annotations
 
+import os
 import secrets
+import stat
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from trek.client import models
@@ -16,6 +19,7 @@ from trek.control.store import Store
 from trek.errors import InputError, NotFound
 from trek.world.artifact_names import MAX_BYTES, artifact_name, content_type
 from trek.world.disk import storage_errors
+from trek.world.plain_files import NotPlainFile, open_plain
 
 MAX_FILES = 1000
 MAX_TRIAL_BYTES = 2**30
@@ -34,14 +38,17 @@ class ArtifactService:
         """The artifacts of a trial, by name."""
         folder = self._folder(trial_id)
         paths = [path for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
-        return sorted((_record(unquote(path.name), path) for path in paths), key=lambda one: one.name)
+        found = [_record(unquote(path.name), path.lstat()) for path in paths if _is_plain(path)]
+        return sorted(found, key=lambda one: one.name)
 
-    def path(self, trial_id: int, name: str) -> Path:
-        """The file of one artifact."""
-        path = self._folder(trial_id) / _file_name(name)
-        if not path.is_file():
-            raise NotFound(f"trial {trial_id} has no artifact {name!r}. See `trek trial artifacts {trial_id}`.")
-        return path
+    def open(self, trial_id: int, name: str) -> BinaryIO:
+        """The content of one artifact, which the caller closes."""
+        try:
+            return open_plain(self._folder(trial_id) / _file_name(name))
+        except (FileNotFoundError, NotPlainFile):
+            raise NotFound(
+                f"trial {trial_id} has no artifact {name!r}. See `trek trial artifacts {trial_id}`."
+            ) from None
 
     def put(self, trial_id: int, name: str, content: bytes, *, run: int) -> models.ArtifactRecord:
         """Keep an artifact of a running trial; the same name replaces it."""
@@ -56,9 +63,12 @@ class ArtifactService:
         with storage_errors(path, remedy=_REMEDY):
             path.parent.mkdir(parents=True, exist_ok=True)
             written = path.with_name(f".{secrets.token_hex(8)}")
-            written.write_bytes(content)
+            with written.open("xb") as file:
+                file.write(content)
+                file.flush()
+                status = os.fstat(file.fileno())
             written.replace(path)
-        return _record(name, path)
+        return _record(name, status)
 
     def _folder(self, trial_id: int) -> Path:
         with self._store.reading() as session:
@@ -69,8 +79,12 @@ def _file_name(name: str) -> str:
     return quote(artifact_name(name), safe=_SAFE)
 
 
-def _record(name: str, path: Path) -> models.ArtifactRecord:
-    status = path.stat()
+def _is_plain(path: Path) -> bool:
+    """Whether it is a file: without `--run-as`, a trial can put anything into its folder."""
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def _record(name: str, status: os.stat_result) -> models.ArtifactRecord:
     return models.ArtifactRecord(
         name=name, num_bytes=status.st_size, time_s=status.st_mtime, content_type=content_type(name)
     )

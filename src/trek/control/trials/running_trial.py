@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from trek.control.trials.log_intake import LogIntake
 from trek.control.trials.spool_intake import SpoolIntake
 from trek.engines import Exit, Gang
 from trek.train.jobs.rank_outcome import read_outcomes
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -30,7 +33,16 @@ class Running:
     num_workers: int = 0
     """How many workers of an elastic trial are on record."""
     failed_s: float | None = None
+    problem: str = ""
+    """What keeps it from being taken in; see `note`."""
     stopper: threading.Thread | None = field(default=None, repr=False)
+
+    def note(self, error: Exception) -> None:
+        """Log what keeps the run from being taken in, when it begins: it is tried again in every round."""
+        problem = f"{type(error).__name__}: {error}"
+        if problem != self.problem:
+            self.problem = problem
+            _LOG.error("trial %d cannot be taken in: %s", self.trial_id, problem, exc_info=error)
 
     def exits(self) -> list[Exit] | None:
         """How the processes ended, once none of them is left or comes back."""

@@ -25,6 +25,8 @@ PART_BYTES = 256 << 10
 """About 2,000 reports."""
 MAX_LINE_BYTES = 16 << 20
 """A longer line is not a report, and is left out."""
+MAX_SPOOL_BYTES = 1 << 30
+"""What comes after it is left out: millions of reports, unless a trial has written something else there."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -61,6 +63,9 @@ class SpoolIntake:
         if reports := parse_spool(part, run=self._run):
             self._take(reports)
         self._position += len(part)
+        if not is_last and self._position >= MAX_SPOOL_BYTES:
+            _LOG.warning("trial %d: its spool is too large; reports after the first GiB are left out", self._trial_id)
+            is_last = True
         if is_last:
             del self._ranks[0]
             self._position = 0

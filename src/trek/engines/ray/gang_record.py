@@ -5,12 +5,11 @@ A gang without an `output_dir` is never looked for, and so nothing of it is writ
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from trek.engines.state_files import read_state, write_state
 from trek.errors import InputError
 
 FILE = "ray.json"
@@ -51,17 +50,13 @@ class GangRecord:
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f".{FILE}"
-        partial.unlink(missing_ok=True)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(asdict(self), file)
-        partial.replace(folder / FILE)
+        write_state(folder / FILE, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> GangRecord:
         """The record of the gang with this `output_dir`."""
         try:
-            known = json.loads((folder / FILE).read_text())
+            known = read_state(folder / FILE, "members", "master")
         except FileNotFoundError:
             raise InputError(f"no gang was started with output_dir {str(folder)!r}. Start one first.") from None
         members = [ActorRecord(**one) for one in known.pop("members")]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from trek.client import models
 from trek.control.services import Services
 from trek.master.auth import Auth
-from trek.world.artifact_names import OTHER_CONTENT, content_type
+from trek.world.artifact_names import MAX_BYTES, OTHER_CONTENT, content_type
 
+_PART_BYTES = 1 << 20
 Name = Annotated[str, Query(max_length=200)]
 
 
@@ -27,8 +29,8 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         """Ordered by name."""
         return services.artifacts.all(trial_id)
 
-    @router.get("/file", response_class=FileResponse, dependencies=viewer)
-    def get_artifact(trial_id: int, name: Name) -> FileResponse:
+    @router.get("/file", response_class=StreamingResponse, dependencies=viewer)
+    def get_artifact(trial_id: int, name: Name) -> StreamingResponse:
         """Images are shown by browsers; everything else is a download, so that it never runs in this page's origin."""
         kind = content_type(name)
         shown = "attachment" if kind == OTHER_CONTENT else "inline"
@@ -36,7 +38,8 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
             "content-disposition": f"{shown}; filename*=UTF-8''{quote(name.rpartition('/')[2])}",
             "x-content-type-options": "nosniff",
         }
-        return FileResponse(services.artifacts.path(trial_id, name), media_type=kind, headers=headers)
+        file = services.artifacts.open(trial_id, name)
+        return StreamingResponse(_parts(file), media_type=kind, headers=headers)
 
     @router.put("", dependencies=itself)
     async def put_artifact(trial_id: int, name: Name, run: int, request: Request) -> models.ArtifactRecord:
@@ -49,3 +52,11 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
         return await run_in_threadpool(services.artifacts.add, trial_id, name, await request.body())
 
     return router
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        left = MAX_BYTES
+        while left > 0 and (part := file.read(min(left, _PART_BYTES))):
+            left -= len(part)
+            yield part

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
+import os
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trek.errors import CheckpointError
 from trek.train.checkpointing.stores import MANIFEST
+from trek.world.plain_files import NotPlainFile, open_plain, read_plain
 
 FORMAT = 2
+MAX_MANIFEST_BYTES = 64 << 20
+"""That of a checkpoint of ten thousand ranks has a twentieth of it."""
 OWN_CHECKSUM = "manifest_sha256"
 _UNKNOWN = "0" * 64
 """Stands for the manifest's own checksum where that is computed."""
 _FIELDS: dict[str, type] = {"uuid": str, "batches": int, "metrics": dict, "world_size": int, "files": dict}
 _MAX_THREADS = 4
+_PART_BYTES = 1 << 20
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
@@ -36,7 +40,7 @@ def write_manifest(folder: Path, entries: Mapping[str, Any]) -> None:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the checkpoint in `folder`; CheckpointError if it is missing, damaged or of another format."""
     try:
-        raw = (folder / MANIFEST).read_bytes()
+        raw = read_plain(folder / MANIFEST, max_bytes=MAX_MANIFEST_BYTES)
         manifest = json.loads(raw)
         version = manifest["format"]
     except (FileNotFoundError, NotADirectoryError):
@@ -66,22 +70,34 @@ def verify_files(folder: Path, manifest: Mapping[str, Any], names: Iterable[str]
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file. Of mapped memory: what reads the file next finds it in the page cache."""
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return hashlib.sha256().hexdigest()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return hashlib.sha256(content).hexdigest()
+    """SHA-256 of a regular file."""
+    with open_plain(path) as file:
+        return _digest(file, num_bytes=os.fstat(file.fileno()).st_size)
 
 
 def _verify_file(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
     facts, path = manifest["files"].get(name), folder / name
     if facts is None or not _FILE_NAME.fullmatch(name):
         raise CheckpointError(f"checkpoint {folder} is incomplete: its {MANIFEST} does not list {name}.")
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != facts["bytes"]:
-        raise CheckpointError(f"checkpoint {folder} is incomplete: {name} is missing or has the wrong size.")
-    if checksum(path) != facts["sha256"]:
-        raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not match its checksum.")
+    incomplete = CheckpointError(f"checkpoint {folder} is incomplete: {name} is missing or has the wrong size.")
+    try:
+        file = open_plain(path)
+    except (FileNotFoundError, NotADirectoryError, NotPlainFile):
+        raise incomplete from None
+    with file:
+        if os.fstat(file.fileno()).st_size != facts["bytes"]:
+            raise incomplete
+        if _digest(file, num_bytes=facts["bytes"]) != facts["sha256"]:
+            raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not match its checksum.")
+
+
+def _digest(file: BinaryIO, *, num_bytes: int) -> str:
+    """SHA-256 of the first `num_bytes`. Not of mapped memory, and no further: another process may cut or extend it."""
+    found = hashlib.sha256()
+    while num_bytes > 0 and (part := file.read(min(num_bytes, _PART_BYTES))):
+        found.update(part)
+        num_bytes -= len(part)
+    return found.hexdigest()
 
 
 def _is_whole(raw: bytes, manifest: Mapping[str, Any]) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import tempfile
 from pathlib import Path
 
 from trek.train.checkpointing.stores.base import MANIFEST, REMEDY, Storage
 from trek.world.disk import storage_error
+from trek.world.plain_files import remove_tree
 from trek.world.urls import local_path
 
 _WRITING, _DELETING = ".writing-", ".deleting-"
@@ -64,29 +64,22 @@ class FolderStorage(Storage):
     def delete(self, name: str) -> None:
         """Rename it first, so that a partly deleted checkpoint is never visible. Links are removed, not followed."""
         doomed = self.folder / f"{_DELETING}{name}"
-        shutil.rmtree(doomed, ignore_errors=True)  # left by a process that was killed here
+        remove_tree(doomed)  # left by a process that was killed here
         try:
             (self.folder / name).replace(doomed)
         except (FileNotFoundError, NotADirectoryError):
             return
-        _remove(doomed)
+        remove_tree(doomed)
 
     def remove_unfinished(self) -> None:
         """Workspaces, and folders that were renamed to be deleted."""
         for beginning in (_WRITING, _DELETING):
             for path in self.folder.glob(f"{beginning}*"):
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not hold this up
     try:
         os.fsync(descriptor)
     finally:
