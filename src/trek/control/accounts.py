@@ -118,17 +118,24 @@ class Accounts:
             raise NotAllowed("invalid user name or password.")
         return hashed
 
-    def create_token(self, name: str, request: models.CreateToken) -> models.Token:
-        """A new token of a user. Its text is not stored, so this is the only time it can be shown."""
-        return self._add_token(name, request)
+    def create_token(self, name: str, request: models.CreateToken, *, by: str | None = None) -> models.Token:
+        """A new token of a user. Its text is not stored, so this is the only time it can be shown.
 
-    def _add_token(self, name: str, request: models.CreateToken, *, password_hash: str | None = None) -> models.Token:
-        """Add a token; NotAllowed if the user was deactivated, or the password changed since it was verified."""
+        `by` is the token that asks for it, which must still be valid when the new one is added.
+        """
+        return self._add_token(name, request, by=by)
+
+    def _add_token(
+        self, name: str, request: models.CreateToken, *, password_hash: str | None = None, by: str | None = None
+    ) -> models.Token:
+        """Add a token; NotAllowed if the user was deactivated, or the login ended since it was verified."""
         text, now = secrets.token_urlsafe(32), self._clock.now_s()
         with self._store.writing() as session:
             user = self._find(session, name)
             if not user.is_active or password_hash not in (None, user.password_hash):
                 raise NotAllowed("invalid user name or password.")
+            if by is not None and session.scalar(select(TokenRow.id).where(TokenRow.hash == _digest(by))) is None:
+                raise NotAllowed(f"the login of {name!r} has ended. Log in again with `trek user login`.")
             row = TokenRow(
                 user_id=user.id,
                 hash=_digest(text),

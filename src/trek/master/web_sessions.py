@@ -86,7 +86,7 @@ class WebSessions:
             identity = find(link.token)
         except NotAllowed:
             raise NotAllowed("the link ended with the login that made it. Run `trek web` for another one.") from None
-        return self._token_of(identity)
+        return self._token_of(identity, by=link.token)
 
     def log_in(self, login: Login) -> str:
         """A token for the cookie of a user, whose attempts the caller limits."""
@@ -110,9 +110,9 @@ class WebSessions:
         token = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
         return Credentials(token, is_cookie=bool(token))
 
-    def _token_of(self, identity: Identity) -> str:
+    def _token_of(self, identity: Identity, *, by: str) -> str:
         if not identity.is_home_owner:
-            return self._accounts.create_token(identity.name, _web_token()).token
+            return self._accounts.create_token(identity.name, _web_token(), by=by).token
         token = secrets.token_urlsafe(32)
         with self._lock:
             self._owner_tokens[_digest(token)] = self._clock.now_s() + LOGIN_DAYS * 86_400

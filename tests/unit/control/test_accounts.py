@@ -112,6 +112,18 @@ def test_a_password_that_was_replaced_while_it_was_verified_gives_no_token(
         login(Accounts(store, clock=clock, hasher=SlowHasher()), "correct horse")
 
 
+@pytest.mark.parametrize("change", [ChangeUser(password="battery staple"), ChangeUser(is_active=False)])
+def test_a_token_that_has_ended_makes_no_other_one(accounts: Accounts, change: ChangeUser) -> None:
+    """A request that was let in just before a new password was answered after it, with a token that stayed valid."""
+    token = login(accounts, "correct horse")
+    assert accounts.create_token("ann", CreateToken(), by=token).token
+    accounts.change_user("ann", change)
+    accounts.change_user("ann", ChangeUser(is_active=True))
+    with pytest.raises(NotAllowed, match="has ended"):
+        accounts.create_token("ann", CreateToken(), by=token)
+    assert accounts.tokens("ann") == []
+
+
 @pytest.mark.parametrize("change", [ChangeUser(password="battery staple"), ChangeUser(role="viewer")])
 def test_a_recognised_token_follows_every_change(accounts: Accounts, change: ChangeUser) -> None:
     token = login(accounts, "correct horse")

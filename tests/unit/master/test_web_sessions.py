@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from trek.client import models
-from trek.control.accounts import Identity
+from trek.control.accounts import Accounts, Identity
 from trek.control.services import Services
 from trek.errors import NotAllowed
 from trek.master.prefix import UnderPrefix
@@ -169,3 +169,29 @@ async def test_a_link_gives_the_role_that_its_maker_has_now(
     services.accounts.change_user("ed", models.ChangeUser(role="viewer"))
     reply = await browser.post("/api/v1/session", json={"code": code})
     assert reply.json()["user"]["role"] == "viewer"
+
+
+@pytest.mark.parametrize("path", ["tokens", "session"])
+async def test_a_request_that_was_let_in_before_a_new_password_opens_nothing_after_it(
+    browser: httpx.AsyncClient,
+    ask: Asker,
+    make_token: MakeToken,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+) -> None:
+    token = make_token("ed", "editor")
+    code = (await ask("POST", "/api/v1/session-links", token=token)).json()["code"]
+    add = Accounts.create_token
+
+    def add_late(self: Accounts, *args: Any, **options: Any) -> models.Token:
+        services.accounts.change_user("ed", models.ChangeUser(password=PASSWORD * 2))
+        return add(self, *args, **options)
+
+    monkeypatch.setattr(Accounts, "create_token", add_late)
+    if path == "tokens":
+        reply = await ask("POST", "/api/v1/tokens", token=token, json={})
+    else:
+        reply = await browser.post("/api/v1/session", json={"code": code})
+    assert reply.status_code == 403
+    assert services.accounts.tokens("ed") == []

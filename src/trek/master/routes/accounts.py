@@ -57,7 +57,9 @@ def make_router(services: Services, auth: Auth, *, limits: LoginLimits) -> APIRo
 
     @router.post("/tokens", status_code=201, dependencies=viewer)
     def create_token(body: models.CreateToken, request: Request) -> models.Token:
-        return accounts.create_token(auth.identify(request).name, body)
+        identity = auth.identify(request)
+        by = None if identity.is_home_owner else request.state.token
+        return accounts.create_token(identity.name, body, by=by)
 
     @router.delete("/tokens/{token_id}", status_code=204, dependencies=viewer)
     def revoke_token(token_id: int, request: Request) -> None:
