@@ -222,6 +222,25 @@ def test_a_member_of_another_user_can_read_what_it_is_given_while_it_runs(is_kep
         assert recorder.texts(0) == ["given", "nobody"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
+def test_neither_a_member_of_another_user_nor_its_agent_has_the_environment_of_the_starter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "CANARY")
+    nobody = pwd.getpwnam("nobody")
+    user = OsUser("nobody", nobody.pw_uid, nobody.pw_gid, (nobody.pw_gid,))
+    spec = GangSpec(["sleep", "600"], 1, user=user, cwd=Path("/"), inherits=["PATH"], env={"OWN": "1"})
+    gang = LocalEngine().start(spec)
+    try:
+        wait_for(lambda: bool(gang.pids) and Path(f"/proc/{gang.pids[0]}/comm").read_text() == "sleep\n")
+        own = Path(f"/proc/{gang.pids[0]}")
+        agent = own.parent / own.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+        assert b"OWN=1" in (own / "environ").read_bytes()
+        assert [b"CANARY" in (one / "environ").read_bytes() for one in (own, agent)] == [False, False]
+    finally:
+        gang.stop(grace_s=0)
+
+
 def test_a_host_that_cannot_be_reached_is_a_failure_with_sshs_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,12 @@ TAKE_OVER_S = 60.0
     help="The system's user that trials run as; 'owner' for the one with the name of the experiment's owner. "
     "Requires root.  [default: the user of the master]",
 )
+@click.option(
+    "--pass-env",
+    multiple=True,
+    metavar="NAME",
+    help="With --run-as: a variable of the master's environment that trials inherit too; may be repeated.",
+)
 def up(
     *,
     host: str,
@@ -85,13 +91,14 @@ def up(
     trusted_proxies: tuple[str, ...],
     max_log_mb: float,
     run_as: str | None,
+    pass_env: tuple[str, ...],
 ) -> None:
     """Start a master that other commands reach with -m URL or TREK_MASTER.
 
     Listening on an address that other machines can reach requires users; see `trek user create`.
     """
     from trek.client.embedded import ask_background_to_end
-    from trek.control.trials.trial_user import RunAs
+    from trek.control.run_as import RunAs
     from trek.engines import ENGINES
     from trek.engines.option_words import read_engine_options
     from trek.master.control_plane import ControlPlane, MasterSettings
@@ -117,6 +124,7 @@ def up(
         engine_options=options,
         max_log_mb=max_log_mb,
         run_as=RunAs(run_as) if run_as else None,
+        pass_env=pass_env,
         trusted_proxies=trusted_proxies,
     )
     settings.check()  # before anything is stopped

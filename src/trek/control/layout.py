@@ -6,12 +6,16 @@ nor in a storage.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trek.control.checkpoints.trial_storage import TrialStorage
+from trek.control.run_as import RunAs, check_url
 from trek.control.tables import TrialRow
 from trek.experiments.config import CheckpointStorage
+from trek.world.urls import is_remote
 
 
 @dataclass(frozen=True)
@@ -19,13 +23,13 @@ class Layout:
     """The folders of one control plane."""
 
     home: Path
-    trials_root: Path | None = None
-    """Where the folders of trials are, if other users than that of the control plane need to reach them."""
+    run_as: RunAs | None = None
+    """Whom trials run as; None for the user of the control plane."""
 
     @property
     def trials(self) -> Path:
-        """The folders of all trials."""
-        return self.trials_root or self.home / "trials"
+        """The folders of all trials: where other users need to reach theirs, beside the home, which they must not."""
+        return self.home / "trials" if self.run_as is None else self.home.with_name(f"{self.home.name}-trials")
 
     @property
     def user_homes(self) -> Path:
@@ -58,9 +62,19 @@ class Layout:
         """Where the processes of the current run write."""
         return self.work(trial) if is_other_user else self.run(trial)
 
-    def checkpoints(self, trial: TrialRow, storage: CheckpointStorage) -> TrialStorage:
-        """Where a trial's checkpoints go: a folder, or a URL."""
-        if not storage.url and not storage.path:
-            return TrialStorage(root=str(self.trials), inner=f"{trial.folder_name}/checkpoints")
-        root = storage.url or str(Path(storage.path or "").expanduser())
-        return TrialStorage(root=root.rstrip("/"), inner=f"experiment_{trial.experiment_id}/trial_{trial.folder_name}")
+    def checkpoints(self, trial: TrialRow, storage: CheckpointStorage, *, owner: str) -> TrialStorage:
+        """Where the checkpoints of a trial of the user `owner` go: a folder, or a URL."""
+        root, inner = str(self.trials), f"{trial.folder_name}/checkpoints"
+        if storage.url or storage.path:
+            root = (storage.url or str(Path(storage.path or "").expanduser())).rstrip("/")
+            inner = f"experiment_{trial.experiment_id}/trial_{trial.folder_name}"
+        return TrialStorage(root=root, inner=inner, rights=partial(self.rights, root, owner=owner))
+
+    def check(self, storage: CheckpointStorage) -> None:
+        """InputError for a storage that trials of this control plane cannot use."""
+        if self.run_as is not None and storage.url and is_remote(storage.url):
+            check_url(storage.url)
+
+    def rights(self, address: str, *, owner: str) -> AbstractContextManager[None]:
+        """A block that touches the files at `address`, which trials of `owner` can write to; see `RunAs.rights_at`."""
+        return nullcontext() if self.run_as is None else self.run_as.rights_at(address, owner=owner)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trek.engines.lines import Pipe
 
@@ -59,9 +59,11 @@ class AgentUnavailable(Exception):
 class SpawnedAgent(AgentProcess):
     """An agent that is a child of this process: the interpreter, or ssh."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
+        """`env` None: the environment of this process."""
         self._popen = subprocess.Popen(
             command,
+            env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import binascii
-import json
 import os
 import secrets
-import shutil
 import socket
 import sys
 import tempfile
@@ -23,17 +21,22 @@ from trek.engines.member import AgentMember, Member
 from trek.engines.member_names import member_stem
 from trek.engines.roles import WORLD_NAMES, role_environment, torchrun_environment
 from trek.engines.ssh import portable_environment, reachable_address, ssh_command, without_share
+from trek.engines.state_files import read_state, write_state
 from trek.engines.warm.rules import why_not_warm
 from trek.engines.warm.warm_agent import WarmParents
 from trek.errors import InputError, OutsideError
 from trek.world.addresses import is_loopback
 from trek.world.environments import LAUNCHER_NAMES
+from trek.world.plain_files import remove_tree
 from trek.world.world import World
 
 MEMBERS = "members.json"
 """How many members of each role a gang with an `output_dir` has; what `attach` looks for first."""
 MEETING = "meeting.json"
 """What the members of a gang with an `output_dir` meet by, their secret included: only its owner can read it."""
+
+_LOADER = ("PATH", "LD_LIBRARY_PATH")
+"""What an interpreter needs to start."""
 
 
 class LocalStarter:
@@ -54,7 +57,7 @@ class LocalStarter:
             raise InputError("output_dir works with members on this machine only. Leave one of it and hostfile out.")
         self._counts = {role: one.count for role, one in self._roles.items()}
         if is_resumed and spec.output_dir is not None:
-            self._counts = json.loads((spec.output_dir / MEMBERS).read_text())
+            self._counts = read_state(spec.output_dir / MEMBERS)
         else:
             self._write_counts()
         used = [one.host for role, count in self._counts.items() for one in self.assign(role, count)]
@@ -105,7 +108,7 @@ class LocalStarter:
         command = own_agent if is_here else ssh_command(assigned.host, environ=self._environ)
 
         def spawn() -> AgentProcess:
-            return SpawnedAgent(command)
+            return SpawnedAgent(command, env=self._agent_environment())
 
         request = self._request(assigned, is_here=is_here)
         warm = self._open_warm(request) if is_here and assigned.role == WORKER else None
@@ -146,7 +149,7 @@ class LocalStarter:
         if self._spec.output_dir is not None:
             stem = str(self._spec.output_dir.absolute() / member_stem(assigned.role, assigned.rank))
             Path(f"{stem}.json").unlink(missing_ok=True)  # of a gang that ran here before
-            shutil.rmtree(stem, ignore_errors=True)
+            remove_tree(Path(stem))
             return {
                 "folder": self._make_folder(Path(stem)),
                 "keeps_folder": True,
@@ -160,17 +163,29 @@ class LocalStarter:
         return {"folder": None, "keeps_folder": False, "files": files}
 
     def _make_folder(self, path: Path | None) -> str:
+        """A new folder, which is given to its user last: until then, nothing in it can be replaced."""
         folder = Path(tempfile.mkdtemp(prefix="trek-member-")) if path is None else path
-        folder.mkdir(mode=0o700, exist_ok=True)
+        if path is not None:
+            path.mkdir(mode=0o700)
         for name, data in self._spec.files.items():
             (folder / name).write_bytes(data)
         if self._spec.user is not None:
             for one in (*folder.iterdir(), folder):
-                os.chown(one, self._spec.user.uid, self._spec.user.gid)
+                os.chown(one, self._spec.user.uid, self._spec.user.gid, follow_symlinks=False)
         return str(folder)
+
+    def _agent_environment(self) -> dict[str, str] | None:
+        """An agent of another user's member is forked into that member, so it has nothing of this process's."""
+        return (
+            None
+            if self._spec.user is None
+            else {name: self._environ[name] for name in _LOADER if name in self._environ}
+        )
 
     def _environment(self, assigned: AssignedRank, *, is_here: bool) -> dict[str, str]:
         around = self._environ if is_here else portable_environment(without_share(self._environ))
+        if self._spec.inherits is not None:
+            around = {name: value for name, value in around.items() if name in self._spec.inherits}
         unset = {*LAUNCHER_NAMES, *self._spec.unset}
         inherited = {name: value for name, value in around.items() if name not in unset}
         env = {**inherited, "PYTHONUNBUFFERED": "1", **self._visible_gpus(), **self._spec.env}
@@ -213,7 +228,7 @@ class LocalStarter:
     def _read_meeting(self) -> None:
         if self._spec.output_dir is None:
             raise InputError("only a gang with an output_dir can be found again.")
-        known = json.loads((self._spec.output_dir / MEETING).read_text())
+        known = read_state(self._spec.output_dir / MEETING, "master_port", "secret", "job", "addresses")
         self._master_port, self._secret, self._job = known["master_port"], known["secret"], known["job"]
         self._addresses = known["addresses"]
 
@@ -226,16 +241,10 @@ class LocalStarter:
             "job": self._job,
             "addresses": self._addresses,
         }
-        partial = self._spec.output_dir / f".{MEETING}"
-        partial.unlink(missing_ok=True)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(known, file)
-        partial.replace(self._spec.output_dir / MEETING)
+        write_state(self._spec.output_dir / MEETING, known)
 
     def _write_counts(self) -> None:
         if self._spec.output_dir is None:
             return
         self._spec.output_dir.mkdir(parents=True, exist_ok=True)
-        partial = self._spec.output_dir / f".{MEMBERS}"
-        partial.write_text(json.dumps(self._counts))
-        partial.replace(self._spec.output_dir / MEMBERS)
+        write_state(self._spec.output_dir / MEMBERS, self._counts)

@@ -27,12 +27,13 @@ from trek.control.database_lease import DatabaseLease
 from trek.control.experiments.archives import Archives
 from trek.control.experiments.named_engine import named_engine
 from trek.control.layout import Layout
+from trek.control.run_as import RunAs
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.trials.log_intake import MAX_LOG_BYTES
-from trek.control.trials.private_variables import private_variables
+from trek.control.trials.private_variables import private_variables, shared_variables
 from trek.control.trials.supervisor import Supervisor
-from trek.control.trials.trial_user import RunAs, check_run_as
+from trek.control.trials.trial_user import check_run_as
 from trek.engines import open_engine
 from trek.errors import InputError, OutsideError, PortInUse, StorageError, TrekError
 from trek.master.app import make_app
@@ -69,6 +70,8 @@ class MasterSettings:
     """Options of that Engine."""
     run_as: RunAs | None = None
     """Whom trials run as; None for the user of this process."""
+    pass_env: tuple[str, ...] = ()
+    """With `run_as`: further variables of this process's environment that trials inherit."""
     max_log_mb: float = MAX_LOG_BYTES / 2**20
     """How many MiB of the log of one trial are stored."""
     patience_s: float = 0.0
@@ -77,15 +80,19 @@ class MasterSettings:
     """Addresses or networks of proxies whose X-Forwarded-For is believed; by default none is, loopback neither."""
 
     @property
-    def trials_root(self) -> Path | None:
-        """Beside the home, which other users must not pass through; None where no other user needs to."""
-        return self.home.with_name(f"{self.home.name}-trials") if self.run_as is not None else None
+    def layout(self) -> Layout:
+        """Where its files are."""
+        return Layout(self.home, run_as=self.run_as)
 
     def check(self) -> None:
         """InputError for settings that this machine cannot fulfil."""
+        if self.run_as is None and self.pass_env:
+            raise InputError(
+                f"--pass-env {self.pass_env[0]} is for --run-as: without it, trials inherit the master's environment."
+            )
         if self.run_as is not None:
             programs = [Path(sys.executable).resolve(), Path(__file__)]
-            check_run_as(self.run_as, layout=Layout(self.home, trials_root=self.trials_root), programs=programs)
+            check_run_as(self.run_as, layout=self.layout, programs=programs)
 
 
 class ControlPlane:
@@ -101,7 +108,7 @@ class ControlPlane:
         self._settings = settings
         self._on_ready = on_ready
         self._clock = clock or SystemClock()
-        self._layout = Layout(settings.home, trials_root=settings.trials_root)
+        self._layout = settings.layout
         self._token = secrets.token_urlsafe(32)
         self._last_request_s = self._clock.monotonic_s()
         self._kill = False
@@ -155,8 +162,8 @@ class ControlPlane:
             slots=self._settings.slots,
             environment=lambda trial_id, run: self._environment(services, trial_id, run, url=trials_url),
             clock=self._clock,
-            run_as=self._settings.run_as,
             private_variables=private_variables(os.environ),
+            shared_variables=shared_variables(os.environ, passed=self._settings.pass_env),
             max_log_bytes=int(self._settings.max_log_mb * 2**20),
         )
         services = Services.over(store, layout=self._layout, runner=supervisor, clock=self._clock)

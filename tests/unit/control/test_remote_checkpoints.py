@@ -57,8 +57,8 @@ def test_a_checkpoint_behind_a_url_is_found_fetched_and_deleted(
     found = plane.services.checkpoints.get("c1")
     assert (found.path, found.num_bytes) == (f"{url}/experiment_1/trial_{plane.trial().folder_name}/c1", 3)
     with plane.services.checkpoints.folder("c1") as folder:
-        assert (folder / "weights").read_bytes() == b"123"
-    assert not folder.parent.exists(), "a copy is removed once it was read"
+        assert (folder.path / "weights").read_bytes() == b"123"
+    assert not folder.path.parent.exists(), "a copy is removed once it was read"
     plane.services.checkpoints.delete("c1")
     assert not (tmp_path / f"bucket/experiment_1/trial_{plane.trial().folder_name}/c1").exists()
     with pytest.raises(NotFound, match="were deleted"), plane.services.checkpoints.folder("c1"):
@@ -96,7 +96,7 @@ def test_an_experiment_is_deleted_with_what_it_has_behind_a_url(
 
 
 def test_a_place_out_of_reach_is_told_and_nothing_counts_as_gone(caplog: pytest.LogCaptureFixture) -> None:
-    assert find_checkpoints("nosuchstore://bucket/x", owner="") is None
+    assert find_checkpoints(TrialStorage(root="nosuchstore://bucket", inner="x"), owner="") is None
     assert "nosuchstore://bucket/x cannot be listed" in caplog.text
     with pytest.raises(StorageError, match="cannot be fetched"):
         fetch_checkpoint("nosuchstore://bucket/x/c1")

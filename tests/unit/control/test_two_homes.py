@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trek.control.checkpoints.checkpoint_files import find_checkpoints
+from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.tables import TrialRow
 from trek.train.checkpointing.checkpoint_folder import find_latest
 from trek.train.checkpointing.stores import open_storage
@@ -54,7 +55,7 @@ def test_a_checkpoint_of_another_trial_is_not_adopted(owner: str, is_found: bool
     (tmp_path / "c1").mkdir()
     made = {"format": 1, "uuid": "c1", "owner": owner, "batches": 1, "metrics": {}, "time_s": 1.0, "files": {}}
     (tmp_path / "c1" / "manifest.json").write_text(json.dumps({**made, "world_size": 0, "score": None}))
-    found = find_checkpoints(str(tmp_path), owner="me")
+    found = find_checkpoints(TrialStorage(root=str(tmp_path.parent), inner=tmp_path.name), owner="me")
     assert (found is not None and "c1" in found) == is_found
     if not is_found:
         assert find_latest(open_storage(tmp_path), owner="me") is None

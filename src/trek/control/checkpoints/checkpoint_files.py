@@ -16,24 +16,28 @@ from trek.control.checkpoints.checkpoint_rows import take_checkpoints
 from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.experiments.checkpoint_address import open_uncached
+from trek.train.checkpointing.manifest import MAX_MANIFEST_BYTES
 from trek.train.checkpointing.stores import MANIFEST
+from trek.world.plain_files import read_plain
 from trek.world.urls import is_remote
 
 _LOG = logging.getLogger(__name__)
 
 
-def find_checkpoints(place: str, *, owner: str) -> dict[str, CheckpointReport] | None:
-    """The complete checkpoints at `place` by uuid; None if it cannot be reached. Slow: call outside transactions.
+def find_checkpoints(storage: TrialStorage, *, owner: str) -> dict[str, CheckpointReport] | None:
+    """The complete checkpoints in `storage` by uuid; None if it cannot be reached. Slow: call outside transactions.
 
     Those that another than the trial with the uuid `owner` has written are left out.
     """
+    place = storage.address
     try:
-        storage = open_uncached(place)
-        folders = {name: storage.fetch(name, only=MANIFEST) for name in storage.names()}
+        with storage.rights():
+            opened = open_uncached(place)
+            folders = {name: opened.fetch(name, only=MANIFEST) for name in opened.names()}
+            reports = [_read(folder / MANIFEST, f"{place}/{name}", owner=owner) for name, folder in folders.items()]
     except Exception as error:  # noqa: BLE001 - every store has its own exceptions
         _LOG.warning("checkpoints at %s cannot be listed: %s", place, error)
         return None
-    reports = [_read(folder / MANIFEST, f"{place}/{name}", owner=owner) for name, folder in folders.items()]
     if is_remote(place):
         for folder in folders.values():
             shutil.rmtree(folder.parent, ignore_errors=True)
@@ -70,7 +74,7 @@ def reconcile_checkpoints(
 
 def _read(path: Path, address: str, *, owner: str) -> CheckpointReport | None:
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(read_plain(path, max_bytes=MAX_MANIFEST_BYTES))
         if manifest.get("owner", "") != owner:
             _LOG.warning("the checkpoint at %s was written by another trial, and is left alone", address)
             return None
@@ -82,5 +86,5 @@ def _read(path: Path, address: str, *, owner: str) -> CheckpointReport | None:
             metrics=manifest["metrics"],
             time_s=manifest["time_s"],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # incomplete: a trial that resumes skips it

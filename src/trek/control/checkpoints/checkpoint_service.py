@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from sqlalchemy import select, tuple_
 
@@ -14,6 +13,7 @@ from trek.client.models import ENDED
 from trek.control import views
 from trek.control.checkpoints.best_checkpoint import best_checkpoint, best_of_trial
 from trek.control.checkpoints.checkpoint_rows import newest_checkpoint
+from trek.control.checkpoints.lent_folder import LentFolder
 from trek.control.checkpoints.retention import needed_paths
 from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.experiments.parsed_config import parsed_config
@@ -85,7 +85,7 @@ class CheckpointService:
         return models.BestCheckpoint(**self.get(uuid).model_dump(), reason=reason)
 
     @contextmanager
-    def folder(self, uuid: str) -> Iterator[Path]:
+    def folder(self, uuid: str) -> Iterator[LentFolder]:
         """A local folder with a checkpoint's files: the stored ones, or a copy that is removed when the block ends."""
         with self._store.reading() as session:
             found = find_checkpoint(session, uuid)
@@ -94,8 +94,9 @@ class CheckpointService:
         if found.is_deleted:
             raise gone
         storage.check(found.path)
-        with borrowed_checkpoint(found.path) as folder:
-            if not folder.is_dir():
+        with borrowed_checkpoint(found.path) as path:
+            folder = LentFolder(path, storage.rights)
+            if not folder.exists:
                 raise gone
             yield folder
 
@@ -118,12 +119,13 @@ class CheckpointService:
             trial.checkpoint = newest_checkpoint(session, trial.id)
         try:
             storage.remove(row.path)
-        except StorageError as error:
-            _LOG.warning("%s Remove it manually.", error)
+        except (InputError, StorageError) as error:  # also where the trial's user does not exist any more
+            _LOG.warning("%s Remove the checkpoint at %s manually.", error, row.path)
         return self.get(row.uuid)
 
     def _storage(self, uuid: str) -> TrialStorage:
         with self._store.reading() as session:
             trial = session.get_one(TrialRow, find_checkpoint(session, uuid).trial_id)
-            config = parsed_config(find_experiment(session, trial.experiment_id))
-        return self._layout.checkpoints(trial, config.checkpoint_storage)
+            experiment = find_experiment(session, trial.experiment_id)
+        config = parsed_config(experiment)
+        return self._layout.checkpoints(trial, config.checkpoint_storage, owner=experiment.owner)

@@ -50,7 +50,7 @@ class PendingRemovals:
                     row.awaits_removal = False
 
     def _remove(self, checkpoint: CheckpointTable, trial: TrialRow, experiment: ExperimentRow) -> bool:
-        storage = self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage)
+        storage = self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage, owner=experiment.owner)
         try:
             storage.remove(checkpoint.path)
         except InputError as error:

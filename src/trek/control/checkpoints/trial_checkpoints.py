@@ -9,22 +9,28 @@ from __future__ import annotations
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from trek.control.checkpoints.lent_folder import LentFolder
 from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.lookup import find_experiment, find_running
 from trek.control.store import Store
-from trek.control.tables import TrialRow
+from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.errors import CheckpointError, InputError, NotFound
 from trek.experiments.checkpoint_address import borrowed_checkpoint, open_uncached
-from trek.train.checkpointing.manifest import read_manifest, verify_files
+from trek.train.checkpointing.manifest import MAX_MANIFEST_BYTES, read_manifest, verify_files
 from trek.train.checkpointing.stores import MANIFEST, Storage
 from trek.world.disk import storage_errors
+from trek.world.plain_files import read_plain, remove_tree
 
 MAX_BYTES = 2**40
 """The largest checkpoint that is received."""
@@ -43,58 +49,77 @@ class TrialCheckpoints:
     def names(self, trial_id: int, *, run: int) -> list[str]:
         """The complete checkpoints of the trial, reported or not."""
         _, storage = self._running(trial_id, run=run)
-        return open_uncached(storage.address).names()
+        with storage.rights():
+            return open_uncached(storage.address).names()
 
     @contextmanager
-    def folder(self, trial_id: int, name: str, *, run: int) -> Iterator[Path]:
+    def folder(self, trial_id: int, name: str, *, run: int) -> Iterator[LentFolder]:
         """A local folder with the files of a checkpoint, for the length of the block."""
         _, storage = self._running(trial_id, run=run)
         address = f"{storage.address}/{name}"
         storage.check(address)
-        with borrowed_checkpoint(address) as folder:
-            if not (folder / MANIFEST).is_file():
+        with borrowed_checkpoint(address) as path:
+            folder = LentFolder(path, storage.rights)
+            if not folder.has(MANIFEST):
                 raise NotFound(f"trial {trial_id} has no checkpoint {name!r}.")
             yield folder
 
     @contextmanager
-    def start_folder(self, trial_id: int, *, run: int) -> Iterator[Path]:
+    def start_folder(self, trial_id: int, *, run: int) -> Iterator[LentFolder]:
         """A local folder with the checkpoint that the trial starts from, for the length of the block."""
         trial, _ = self._running(trial_id, run=run)
-        if trial.start_checkpoint is None:
+        address = trial.start_checkpoint
+        if address is None:
             raise NotFound(f"trial {trial_id} does not start from a checkpoint.")
-        with borrowed_checkpoint(trial.start_checkpoint) as folder:
-            yield folder
+        with self._store.reading() as session:
+            owner = _owner_of(session, address) or find_experiment(session, trial.experiment_id).owner
+        with borrowed_checkpoint(address) as path:
+            yield LentFolder(path, partial(self._layout.rights, address, owner=owner))
 
     def receive(self, trial_id: int, name: str, tar: IO[bytes], *, run: int) -> str:
         """Store the checkpoint whose files are in `tar`; returns its address. The same one sent again is accepted."""
         trial, storage = self._running(trial_id, run=run)
         storage.check(f"{storage.address}/{name}")
-        place = open_uncached(storage.address)
         with storage_errors(storage.address, remedy=_REMEDY):
-            workspace = place.workspace()
+            with storage.rights():
+                place = open_uncached(storage.address)
+                workspace = place.workspace()
             try:
-                _unpack(tar, workspace)
-                _check(workspace, owner=trial.uuid)
+                with storage.rights():
+                    sizes = _unpack(tar, workspace)
+                    _check(workspace, sizes=sizes, owner=trial.uuid)
                 self._running(trial_id, run=run)  # it may have ended while the files arrived
-                return _publish(place, workspace, name)
+                with storage.rights():
+                    return _publish(place, workspace, name)
             finally:
-                shutil.rmtree(workspace, ignore_errors=True)  # publishing may have moved it
+                with storage.rights():
+                    remove_tree(workspace)  # publishing may have moved it
 
     def _running(self, trial_id: int, *, run: int) -> tuple[TrialRow, TrialStorage]:
         with self._store.reading() as session:
             trial = find_running(session, trial_id, run=run)
-            config = parsed_config(find_experiment(session, trial.experiment_id))
-        return trial, self._layout.checkpoints(trial, config.checkpoint_storage)
+            experiment = find_experiment(session, trial.experiment_id)
+        storage = parsed_config(experiment).checkpoint_storage
+        return trial, self._layout.checkpoints(trial, storage, owner=experiment.owner)
 
 
-def _unpack(tar: IO[bytes], workspace: Path) -> None:
-    """Write the regular files of a tar, which is read as it arrives."""
+def _owner_of(session: Session, address: str) -> str | None:
+    """Whose trial wrote the checkpoint at `address`; None if it is none that a trial reported."""
+    owners = select(ExperimentRow.owner).join(TrialRow).join(CheckpointTable).where(CheckpointTable.path == address)
+    return session.scalars(owners.limit(1)).first()
+
+
+def _unpack(tar: IO[bytes], workspace: Path) -> dict[str, int]:
+    """Write the regular files of a tar, which is read as it arrives; returns their sizes by name."""
+    sizes: dict[str, int] = {}
     try:
         with tarfile.open(fileobj=tar, mode="r|", bufsize=_BUFFER) as members:
             for member in members:
                 _write(members.extractfile(member) if member.isreg() else None, member.name, workspace)
+                sizes[member.name] = member.size
     except tarfile.TarError as error:
         raise InputError(f"the checkpoint arrived incomplete or damaged: {error}. Send it again.") from error
+    return sizes
 
 
 def _write(content: IO[bytes] | None, name: str, workspace: Path) -> None:
@@ -104,24 +129,33 @@ def _write(content: IO[bytes] | None, name: str, workspace: Path) -> None:
         shutil.copyfileobj(content, file, _BUFFER)
 
 
-def _check(workspace: Path, *, owner: str) -> None:
-    """InputError unless the files are exactly those that the manifest lists, and the manifest is the trial's."""
+def _check(workspace: Path, *, sizes: Mapping[str, int], owner: str) -> None:
+    """InputError unless the files are exactly those that the manifest lists, and the manifest is the trial's.
+
+    `sizes` are what was received. The trial may reach the workspace, and replace files there by larger ones.
+    """
     try:
         manifest = read_manifest(workspace)
+        listed = {name: facts["bytes"] for name, facts in manifest["files"].items()}
+        if extra := sizes.keys() - {MANIFEST, *listed}:
+            raise InputError(f"the checkpoint was not stored: its manifest does not list {min(extra)!r}.")
+        if other := [name for name, size in listed.items() if size != sizes.get(name)]:
+            raise CheckpointError(
+                f"checkpoint {workspace} is incomplete: {min(other)} is missing or has the wrong size."
+            )
         verify_files(workspace, manifest)
     except CheckpointError as error:
         raise InputError(f"the checkpoint was not stored: {error}") from error
     if manifest.get("owner", "") != owner:
         raise InputError("the checkpoint was not stored: its manifest names another trial as its owner.")
-    if extra := {path.name for path in workspace.iterdir()} - {MANIFEST, *manifest["files"]}:
-        raise InputError(f"the checkpoint was not stored: its manifest does not list {min(extra)!r}.")
 
 
 def _publish(place: Storage, workspace: Path, name: str) -> str:
     """Publish, unless an earlier attempt did, whose answer was lost."""
     if name not in place.names():
         return place.publish(workspace, name)
-    stored = place.fetch(name, only=MANIFEST) / MANIFEST
-    if stored.read_bytes() != (workspace / MANIFEST).read_bytes():
+    stored = place.fetch(name, only=MANIFEST)
+    manifests = [read_plain(folder / MANIFEST, max_bytes=MAX_MANIFEST_BYTES) for folder in (stored, workspace)]
+    if manifests[0] != manifests[1]:
         raise InputError(f"the trial has another checkpoint {name!r} already. Use another name.")
     return f"{place.address}/{name}"

@@ -76,6 +76,7 @@ class ExperimentService:
         try:
             config = _forked(row, request, is_own=is_admin or owner == row.owner)
             self._check_slots(config)
+            self._layout.check(config.checkpoint_storage)
             with self._store.reading() as session:
                 find_starting_point(session, config)
         except InputError as error:
@@ -97,6 +98,7 @@ class ExperimentService:
         parent: int | None = None,
     ) -> models.ExperimentDetails:
         self._check_slots(config)
+        self._layout.check(config.checkpoint_storage)
         now_s = self._clock.now_s()
         with self._store.writing() as session:
             # In this transaction: from its end on the checkpoint is needed, and is not removed.

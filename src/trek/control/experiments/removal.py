@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from trek.control.tables import (
 )
 from trek.errors import InputError, StorageError
 from trek.experiments.config import CheckpointStorage
+from trek.world.plain_files import remove_tree
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ class ExperimentFiles:
         for storage in self.storages:
             try:
                 storage.remove_all()
-            except StorageError as error:
-                _LOG.warning("%s Remove it manually.", error)
+            except (InputError, StorageError) as error:  # also where the trial's user does not exist any more
+                _LOG.warning("%s Remove the checkpoints at %s manually.", error, storage.address)
         for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: Layout) -> ExperimentFiles:
@@ -62,7 +62,7 @@ def delete_experiment(session: Session, experiment: ExperimentRow, *, layout: La
         )
     files = ExperimentFiles(
         folders=[layout.trial(trial) for trial in trials],
-        storages=[layout.checkpoints(trial, storage) for trial in trials],
+        storages=[layout.checkpoints(trial, storage, owner=experiment.owner) for trial in trials],
     )
     session.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment.id))
     return files

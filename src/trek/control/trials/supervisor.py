@@ -39,11 +39,10 @@ from trek.control.trials.start_checkpoints import StartCheckpoints
 from trek.control.trials.starting_trial import StartingTrial
 from trek.control.trials.trial_gangs import OpenGang, TrialGangs
 from trek.control.trials.trial_specs import TrialSpecs
-from trek.control.trials.trial_user import RunAs
 from trek.control.trials.unreadable import end_unreadable
 from trek.control.trials.worker_changes import record_changes
 from trek.engines import Engine, Exit, Gang
-from trek.errors import TrekError
+from trek.errors import StorageError, TrekError
 from trek.experiments.log_patterns import LogPatterns
 from trek.train.jobs.servers import restart_server
 from trek.world.clock import Clock
@@ -73,8 +72,8 @@ class Supervisor:
         environment: Callable[[int, int], dict[str, str]],
         clock: Clock,
         max_log_bytes: int = MAX_LOG_BYTES,
-        run_as: RunAs | None = None,
         private_variables: Collection[str] = (),
+        shared_variables: Collection[str] = (),
         command: Sequence[str] = (sys.executable, "-m", "trek.experiments.trial_worker"),
     ) -> None:
         self._store = store
@@ -82,15 +81,14 @@ class Supervisor:
         self._engine = engine
         self._clock = clock
         self._max_log_bytes = max_log_bytes
-        self._run_as = run_as
         self._cluster = ClusterView(engine, slots=slots, clock=clock)
         self._specs = TrialSpecs(
             layout,
             cluster=self._cluster,
             environment=environment,
             command=command,
-            run_as=run_as,
             private_variables=private_variables,
+            shared_variables=shared_variables,
         )
         self._room = RoomRequest(engine, clock=clock)
         self._gangs = TrialGangs(
@@ -127,7 +125,7 @@ class Supervisor:
         self._end_starts()
         for running in list(self.running.values()):
             running.stop(grace_s=grace_s)
-        while self.running:
+        while any(not one.problem for one in self.running.values()):  # the others are left to the next supervisor
             self._collect()
             self._wake.wait(TICK_S)
             self._wake.clear()
@@ -201,19 +199,30 @@ class Supervisor:
                 expire_metrics(session, now_s=self._clock.now_s())
 
     def _collect(self) -> None:
+        """Take in what running trials left. What cannot be taken in of one trial is left to the next round."""
         for running in list(self.running.values()):
-            if running.elastic is not None:
-                self._note_workers(running, running.elastic)
-            exits = running.exits()
-            has_more = running.logs.take_part(is_over=exits is not None)
-            if exits is not None:
-                self._take_rest(running, exits, has_more=has_more)
-            elif running.elastic is not None:
-                continue  # a worker that is lost is replaced
-            elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
-                running.stop(grace_s=1.0)
-            elif running.failed_s is None and self._has_failed(running.gang):
-                running.failed_s = self._clock.monotonic_s()
+            try:
+                self._collect_from(running)
+            except (SQLAlchemyError, StorageError):
+                raise
+            except Exception as error:  # noqa: BLE001 - what one trial wrote must not hold up the others
+                running.note(error)
+            else:
+                running.problem = ""
+
+    def _collect_from(self, running: Running) -> None:
+        if running.elastic is not None:
+            self._note_workers(running, running.elastic)
+        exits = running.exits()
+        has_more = running.logs.take_part(is_over=exits is not None)
+        if exits is not None:
+            self._take_rest(running, exits, has_more=has_more)
+        elif running.elastic is not None:
+            return  # a worker that is lost is replaced
+        elif running.failed_s is not None and self._clock.monotonic_s() - running.failed_s > PEER_GRACE_S:
+            running.stop(grace_s=1.0)
+        elif running.failed_s is None and self._has_failed(running.gang):
+            running.failed_s = self._clock.monotonic_s()
 
     def _has_failed(self, gang: Gang) -> bool:
         """Whether a member failed for good: a parameter server that was killed is started again."""
@@ -251,9 +260,9 @@ class Supervisor:
     def _finish(self, running: Running, ending: Ending, *, are_reports_lost: bool) -> None:
         running.join()
         trial, storage = self._files_of(running)
-        if self._run_as is None:  # otherwise the folders are closed already, and their owner could put links there
+        if self._layout.run_as is None:  # otherwise they are closed already, and their owner could put links there
             close_to_others(self._layout.trial(trial))
-        found = find_checkpoints(storage.address, owner=trial.uuid)
+        found = find_checkpoints(storage, owner=trial.uuid)
         if not are_reports_lost:  # a machine that is counted as lost may still write for a while
             remove_unfinished(storage)
         now_s = self._clock.now_s()
@@ -272,8 +281,9 @@ class Supervisor:
     def _files_of(self, running: Running) -> tuple[TrialRow, TrialStorage]:
         with self._store.reading() as session:
             trial = session.get_one(TrialRow, running.trial_id)
-            config = parsed_config(session.get_one(ExperimentRow, running.experiment_id))
-        return trial, self._layout.checkpoints(trial, config.checkpoint_storage)
+            experiment = session.get_one(ExperimentRow, running.experiment_id)
+        storage = parsed_config(experiment).checkpoint_storage
+        return trial, self._layout.checkpoints(trial, storage, owner=experiment.owner)
 
     def _stop_killed(self) -> None:
         """Stop trials that were killed. Other requests reach trials in the replies to their reports.

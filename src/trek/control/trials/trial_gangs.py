@@ -124,7 +124,9 @@ class TrialGangs:
             gang,
             trial_id=trial.id,
             run=trial.run,
-            storage=self._layout.checkpoints(trial, parsed_config(experiment).checkpoint_storage),
+            storage=self._layout.checkpoints(
+                trial, parsed_config(experiment).checkpoint_storage, owner=experiment.owner
+            ),
             clock=self._clock,
             ranks=ranks,
         )

@@ -100,7 +100,7 @@ class TrialService:
             first = session.scalar(siblings.order_by(TrialRow.id).limit(1))
             known = stored_checkpoints(session, trial.id)
         config = parsed_config(experiment)
-        storage = self._layout.checkpoints(trial, config.checkpoint_storage)
+        storage = self._layout.checkpoints(trial, config.checkpoint_storage, owner=experiment.owner)
         return models.Assignment(
             trial_id=trial.id,
             experiment_id=experiment.id,
@@ -150,8 +150,9 @@ class TrialService:
         """Outside of the transaction that stores the report, since links are resolved on the disk."""
         with self._store.reading() as session:
             trial = find_trial(session, trial_id)
-            config = parsed_config(find_experiment(session, trial.experiment_id))
-        storage = self._layout.checkpoints(trial, config.checkpoint_storage)
+            experiment = find_experiment(session, trial.experiment_id)
+        config = parsed_config(experiment)
+        storage = self._layout.checkpoints(trial, config.checkpoint_storage, owner=experiment.owner)
         for checkpoint in report.checkpoints:
             storage.check(checkpoint.path)
 

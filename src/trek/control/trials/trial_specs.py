@@ -9,7 +9,7 @@ from trek.control.experiments.parsed_config import parsed_config
 from trek.control.layout import Layout
 from trek.control.tables import ExperimentRow, TrialRow
 from trek.control.trials.cluster_view import ClusterView
-from trek.control.trials.trial_user import RunAs, make_folders, make_own_home
+from trek.control.trials.trial_user import make_folders, make_own_home
 from trek.engines import GangSpec, OsUser
 from trek.experiments.trial_process import MASTER_URL
 from trek.train.jobs.job import TRAINING_IMPORTS
@@ -19,7 +19,10 @@ TRIAL_IMPORTS = (*TRAINING_IMPORTS, "trek.experiments.entrypoint", "trek.experim
 
 
 class TrialSpecs:
-    """See the module. `environment(trial, run)` gives the variables its processes need to reach the control plane."""
+    """See the module. `environment(trial, run)` gives the variables its processes need to reach the control plane.
+
+    Of the control plane's own, its user's trials inherit all but the private ones, and those of others the shared ones.
+    """
 
     def __init__(
         self,
@@ -28,19 +31,19 @@ class TrialSpecs:
         cluster: ClusterView,
         environment: Callable[[int, int], dict[str, str]],
         command: Sequence[str],
-        run_as: RunAs | None,
         private_variables: Collection[str],
+        shared_variables: Collection[str],
     ) -> None:
         self._layout = layout
         self._cluster = cluster
         self._environment = environment
         self._command = command
-        self._run_as = run_as
         self._private_variables = private_variables
+        self._shared_variables = shared_variables
 
     def spec(self, experiment: ExperimentRow, trial: TrialRow) -> GangSpec:
         """The gang of the trial's current run; makes the folders that it writes to."""
-        user = self._run_as.user_of(experiment.owner) if self._run_as is not None else None
+        user = None if (run_as := self._layout.run_as) is None else run_as.user_of(experiment.owner)
         folder = self._layout.run(trial)
         folder.mkdir(parents=True, exist_ok=True)
         if user is not None:
@@ -51,6 +54,7 @@ class TrialSpecs:
             num_workers=len(trial.slots),
             env=self._variables(experiment, trial, user=user),
             unset=self._private_variables,
+            inherits=self._shared_variables if user is not None else None,
             user=user,
             cwd=work,
             output_dir=folder,

@@ -1,58 +1,29 @@
-"""Which user of the operating system the processes of a trial run as, and the folders that such a user needs.
+"""The folders of trials: what the user of the operating system needs that the processes of a trial run as.
 
 Without `--run-as` every trial runs as the user of the control plane, and can read what that user can read. With it, the
-control plane must be root: it keeps its home to itself and starts each trial as somebody else. What the control plane
-reads and writes for such a trial lies in folders of its own; the trial owns only the leaves, so it can put no link into
-the way of root.
+control plane must be root: it keeps its home to itself and starts each trial as another user. The trial owns only the
+leaves of its folders. Below a leaf, the control plane touches nothing as root: see `file_rights`.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from trek.control.file_rights import check_file_rights
 from trek.control.layout import Layout
+from trek.control.run_as import OWNER, RunAs
 from trek.control.tables import TrialRow
 from trek.engines import OsUser
 from trek.errors import InputError
-
-OWNER = "owner"
-"""The choice that maps the owner of an experiment to the system's user of the same name."""
-MIN_OWNER_UID = 1000
-"""System accounts below it are never chosen by the name of an owner."""
-
-
-@dataclass(frozen=True)
-class RunAs:
-    """`owner`, or the name of one user for all trials."""
-
-    choice: str
-
-    def user_of(self, owner: str) -> OsUser:
-        """The user that trials of `owner` run as; InputError if there is none, or it must not be used."""
-        is_by_owner = self.choice == OWNER
-        name = owner if is_by_owner else self.choice
-        try:
-            found = pwd.getpwnam(name)
-        except (KeyError, ValueError):
-            whose = f" of {owner!r}" if owner else ""
-            raise InputError(
-                f"trials{whose} would run as the system's user {name!r}, which does not exist. "
-                "Create it with useradd, or start the master with another --run-as."
-            ) from None
-        if found.pw_uid == 0 or (is_by_owner and found.pw_uid < MIN_OWNER_UID):
-            raise InputError(f"trials must not run as {name!r} (uid {found.pw_uid}), which is a system account.")
-        groups = tuple(os.getgrouplist(name, found.pw_gid))
-        return OsUser(name, uid=found.pw_uid, gid=found.pw_gid, groups=groups)
 
 
 def check_run_as(run_as: RunAs, *, layout: Layout, programs: Sequence[Path] = ()) -> None:
     """InputError unless this process may start processes of others, and they can reach their folders and programs."""
     if os.geteuid() != 0:
         raise InputError("--run-as requires that the master runs as root, since only root can start others' processes.")
+    check_file_rights()
     if run_as.choice != OWNER:
         run_as.user_of("")
     if closed := _closed_folder(layout.trials):
@@ -75,18 +46,27 @@ def _closed_folder(path: Path) -> Path | None:
 
 def make_folders(layout: Layout, trial: TrialRow, *, user: OsUser) -> None:
     """The folders of a trial's current run: passages that are the master's, and leaves that are the user's alone."""
-    for passage in (layout.trials, layout.trial(trial), layout.run(trial), layout.user_homes):
-        passage.mkdir(parents=True, exist_ok=True)
-        passage.chmod(0o711)
+    make_passages(layout.trials, layout.trial(trial), layout.run(trial), layout.user_homes)
     for leaf in (
         layout.work(trial),
         layout.trial(trial) / "checkpoints",
         layout.user_homes / user.name,
     ):
-        leaf.mkdir(exist_ok=True)
-        leaf.chmod(0o700)
-        os.chown(leaf, user.uid, user.gid, follow_symlinks=False)
-    _give(layout.trial(trial) / "start", user)
+        make_leaf(leaf, user=user)
+
+
+def make_passages(*folders: Path) -> None:
+    """Folders of the master that others can pass through, but neither list nor change."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o711)
+
+
+def make_leaf(folder: Path, *, user: OsUser) -> None:
+    """A folder of the user alone. It lies in a passage, where no other user can replace it."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o700)
+    os.chown(folder, user.uid, user.gid, follow_symlinks=False)
 
 
 def make_own_home(layout: Layout) -> Path:
@@ -98,10 +78,3 @@ def make_own_home(layout: Layout) -> Path:
         if not (home / name).is_symlink():
             (home / name).symlink_to(layout.home / name, target_is_directory=True)
     return home
-
-
-def _give(folder: Path, user: OsUser) -> None:
-    """The copy of a checkpoint that a trial starts from, made by the master."""
-    for parent, _, names in os.walk(folder):
-        for path in (Path(parent), *(Path(parent) / name for name in names)):
-            os.chown(path, user.uid, user.gid, follow_symlinks=False)

@@ -91,9 +91,9 @@ class RayEngine(Engine):
         connect(self._options.address, sends_trek=self._options.send_trek)
 
     def _check(self, spec: GangSpec) -> None:
-        if spec.user is not None or spec.hostfile is not None:
-            what = "user" if spec.user is not None else "hostfile"
-            raise InputError(f"the engine 'ray' runs members where and as whom Ray does. Leave {what} out.")
+        for name in ("user", "inherits", "hostfile"):
+            if getattr(spec, name) is not None:
+                raise InputError(f"the engine 'ray' runs members where and as whom Ray does. Leave {name} out.")
         check_spec(spec)
 
     def _starter(self, spec: GangSpec, *, record: GangRecord | None = None) -> RayStarter:

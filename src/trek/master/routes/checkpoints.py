@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
 from trek.client import models
-from trek.client.tar_stream import tar_stream
+from trek.control.checkpoints.lent_folder import LentFolder
 from trek.control.services import Services
 from trek.master.auth import Auth
 from trek.master.routes.paging import Cursor, Limit, read_pair, tell_next
@@ -55,9 +54,9 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     return router
 
 
-def tar_answer(folder: Path, stack: ExitStack, *, only: str | None = None) -> StreamingResponse:
+def tar_answer(folder: LentFolder, stack: ExitStack, *, only: str | None = None) -> StreamingResponse:
     """The files of `folder` as a tar; `stack` is closed when they are sent, or when the client disconnects."""
-    return StreamingResponse(_closing(stack, tar_stream(folder, only=only)), media_type="application/x-tar")
+    return StreamingResponse(_closing(stack, folder.tar(only=only)), media_type="application/x-tar")
 
 
 def _closing(stack: ExitStack, parts: Iterator[bytes]) -> Iterator[bytes]:

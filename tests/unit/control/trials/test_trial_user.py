@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -16,12 +17,13 @@ from sqlalchemy import select
 from tests.unit.control.conftest import CONFIG, MakePlane
 from trek.client import models
 from trek.control.layout import Layout
+from trek.control.run_as import RunAs
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.control.tables import ExperimentRow, LogTable, TrialRow
-from trek.control.trials.private_variables import private_variables
+from trek.control.trials.private_variables import private_variables, shared_variables
 from trek.control.trials.supervisor import Supervisor
-from trek.control.trials.trial_user import RunAs, check_run_as
+from trek.control.trials.trial_user import check_run_as
 from trek.engines.local import LocalEngine
 from trek.errors import InputError
 from trek.experiments.package import pack
@@ -104,7 +106,7 @@ def test_a_home_that_others_cannot_pass_through_is_named(tmp_path: Path) -> None
     (tmp_path / "closed").mkdir(mode=0o700)
     settings = MasterSettings(home=tmp_path / "closed" / "trek", run_as=RunAs("nobody"))
     with pytest.raises(InputError, match="cannot pass through"):
-        check_run_as(RunAs("nobody"), layout=Layout(settings.home, trials_root=settings.trials_root))
+        check_run_as(RunAs("nobody"), layout=settings.layout)
     with pytest.raises(InputError, match="Install Python and Trek where every user can read them"):
         check_run_as(RunAs("nobody"), layout=Layout(Path("/var/trek")), programs=[tmp_path / "closed" / "python"])
 
@@ -133,16 +135,15 @@ printf '{"rank": 0, "kind": "done"}' > "$TREK_MEMBER_DIR/outcome.json"
 """
 
 
-@needs_root
-def test_a_trial_of_another_user_cannot_read_the_masters_home(open_folder: Path) -> None:
-    """Every trial ran as the user of the master, and could read its token, its database and all other trials."""
-    home = open_folder / "home"
+def run_as_nobody(folder: Path, script: str, **spec: Any) -> tuple[Layout, list[str]]:
+    """Run a trial that is a shell script as the user nobody; the layout, and what the trial printed."""
+    home = folder / "home"
     home.mkdir(mode=0o700)
     settings = MasterSettings(home=home, run_as=RunAs("nobody"))
-    layout = Layout(home, trials_root=settings.trials_root)
+    layout = settings.layout
     check_run_as(RunAs("nobody"), layout=layout)
-    (open_folder / "model").mkdir()
-    package = pack(open_folder / "model")
+    (folder / "model").mkdir()
+    package = pack(folder / "model")
     store, clock = Store.at(home), SystemClock()
 
     def row_of(trial_id: int) -> TrialRow:
@@ -160,8 +161,8 @@ def test_a_trial_of_another_user_cannot_read_the_masters_home(open_folder: Path)
             "CHECKPOINTS": str(layout.trial(row_of(trial)) / "checkpoints"),
         },
         clock=clock,
-        run_as=RunAs("nobody"),
-        command=["/bin/sh", "-c", _SCRIPT],
+        command=["/bin/sh", "-c", script],
+        **spec,
     )
     services = Services.over(store, layout=layout, runner=supervisor, clock=clock)
     services.archives.put(package.data, sha256=package.sha256)
@@ -176,6 +177,13 @@ def test_a_trial_of_another_user_cannot_read_the_masters_home(open_folder: Path)
         texts = list(session.scalars(select(LogTable.text).order_by(LogTable.id)))
         assert session.get_one(ExperimentRow, number).state == "completed", texts
     store.close()
+    return layout, texts
+
+
+@needs_root
+def test_a_trial_of_another_user_cannot_read_the_masters_home(open_folder: Path) -> None:
+    """Every trial ran as the user of the master, and could read its token, its database and all other trials."""
+    layout, texts = run_as_nobody(open_folder, _SCRIPT)
     assert texts == [
         "nobody",
         "wrote to its run",
@@ -185,3 +193,25 @@ def test_a_trial_of_another_user_cannot_read_the_masters_home(open_folder: Path)
         "http://127.0.0.1:1",
         f"HOME={layout.user_homes / 'nobody'}",
     ]
+
+
+@needs_root
+def test_a_trial_of_another_user_inherits_what_the_machine_needs_alone(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials of others inherited the cloud keys of the master, and whatever else was in its environment."""
+    secrets = ("AWS_SECRET_ACCESS_KEY", "SMTP_URL", "PGPASSWORD", "TREK_SERVE_KEY", "TREK_JOB_SECRET", "http_proxy")
+    for name in (*secrets, "LC_TIME", "NCCL_DEBUG", "LICENCE_SERVER"):
+        monkeypatch.setenv(name, f"CANARY-{name}")
+    shared = shared_variables(os.environ, passed=["LICENCE_SERVER"])
+    # Set after the master has started, as libraries do.
+    monkeypatch.setenv("LATE_SECRET", "CANARY-late")
+    script = "env; " + _SCRIPT
+    _, texts = run_as_nobody(open_folder, script, shared_variables=shared)
+    canaries = [line.partition("=")[0] for line in texts if "CANARY" in line]
+    assert sorted(canaries) == ["LC_TIME", "LICENCE_SERVER", "NCCL_DEBUG"]
+
+
+def test_variables_are_passed_on_with_run_as_alone(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--pass-env A is for --run-as"):
+        MasterSettings(home=tmp_path, pass_env=("A",)).check()
