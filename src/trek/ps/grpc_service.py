@@ -1,6 +1,7 @@
 """The same Service over gRPC, for clients in other languages: `pserver.proto` is all they need.
 
-Beyond loopback, a call must carry the secret as metadata `trek-secret`. It travels unencrypted, as the tensors do.
+Beyond loopback, a call must carry the secret as metadata `trek-secret`. It travels unencrypted, as the tensors do. A
+call without it is refused before its message is received, so it costs no memory.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import hmac
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from trek.errors import PortInUse
 from trek.ps.protocol import messages as pb
@@ -21,18 +23,19 @@ from trek.ps.service import Service
 
 SERVICE = "trek.ps.PServer"
 SECRET = "trek-secret"  # noqa: S105 - the name of the metadata
-UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+MAX_BYTES = (1 << 31) - 1
+"""Of a message, as in any implementation of protobuf."""
+_OPTIONS = [("grpc.max_receive_message_length", MAX_BYTES), ("grpc.max_send_message_length", MAX_BYTES)]
 _MAX_CALLS = 8
 
 
 def serve_grpc(service: Service, *, host: str, port: int, secret: str) -> tuple[grpc.Server, int]:
     """Serve over gRPC, too; the server and its port."""
-    server = grpc.server(ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="trek-ps-grpc"), options=UNLIMITED)
+    threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="trek-ps-grpc")
+    server = grpc.server(threads, options=_OPTIONS, interceptors=[_SecretCheck(secret)] if secret else [])
     methods = {
-        method.name: grpc.unary_unary_rpc_method_handler(
-            partial(_call, service, method.name, secret),
-            request_deserializer=_class(method.input_type.name).FromString,
-            response_serializer=_serialized,
+        method.name: grpc.unary_unary_rpc_method_handler(  # messages are parsed in `_call`, after the secret is known
+            partial(_call, service, method.name), response_serializer=_serialized
         )
         for method in pb.DESCRIPTOR.services_by_name["PServer"].methods
     }
@@ -45,11 +48,34 @@ def serve_grpc(service: Service, *, host: str, port: int, secret: str) -> tuple[
     return server, bound
 
 
-def _call(service: Service, method: str, secret: str, request: Any, context: Any) -> Any:
-    given = dict(context.invocation_metadata()).get(SECRET, "")
-    if secret and not hmac.compare_digest(str(given), secret):
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, f"the metadata {SECRET!r} is missing or wrong.")
-    envelope, attached = service.answer(pb.Envelope(**{method: request}), NO_BODY)
+class _SecretCheck(grpc.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Refuses calls by their metadata, which comes before their message."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+        # gRPC receives the message of a unary call before its handler runs, and that of a stream when it is asked for.
+        self._refusal = grpc.stream_unary_rpc_method_handler(_refuse)
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """The handler of a call."""
+        given = str(dict(details.invocation_metadata).get(SECRET, "")).encode()
+        return continuation(details) if hmac.compare_digest(given, self._secret) else self._refusal
+
+
+def _refuse(requests: Any, context: Any) -> NoReturn:
+    del requests
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, f"the metadata {SECRET!r} is missing or wrong.")
+    raise AssertionError("abort raises")
+
+
+def _call(service: Service, method: str, message: bytes, context: Any) -> Any:
+    request = pb.Envelope()
+    try:
+        getattr(request, method).SetInParent()
+        getattr(request, method).MergeFromString(message)
+    except DecodeError as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the message is not one of {method!r}: {error}.")
+    envelope, attached = service.answer(request, NO_BODY)
     kind = envelope.WhichOneof("message") or ""
     if kind == "failure":
         wrong = grpc.StatusCode.INVALID_ARGUMENT if envelope.failure.is_input else grpc.StatusCode.UNAVAILABLE
@@ -58,10 +84,6 @@ def _call(service: Service, method: str, secret: str, request: Any, context: Any
     if attached is not None:
         move_inside(answer, attached.joined())
     return answer
-
-
-def _class(name: str) -> Any:
-    return getattr(pb, name)
 
 
 def _serialized(message: Any) -> bytes:

@@ -68,7 +68,7 @@ def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:
 def read_snapshot(folder: Path, *, server: int, num_servers: int, spill: Path | None) -> ServerState:
     """The state of server number `server` of `num_servers`, from the snapshots of any number of servers."""
     if not 0 <= server < num_servers:
-        raise InputError(f"a server to restore must be one from 0 to {num_servers - 1}, got {server}.")
+        raise InputError(f"a server to restore must be one of at least 1, from 0: got {server} of {num_servers}.")
     with ExitStack() as opened:
         state = ServerState(folder=spill)
         opened.callback(state.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ def test_a_client_of_the_contract_trains_and_reads() -> None:
         assert np.frombuffer(found.content, np.float32).tolist() == [-0.5, -0.5, 0, 0]
         [weight] = call(channel, "pull_variable", pb.PullModelRequest(version=-1)).dense
         assert np.frombuffer(weight.content, np.float32).tolist() == [0.5] * 3
+        for shape, content in (([1], bytes(9)), ([2], bytes(8)), ([0, 1 << 62], b""), ([-1], b"")):
+            wrong = pb.Tensor(dtype=pb.INT64, shape=shape, content=content)
+            with pytest.raises(grpc.RpcError, match=r"(?s)INVALID_ARGUMENT.*shape"):
+                call(channel, "pull_embedding_vector", pb.PullEmbeddingVectorRequest(name="user", ids=wrong))
         with pytest.raises(grpc.RpcError, match="no table 'tag'"):
             call(channel, "pull_embedding_vector", pb.PullEmbeddingVectorRequest(name="tag", ids=wanted.ids))
     server.stop(grace=None).wait()
@@ -71,6 +76,39 @@ def test_a_secret_is_demanded_where_there_is_one() -> None:
         assert call(channel, "stats", pb.StatsRequest(), secret="of this test").document
     server.stop(grace=None).wait()
     service.close()
+
+
+def serve_until_told(secret: str, connection: Any) -> None:
+    server, port = serve_grpc(Service(), host="127.0.0.1", port=0, secret=secret)
+    connection.send(port)
+    connection.recv()
+    server.stop(grace=None).wait()
+
+
+def peak_mib(pid: int | None) -> int:
+    [line] = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM")]
+    return int(line.split()[1]) >> 10
+
+
+def test_a_call_without_the_secret_is_refused_before_its_message_is_received() -> None:
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve_until_told, args=("of this test", there))
+    process.start()
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(f"127.0.0.1:{here.recv()}", options=options) as channel:
+        invoke = channel.unary_unary(f"/{SERVICE}/push_gradient")
+        before = peak_mib(process.pid)
+        for message in (bytes(200 << 20), b"\xff" * 50):
+            for given in ([], [("trek-secret", "wrong")]):
+                with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+                    invoke(message, timeout=60, metadata=given)
+        assert peak_mib(process.pid) - before < 40
+        with pytest.raises(grpc.RpcError, match=r"(?s)INVALID_ARGUMENT.*not one of 'push_gradient'"):
+            invoke(b"\xff" * 50, timeout=60, metadata=[("trek-secret", "of this test")])
+    here.send(None)
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_the_compiled_contract_is_that_of_the_source(tmp_path: Path) -> None:

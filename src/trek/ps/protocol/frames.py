@@ -9,6 +9,7 @@ import socket
 import struct
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.tensors import Attachments, Bytes
@@ -50,11 +51,14 @@ class FrameReader:
         self._start = self._end = 0
 
     def receive(self) -> tuple[pb.Envelope, Bytes]:
-        """The next message and its bytes; EOFError when the other side has closed the connection."""
+        """The next message and its bytes; EOFError if the other side closed the connection or sent no frame."""
         size, body_size = _HEADER.unpack(self._take(_HEADER.size))
         if size > MAX_MESSAGE_BYTES or body_size > MAX_BODY_BYTES:
             raise EOFError
-        envelope = pb.Envelope.FromString(bytes(self._take(size)))
+        try:
+            envelope = pb.Envelope.FromString(bytes(self._take(size)))
+        except DecodeError as error:
+            raise EOFError from error
         body = self._memory(body_size)
         begun = min(body_size, self._end - self._start)
         body.data[:begun] = self._take(begun)

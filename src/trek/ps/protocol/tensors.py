@@ -13,6 +13,8 @@ from trek.ps.protocol import messages as pb
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 ALIGNMENT = 8
+_MAX_LENGTH = 1 << 40
+"""Of a dimension, as in a tensor without elements: larger ones overflow."""
 _DTYPES: dict[torch.dtype, tuple[pb.DType.ValueType, np.dtype[Any]]] = {
     torch.float32: (pb.FLOAT32, np.dtype(np.float32)),
     torch.float16: (pb.FLOAT16, np.dtype(np.uint16)),
@@ -79,10 +81,13 @@ def array_of(described: pb.Tensor, body: Bytes) -> np.ndarray[Any, Any]:
     else:
         start = described.start
     end = start + count * stored.itemsize
-    if min(shape, default=0) < 0 or start < 0 or start % ALIGNMENT or end > len(body):
+    is_too_long = bool(described.content) and end < len(body)
+    if min(shape, default=0) < 0 or start < 0 or start % ALIGNMENT or end > len(body) or is_too_long:
         raise InputError(
             f"tensor {described.name!r} of shape {shape} does not lie in the {len(body)} bytes it came with."
         )
+    if max(shape, default=0) > _MAX_LENGTH:
+        raise InputError(f"tensor {described.name!r} has the shape {shape}, of which numbers are too large.")
     array: np.ndarray[Any, Any] = np.frombuffer(body, stored, count, start) if count else np.empty(0, stored)
     return array if len(shape) == 1 else array.reshape(shape)
 
