@@ -352,6 +352,35 @@ def test_a_file_without_a_column_that_others_have_is_named(suffix: str, tmp_path
             wrong.to_arrow()
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv", "jsonl", "arrow", "npz"])
+@pytest.mark.parametrize("folders", [("", ""), ("day=1", "day=2")], ids=["flat", "hive"])
+def test_a_column_that_only_a_later_file_has_is_refused_by_name(
+    suffix: str, folders: tuple[str, str], tmp_path: Path
+) -> None:
+    for number, folder in enumerate(folders):
+        path = tmp_path / folder / f"{number}.{suffix}"
+        path.parent.mkdir(exist_ok=True)
+        rows = pa.table({"a": [1], "b": [2]} if number else {"a": [1]})
+        if suffix == "parquet":
+            pa.parquet.write_table(rows, path)
+        elif suffix == "csv":
+            pa.csv.write_csv(rows, path)
+        elif suffix == "tsv":
+            path.write_text("a\tb\n1\t2\n" if number else "a\n1\n")
+        elif suffix == "jsonl":
+            write_lines(path, [json.dumps(row) for row in rows.to_pylist()])
+        elif suffix == "npz":
+            np.savez(path, **{name: rows[name].to_numpy() for name in rows.column_names})
+        else:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                writer.write_table(rows)
+    table = trek.data.open(tmp_path)
+    wrongs = (list, Table.to_arrow, lambda t: t.sort("a").to_arrow(), lambda t: t.filter(trek.col("a") > 0).to_arrow())
+    for read in (*wrongs, lambda t: list(t.batches(1)), lambda t: t.map(lambda batch: batch).to_arrow()):
+        with pytest.raises(InputError, match=rf"1\.{suffix} has a column 'b', which the files before it do not have"):
+            read(table)
+
+
 def test_a_file_without_rows_still_has_its_columns(tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "a.parquet")
     assert repr(trek.data.open(tmp_path / "a.parquet")) == "Table(x: int64)"

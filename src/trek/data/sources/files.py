@@ -55,6 +55,7 @@ class FileSource(Source):
         self._partitions = partition_schema(files)
         self._schema: pa.Schema | None = None
         self._num_rows: int | None = None
+        self._alike: set[FileInfo] = set()
 
     @property
     def num_partitions(self) -> int:
@@ -153,6 +154,7 @@ class FileSource(Source):
             assert schema is not None
             if not batch.num_rows:
                 continue
+            _require_no_more(batch.schema.names, schema.names, file)
             yield conform(batch, schema, where=f"{file.url}, rows {start} to {start + batch.num_rows - 1}")
             start += batch.num_rows
 
@@ -174,6 +176,7 @@ class FileSource(Source):
 
     def _scan(self, schema: pa.Schema) -> pl.LazyFrame | None:
         """One scan of all files; files of hive partitions are scanned one by one, and get their values."""
+        self._require_alike(schema)
         stored = pa.schema([field for field in schema if field.name not in self._partitions.names])
         if len(stored) == len(schema):
             return self.format.scan([str(local_path(file.url)) for file in self.files], schema=schema)
@@ -184,6 +187,14 @@ class FileSource(Source):
                 return None
             frames.append(with_constants(frame, schema, self._constants(file)))
         return load_polars().concat(frames, how="vertical")  # type: ignore[no-any-return]
+
+    def _require_alike(self, schema: pa.Schema) -> None:
+        """Refuse files with more columns than the first, which a scan would leave out; unless some were chosen."""
+        for file in self.files if self.asked.columns is None and self.format.is_described else ():
+            if file not in self._alike:
+                described = next(self._schemas(file), None)
+                _require_no_more([] if described is None else described[0].names, schema.names, file)
+                self._alike.add(file)
 
     def _constants(self, file: FileInfo) -> dict[str, Any]:
         return {field.name: partition_value(file, field) for field in self._partitions}
@@ -234,6 +245,15 @@ class FileSource(Source):
     def _count(self, file: FileInfo) -> int:
         with self._opened(file) as content:
             return self.format.count_rows(content, url=file.url)
+
+
+def _require_no_more(names: Sequence[str], wanted: Sequence[str], file: FileInfo) -> None:
+    more = [name for name in names if name not in wanted]
+    if more:
+        raise InputError(
+            f"{file.url} has a column {more[0]!r}, which the files before it do not have. Open files with other "
+            "columns as another Table, and select() what is wanted of both."
+        )
 
 
 def _is_plain_local(url: str) -> bool:
