@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import trek
+from trek.compat.determined.distributed import MachineContext
 from trek.compat.determined.info import ClusterInfo, get_cluster_info
 from trek.errors import InputError
 
@@ -40,11 +41,10 @@ class PreemptMode(Enum):
     WorkersAskMaster = "WORKERS_ASK_MASTER"
 
 
-class DistributedContext:
+class DistributedContext(MachineContext):
     """This process among those of the job, and values passed between them through torch.distributed.
 
-    All machines have the same number of processes, whose ranks follow each other. The addresses and ports that
-    Determined's own sockets need are accepted, and nothing is opened there.
+    The addresses and ports that Determined's own sockets need are accepted, and nothing is opened there.
     """
 
     def __init__(
@@ -63,8 +63,11 @@ class DistributedContext:
         force_tcp: bool = False,
     ) -> None:
         self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
-        self.cross_rank = rank // local_size if cross_rank is None else cross_rank
-        self.cross_size = -(-size // local_size) if cross_size is None else cross_size
+        if cross_rank not in (None, self.cross_rank) or cross_size not in (None, self.cross_size):
+            raise InputError(
+                f"rank {rank} of {size} with {local_size} processes per machine is on machine {self.cross_rank} of "
+                f"{self.cross_size}, got cross_rank {cross_rank!r} and cross_size {cross_size!r}. Leave them out."
+            )
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> Self:
@@ -79,14 +82,6 @@ class DistributedContext:
     def get_size(self) -> int:
         """Number of processes."""
         return self.size
-
-    def get_local_rank(self) -> int:
-        """The rank on this machine."""
-        return self.local_rank
-
-    def get_num_agents(self) -> int:
-        """Number of machines."""
-        return self.cross_size
 
     def allgather(self, stuff: Any) -> list[Any]:
         """What every rank passed, by rank."""
@@ -108,20 +103,6 @@ class DistributedContext:
     def broadcast(self, stuff: Any) -> Any:
         """What the chief passed."""
         return self.allgather(stuff)[0]
-
-    def allgather_local(self, stuff: Any) -> list[Any]:
-        """What the ranks of this machine passed; all ranks of the job call it together."""
-        first = self.rank - self.local_rank
-        return self.allgather(stuff)[first : first + self.local_size]
-
-    def gather_local(self, stuff: Any) -> list[Any] | None:
-        """The same on the first rank of each machine; None elsewhere."""
-        every = self.allgather_local(stuff)
-        return every if self.local_rank == 0 else None
-
-    def broadcast_local(self, stuff: Any = None) -> Any:
-        """What the first rank of this machine passed."""
-        return self.allgather_local(stuff)[0]
 
     def close(self) -> None:
         """Nothing is left open."""

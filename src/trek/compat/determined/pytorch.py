@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 
 import trek
 from trek.compat.determined.callback import PyTorchCallback as PyTorchCallback
+from trek.compat.determined.distributed import TrialDistributedContext
+from trek.compat.determined.experimental_context import PyTorchExperimentalContext, in_mixed_precision
 from trek.errors import ConfigError, InputError
 
+_T = TypeVar("_T")
 TorchData: TypeAlias = dict[str, torch.Tensor] | list[torch.Tensor] | tuple[torch.Tensor, ...] | torch.Tensor
 DataLoader = trek.DataLoader
 LRScheduler = trek.LRScheduler
@@ -45,6 +48,34 @@ class PyTorchTrialContext(trek.TrialContext):
     def __init__(self, traveler: trek.Traveler, **named: Any) -> None:
         super().__init__(traveler, **named)
         self._scalers: list[Any] = []
+        chosen = traveler.settings.loggers
+        self._logs_to_tensorboard = "tensorboard" in [one if isinstance(one, str) else one["name"] for one in chosen]
+        self.distributed: Any = TrialDistributedContext(self.distributed)
+        self.experimental = PyTorchExperimentalContext(traveler)
+        self.lr_schedulers: list[Any] = []
+        """Those of `wrap_lr_scheduler`, and of a trial's `create_lr_scheduler`."""
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The wrapped models."""
+        return list(self.traveler.optimization.models)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The wrapped optimizers."""
+        return list(self.traveler.optimization.optimizers)
+
+    def get_model(self) -> nn.Module:
+        """The only model, in `train_batch` and later."""
+        return _only(self.models, "model")
+
+    def get_optimizer(self) -> torch.optim.Optimizer:
+        """The only optimizer."""
+        return _only(self.optimizers, "optimizer")
+
+    def get_lr_scheduler(self) -> Any:
+        """The only scheduler; None without one."""
+        return _only(self.lr_schedulers, "scheduler") if self.lr_schedulers else None
 
     def wrap_optimizer(
         self,
@@ -71,7 +102,8 @@ class PyTorchTrialContext(trek.TrialContext):
         self, lr_scheduler: Any, step_mode: LRScheduler.StepMode | None = None, frequency: int = 1
     ) -> Any:
         """Step a scheduler as `step_mode` says; a `LRScheduler` has one."""
-        return super().wrap_lr_scheduler(lr_scheduler, step_mode, frequency)
+        self.lr_schedulers.append(super().wrap_lr_scheduler(lr_scheduler, step_mode, frequency))
+        return self.lr_schedulers[-1]
 
     def wrap_reducer(
         self,
@@ -111,6 +143,28 @@ class PyTorchTrialContext(trek.TrialContext):
         if gradient is not None or create_graph:
             raise InputError("backward takes a scalar loss; gradient and create_graph are not supported. Remove them.")
         super().backward(loss, retain_graph=retain_graph)
+
+    def autocast_forward_pass(self, to_wrap: nn.Module) -> nn.Module:
+        """The model, with a forward pass in mixed precision, to be wrapped next; a scaler of `wrap_scaler` scales."""
+        return in_mixed_precision(to_wrap, device=self.device)
+
+    def configure_apex_amp(self, models: Any, optimizers: Any, enabled: bool | None = True, **settings: Any) -> Any:
+        """Refused where it would use Apex: mixed precision is a setting."""
+        if enabled:
+            raise ConfigError("configure_apex_amp is not supported. Set training.precision to fp16 or bf16, remove it.")
+        return models, optimizers
+
+    def set_profiler(self, *args: Any, **named: Any) -> None:
+        """Refused: profiling is a setting."""
+        _refuse_profiling(enabled=True)
+
+    def get_initial_batch(self) -> int:
+        """How many batches are trained. While data are built it is 0: they are continued where the run was saved."""
+        return self.traveler.position.batches
+
+    def get_enable_tensorboard_logging(self) -> bool:
+        """Whether a logger writes for TensorBoard."""
+        return self._logs_to_tensorboard
 
     def current_train_epoch(self) -> int:
         """The epoch of the current batch, from 0."""
@@ -162,7 +216,7 @@ def init(
     config = found.config if found else dict(exp_conf or {})
     names = ("tensorboard",) if enable_tensorboard_logging else ()
     with trek.Traveler(accumulate=aggregation_frequency, checkpoint_dir=checkpoint_dir, loggers=names) as traveler:
-        yield PyTorchTrialContext(
+        context = PyTorchTrialContext(
             traveler,
             hparams=found.hparams if found else dict(hparams or {}),
             data=config.get("data"),
@@ -170,6 +224,8 @@ def init(
             experiment_id=found.experiment_id if found else 0,
             trial_id=found.trial_id if found else 0,
         )
+        context._logs_to_tensorboard |= enable_tensorboard_logging
+        yield context
 
 
 class Trainer:
@@ -223,6 +279,12 @@ class Trainer:
 def _refuse_profiling(enabled: bool) -> None:
     if enabled:
         raise ConfigError("a script cannot switch on the profiler here. Set training.profile in the config.")
+
+
+def _only(found: list[_T], what: str) -> _T:
+    if len(found) != 1:
+        raise InputError(f"the trial has {len(found)} {what}s. Keep them where they are wrapped.")
+    return found[0]
 
 
 def _report_period(period: TrainUnit | None) -> int:

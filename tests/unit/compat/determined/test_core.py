@@ -46,12 +46,16 @@ def test_files_may_be_selected_when_they_are_saved_and_restored(tmp_path: Path) 
 
 
 def test_values_are_passed_within_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = core.DistributedContext(rank=3, size=4, local_rank=1, local_size=2, chief_ip="10.0.0.1")
+    context = core.DistributedContext(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, chief_ip="10.0.0.1")
     monkeypatch.setattr(context, "allgather", lambda stuff: ["a", "b", "c", stuff])
     assert (context.get_local_rank(), context.get_num_agents(), context.cross_rank) == (1, 2, 1)
     assert context.allgather_local("d") == ["c", "d"]
     assert context.gather_local("d") is None
     assert context.broadcast_local("d") == "c"
+    with pytest.raises(
+        InputError, match="rank 3 of 4 with 2 processes per machine is on machine 1 of 2, got cross_rank 0"
+    ):
+        core.DistributedContext(rank=3, size=4, local_rank=1, local_size=2, cross_rank=0)
 
 
 def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

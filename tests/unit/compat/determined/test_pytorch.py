@@ -140,6 +140,49 @@ def test_mistakes_get_the_errors_of_trek(tmp_path: Path, monkeypatch: pytest.Mon
             context.get_hparam("nothing")
 
 
+def test_a_context_has_the_attributes_of_determineds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytorch.init(hparams=HPARAMS) as context:
+        context.experimental.disable_dataset_reproducibility_checks()
+        context.experimental.disable_auto_to_device()
+        trial = TwoModels(context)
+        assert context.models == [trial.first, trial.second]
+        assert context.optimizers == [trial.opt1, trial.opt2]
+        assert context.lr_schedulers == [trial.sched] == [context.get_lr_scheduler()]
+        assert (context.get_initial_batch(), context.get_enable_tensorboard_logging()) == (0, False)
+        assert (context.distributed.cross_rank, context.distributed.cross_size) == (0, 1)
+        assert (context.distributed.rank, context.distributed.get_num_agents()) == (0, 1)
+        assert context.distributed.allgather_local("x") == context.distributed.gather_local("x") == ["x"]
+        assert context.distributed.broadcast_local("x") == "x"
+        with pytest.raises(InputError, match="the trial has 2 models"):
+            context.get_model()
+        with pytest.raises(ConfigError, match=r"use_amp needs mixed precision\. Set training\.precision"):
+            context.experimental.use_amp()
+        with pytest.raises(ConfigError, match="configure_apex_amp is not supported"):
+            context.configure_apex_amp(context.models, context.optimizers)
+        with pytest.raises(ConfigError, match="cannot switch on the profiler"):
+            context.set_profiler()
+    with pytorch.init(hparams=HPARAMS, enable_tensorboard_logging=True) as context:
+        assert context.get_enable_tensorboard_logging()
+
+
+def test_a_forward_pass_runs_in_mixed_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen: list[torch.dtype] = []
+
+    class Dict(nn.Linear):
+        def forward(self, x: torch.Tensor) -> Any:
+            seen.append(super().forward(x).dtype)
+            return {"out": (super().forward(x), 1)}
+
+    with pytorch.init(hparams=HPARAMS) as context:
+        model = context.wrap_model(context.autocast_forward_pass(Dict(2, 2)))
+        out, one = model(torch.ones(1, 2))["out"]
+        assert context.get_model() is model
+    assert (seen, out.dtype, one) == ([torch.bfloat16], torch.float32, 1)
+    assert set(model.state_dict()) == {"weight", "bias"}
+
+
 class Tutorial(pytorch.PyTorchTrial):
     """The old spelling, with a scheduler and its step mode."""
 
