@@ -71,6 +71,30 @@ def test_a_report_on_a_trials_best_checkpoint_is_kept_with_the_trial(shared_shel
     assert (wrong.returncode, "no tensor 'nothing'" in wrong.stderr) == (2, True)
 
 
+def test_a_fork_is_followed_as_a_new_experiment_is(shared_shell: Shell) -> None:
+    first = json.loads(shared_shell.create("--json").stdout)["id"]
+    done = shared_shell.run("experiment", "fork", str(first))
+    assert done.returncode == 0, done.stderr
+    created = done.stdout.splitlines()[0].removeprefix("Created experiment ")
+    assert f"Experiment {created} completed." in done.stdout
+    changes = ("--config", "entrypoint=sleep 600", "--config", "searcher.metric=accuracy")
+    left = shared_shell.run("experiment", "fork", str(first), "--no-follow", *changes)
+    assert left.stderr.startswith("trek: warning: the largest accuracy is best by its name.")
+    number = left.stdout.split()[-1]
+    assert left.stdout == f"Created experiment {number}\n"
+    assert shared_shell.experiment(number)["state"] in ("queued", "running")
+    assert shared_shell.run("experiment", "kill", number).returncode == 0
+
+
+def test_continuing_no_further_than_the_checkpoint_is_refused(shared_shell: Shell) -> None:
+    first = json.loads(shared_shell.create("--json", searcher__max_steps=None, searcher__max_length=8).stdout)["id"]
+    done = shared_shell.run("experiment", "continue", str(first), "--config", "searcher.max_length=8")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is already at 8 batches, and searcher.max_length is 8 batches" in done.stderr
+    done = shared_shell.run("experiment", "continue", str(first), "--config", "searcher.max_length=12", "--json")
+    assert json.loads(done.stdout)["trials"][0]["batches"] == 12
+
+
 def test_two_slots_train_as_one_trial(shared_shell: Shell) -> None:
     done = shared_shell.create("--json", resources__slots_per_trial=2)
     assert done.returncode == 0, done.stderr

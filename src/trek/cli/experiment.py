@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +12,15 @@ from trek.cli import experiment_changes, render
 from trek.cli.connect import connect
 from trek.cli.lines import logs_command
 from trek.cli.listing import Listing, listing_options
+from trek.cli.new_experiment import Following, follow_experiment, following_options, kill_experiment
 from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json, echo_lines
-from trek.cli.web import show_page
 
 if TYPE_CHECKING:
     from trek.client.client import Client
     from trek.client.models import ExperimentDetails, ExperimentRecord
     from trek.experiments.package import Package
-
-KILL_TIMEOUT_S = 60.0
 
 
 @click.group()
@@ -37,11 +33,7 @@ def experiment() -> None:
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @overrides_option
 @click.option("--template", metavar="NAME", help="Lay the config over this template of the master.")
-@click.option("--follow/--no-follow", "is_followed", default=True, help="Show logs and progress until the end.")
-@click.option(
-    "--detach-on-interrupt", is_flag=True, help="Let Ctrl-C leave the experiment running instead of ending it."
-)
-@click.option("--web", "with_web", is_flag=True, help="Show the experiment on the web page as well.")
+@following_options
 @json_option
 @click.pass_obj
 def create(
@@ -51,9 +43,7 @@ def create(
     *,
     overrides: tuple[str, ...],
     template: str | None,
-    is_followed: bool,
-    detach_on_interrupt: bool,
-    with_web: bool,
+    following: Following,
     as_json: bool,
 ) -> None:
     """Create an experiment from the YAML file CONFIG and the model folder DIR, and follow it."""
@@ -73,13 +63,7 @@ def create(
             template=template,
             on_packed=show_package,
         )
-        _show_created(created, as_json=as_json)
-        if with_web:
-            show_page(open_client(), f"/experiments/{created.id}", is_opened=None, to_stderr=as_json)
-        if is_followed:
-            _follow(open_client(), created.id, detach_on_interrupt=detach_on_interrupt, as_json=as_json)
-        elif as_json:
-            render.show_json(created)
+        following.finish(open_client(), created, as_json=as_json)
 
 
 @experiment.command()
@@ -118,7 +102,7 @@ def follow(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """Show an experiment's logs and progress until the end. Ctrl-C leaves it running."""
     with connect(obj) as client:
         found = client.experiment(experiment_id)
-        _follow(client, found.id, detach_on_interrupt=True, as_json=as_json)
+        follow_experiment(client, found.id, detach_on_interrupt=True, as_json=as_json)
 
 
 @experiment.command("list")
@@ -153,7 +137,7 @@ def describe(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
 def kill(obj: dict[str, Any], experiment_id: int, *, as_json: bool) -> None:
     """End an experiment and wait until it has ended."""
     with connect(obj) as client:
-        details = _kill(client, experiment_id)
+        details = kill_experiment(client, experiment_id)
     if as_json:
         render.show_json(details)
     else:
@@ -172,46 +156,6 @@ def _row(one: ExperimentRecord) -> dict[str, Any]:
         "labels": ",".join(one.labels),
         "created": render.ago(one.created_s),
     }
-
-
-def _show_created(created: ExperimentDetails, *, as_json: bool) -> None:
-    for warning in created.warnings:
-        echo(f"trek: warning: {warning}", err=True)
-    echo(f"Created experiment {created.id}", err=as_json)
-
-
-def _follow(client: Client, experiment_id: int, *, detach_on_interrupt: bool, as_json: bool) -> None:
-    try:
-        from trek.cli.follow import follow, raise_for_end, show_end
-
-        hint = "leaves it running" if detach_on_interrupt else "ends it; use --detach-on-interrupt to leave it running"
-        echo(
-            f"Following experiment {experiment_id} (Ctrl-C {hint})", err=True
-        )  # in this block: Ctrl-C may follow at once
-        details = follow(client, experiment_id, to_stderr=as_json)
-    except KeyboardInterrupt:
-        if detach_on_interrupt:
-            echo(f"Still running; come back with `trek experiment follow {experiment_id}`.", err=True)
-        else:
-            echo(f"Ending experiment {experiment_id} …", err=True)
-            _kill(client, experiment_id)
-        sys.exit(130)
-    if as_json:
-        render.show_json(details)
-    elif details.state in ("completed", "paused"):
-        show_end(client, details)
-    raise_for_end(details)
-
-
-def _kill(client: Client, experiment_id: int) -> ExperimentDetails:
-    from trek.client.models import ENDED
-
-    details = client.kill_experiment(experiment_id)
-    deadline = time.monotonic() + KILL_TIMEOUT_S
-    while details.state not in ENDED and time.monotonic() < deadline:
-        time.sleep(0.1)
-        details = client.experiment(experiment_id)
-    return details
 
 
 def _describe(client: Client, details: ExperimentDetails) -> None:

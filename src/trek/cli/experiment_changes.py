@@ -10,6 +10,7 @@ import click
 
 from trek.cli import render
 from trek.cli.connect import connect
+from trek.cli.new_experiment import Following, following_options
 from trek.cli.overrides import overrides_option, parse_overrides
 from trek.cli.render import json_option
 from trek.cli.terminal import confirm, echo
@@ -99,21 +100,31 @@ def delete(obj: dict[str, Any], experiment_id: int, *, yes: bool, as_json: bool)
 @click.command()
 @click.argument("experiment_id", type=int)
 @overrides_option
+@following_options
 @json_option
 @click.pass_obj
-def fork(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
+def fork(
+    obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], following: Following, as_json: bool
+) -> None:
     """Run an experiment again from the start, with the same code and the same config plus overrides."""
-    _fork(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=False)
+    with connect(obj) as client:
+        made = client.fork_experiment(experiment_id, changes=parse_overrides(overrides))
+        following.finish(client, made, as_json=as_json)
 
 
 @click.command("continue")
 @click.argument("experiment_id", type=int)
 @overrides_option
+@following_options
 @json_option
 @click.pass_obj
-def continue_(obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool) -> None:
+def continue_(
+    obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], following: Following, as_json: bool
+) -> None:
     """Continue from an experiment's best checkpoint; set a greater length with --config searcher.max_length=…"""
-    _fork(obj, experiment_id, overrides=overrides, as_json=as_json, is_continued=True)
+    with connect(obj) as client:
+        made = client.fork_experiment(experiment_id, changes=parse_overrides(overrides), is_continued=True)
+        following.finish(client, made, as_json=as_json)
 
 
 @click.command()
@@ -139,14 +150,6 @@ def download(obj: dict[str, Any], experiment_id: int, *, output: Path | None, as
         config.write_text(yaml.safe_dump(details.config, sort_keys=False))
     text = f"Wrote {render.count(count, 'file')} and {config.name} to {target}"
     render.show_done(text, as_json=as_json, path=str(target), files=count)
-
-
-def _fork(
-    obj: dict[str, Any], experiment_id: int, *, overrides: tuple[str, ...], as_json: bool, is_continued: bool
-) -> None:
-    with connect(obj) as client:
-        made = client.fork_experiment(experiment_id, changes=parse_overrides(overrides), is_continued=is_continued)
-    _show(made, as_json=as_json, text=f"Created experiment {made.id}")
 
 
 COMMANDS = (pause, activate, archive, label, delete, fork, continue_, download)

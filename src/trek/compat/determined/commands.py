@@ -68,7 +68,7 @@ def _with_verb(noun: str, verb: str, rest: list[str]) -> list[str]:
     verb = _EVERYWHERE.get(verb, verb)
     if noun == "experiment" and verb in _OTHER_NOUN:
         return [*_OTHER_NOUN[verb], *rest]
-    if (noun, verb) == ("experiment", "create"):
+    if noun == "experiment" and verb in ("create", "fork", "continue"):
         return [noun, verb, *_creation(rest)]
     return [noun, *VERBS.get((noun, verb), [verb]), *rest]
 

@@ -14,6 +14,7 @@ from trek.errors import InputError
     [
         ("experiment create const.yaml .", "experiment create const.yaml . --no-follow"),
         ("e create -f const.yaml . --config a=1", "experiment create const.yaml . --config a=1"),
+        ("e continue 3 --config a=1", "experiment continue 3 --config a=1 --no-follow"),
         ("-m http://x:1 e list", "-m http://x:1 experiment list"),
         ("exp describe 1 --json", "experiment describe 1 --json"),
         ("e unarchive 3", "experiment archive --undo 3"),
