@@ -58,11 +58,16 @@ def make_data(num_rows: int = 4096) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def cause_chaos(tr: trek.Traveler, seconds: float) -> None:
-    """Every `seconds` of the clock that all share, the worker whose turn it is kills itself, if there is another."""
+    """Every `seconds` of the clock that all share, the worker whose turn it is kills itself, if there is another.
+
+    Where the group has just changed, no worker has the turn: two might have it, in the old group and in the new one.
+    """
     while True:
         time.sleep(seconds - time.time() % seconds)
-        turn = round(time.time() / seconds)
-        if tr.world.size > 1 and turn % tr.world.size == tr.world.rank:
+        turn, world = round(time.time() / seconds), tr.world
+        time.sleep(min(1.0, seconds / 2))
+        is_settled = tr.world is world and not world.is_preparing
+        if is_settled and world.size > 1 and turn % world.size == world.rank:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -422,7 +422,7 @@ class Membership:
 
     def _note_progress(self, progress: Progress) -> None:
         if progress > self._furthest:
-            self._furthest = progress
+            self._furthest, self.num_restarts = progress, 0
             self.note_work()
 
     def _note(self, now_s: float, member: str, text: str) -> None:

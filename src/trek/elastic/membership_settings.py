@@ -23,7 +23,7 @@ class MembershipSettings:
     loss_s: float = 300.0
     """A job that completes nothing ends only when it has lost workers for so long; see `max_losses`."""
     max_restarts: int = 5
-    """How often the job may go on from a checkpoint because nobody survived."""
+    """How often the job may go on from a checkpoint because nobody survived, unless it has come further since."""
 
     def __post_init__(self) -> None:
         for name in ("min_workers", "max_workers"):

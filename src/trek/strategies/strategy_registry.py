@@ -45,8 +45,11 @@ def open_strategy(name: str, world: World, **options: Any) -> Strategy:
     return kind(world, **options)
 
 
-def check_elastic(name: str | None, options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if this strategy cannot train with workers that come and go. None is the default one."""
+def check_elastic(name: str | None, options: Mapping[str, Any], *, is_on_gpu: bool = False) -> None:
+    """Raise ConfigError if this strategy cannot train with workers that come and go. None is the default one.
+
+    NCCL's collectives do not end when a peer is lost, so that nobody would ever leave a broken group.
+    """
     if name is not None and name not in _ELASTIC:
         raise ConfigError(
             f"strategy {name!r} cannot train with workers that come and go. Use 'ddp', 'ps', or a fixed number of "
@@ -57,6 +60,11 @@ def check_elastic(name: str | None, options: Mapping[str, Any]) -> None:
             "synchronous workers of parameter servers cannot come and go: a step needs a push of each. Use mode "
             "'async', or a fixed number of workers."
         )
+    if (options.get("backend") or ("nccl" if is_on_gpu and name != "ps" else "gloo")) == "nccl":
+        raise ConfigError(
+            "workers that come and go cannot use the communication backend 'nccl'. Set strategy_options to "
+            "{'backend': 'gloo'}, or use a fixed number of workers."
+        )
 
 
 def leases_work(name: str | None, options: Mapping[str, Any]) -> bool:
@@ -66,7 +74,7 @@ def leases_work(name: str | None, options: Mapping[str, Any]) -> bool:
 
 def open_elastic_strategy(name: str | None, world: World, *, is_exact: bool, options: Mapping[str, Any]) -> Regrouping:
     """The strategy called `name` of workers that come and go."""
-    check_elastic(name, options)
+    check_elastic(name, options, is_on_gpu=world.device.type == "cuda")
     if name == "ps":
         STRATEGIES.check_settings(name, options, taken_by=partial(STRATEGIES.load(name), world))
     module, _, kind = _ELASTIC[name or "ddp"].partition(":")

@@ -198,11 +198,20 @@ def test_a_job_that_loses_everybody_too_often_fails() -> None:
     job = Membership(MembershipSettings(1, 1, max_restarts=1))
     for index in range(2):
         _enter(job, f"w{index}")
-        job.beat(f"w{index}", progress=(index + 1, 0), now_s=0)
+        job.beat(f"w{index}", progress=(5 - index, 0), now_s=0)
         job.lose(f"w{index}", reason="killed", now_s=0)
     (failed,) = _enter(job, "w2")
     assert failed == Fail("no worker survived, and the job has gone on from its last checkpoint once already")
     assert job.is_over
+
+
+def test_a_job_that_comes_further_every_time_may_lose_everybody_again_and_again() -> None:
+    job = Membership(MembershipSettings(1, 1, max_restarts=1))
+    for index in range(10):
+        _enter(job, f"w{index}")
+        job.beat(f"w{index}", progress=(index + 1, 0), now_s=0)
+        job.lose(f"w{index}", reason="killed", now_s=0)
+    assert not job.is_over
 
 
 def test_a_job_that_may_not_begin_again_fails_with_its_last_worker() -> None:

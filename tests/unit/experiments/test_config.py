@@ -177,6 +177,10 @@ def test_a_batch_size_that_is_searched_is_checked_at_its_smallest() -> None:
         ("resources: {slots_per_trial: {min: 1, max: 65}}\n", "smaller than the 65 slots"),
         ("resources: {slots_per_trial: {min: 1, max: 4}, max_slots: 2}\n", "lower slots_per_trial.max"),
         ("strategy: fsdp\nresources: {slots_per_trial: {min: 2, max: 4}}\n", "cannot train with workers that come"),
+        (
+            "training: {strategy_options: {backend: nccl}}\nresources: {slots_per_trial: {min: 2, max: 4}}\n",
+            "cannot use the communication backend 'nccl'",
+        ),
         ("resources: {slots_per_trial: {min: 0, max: 4}}\n", "resources.slots_per_trial.min' is 0: must be greater"),
         ("resources: {slots_per_trial: {mix: 4}}\n", "resources.slots_per_trial.mix' is not a known key"),
         ("resources: {slots_per_trial: many}\n", "resources.slots_per_trial' is 'many': must be a valid integer"),
