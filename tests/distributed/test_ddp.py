@@ -154,3 +154,16 @@ def test_the_users_exception_is_named_with_its_rank_and_frames_and_nothing_of_ou
 def test_a_mistake_that_trek_names_comes_back_as_itself() -> None:
     with pytest.raises(InputError, match="scalar"):
         fit(BadLossTrial, workers=2)
+
+
+def return_everything(tr: trek.Traveler) -> Any:
+    return {"tuple": (1, 2), 3: {4}, "tensor": torch.arange(3, dtype=torch.int16), "bytes": b"x", "size": tr.world.size}
+
+
+def test_the_number_of_processes_does_not_change_what_is_returned() -> None:
+    """Tuples came back as lists, integer keys as text, and a tensor was an error after the training."""
+    one, two = (trek.run(return_everything, workers=workers, show_progress=False) for workers in (1, 2))
+    assert (one.pop("size"), two.pop("size")) == (1, 2)
+    assert torch.equal(one.pop("tensor"), two["tensor"])
+    assert two.pop("tensor").dtype == torch.int16
+    assert one == two == {"tuple": (1, 2), 3: {4}, "bytes": b"x"}

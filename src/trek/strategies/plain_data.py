@@ -1,8 +1,8 @@
 """Nested values as JSON plus tensors, which checkpoints and messages between ranks use instead of pickle.
 
-Supports dicts (with any plain keys), lists, tuples, sets, tensors (dense and COO), NumPy arrays and scalars, bytes and
-plain values, and restores them unchanged. Other types are rejected, so that neither loading a checkpoint nor receiving
-a value from another rank ever runs code.
+Supports dicts (with any plain keys), lists, tuples, sets, tensors (dense and COO), NumPy arrays and scalars, DataFrames
+of pandas, bytes and plain values, and restores them unchanged. Other types are rejected, so that neither loading a
+checkpoint nor receiving a value from another rank ever runs code.
 """
 
 from __future__ import annotations
@@ -10,15 +10,31 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from trek.errors import InputError
 
-_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$bytes", "$complex", "$dict")
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$bytes", "$complex", "$frame", "$dict")
+
+
+class NotPlain(InputError):
+    """A value is not plain data: what `kind` it is, and the `path` to it."""
+
+    def __init__(self, kind: str, *, path: str) -> None:
+        super().__init__(
+            f"state{path} is a {kind}, which cannot be saved or sent to other ranks without pickle. "
+            "Use only numbers, strings, tensors, arrays, lists and dicts."
+        )
+        self.kind = kind
+        self.path = path
 
 
 def encode(value: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -49,6 +65,8 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return tuple(decode(item, tensors) for item in content)
     if mark == "$set":
         return {decode(item, tensors) for item in content}
+    if mark == "$frame":
+        return _frame_of(base64.b64decode(content))
     if mark == "$complex":
         return complex(*content)
     if mark == "$bytes":
@@ -112,11 +130,10 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
         return {"$tuple": [_encode(item, tensors, path=f"{path}[{i}]") for i, item in enumerate(value)]}
     if isinstance(value, set | frozenset):
         return {"$set": [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
+    if (frame := _frame_bytes(value)) is not None:
+        return {"$frame": base64.b64encode(frame).decode()}
     kind = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
-    raise InputError(
-        f"state{path} is a {kind}, which cannot be saved or sent to other ranks without pickle. "
-        "Use only numbers, strings, tensors, arrays, lists and dicts."
-    )
+    raise NotPlain(kind, path=path)
 
 
 def _encode_mapping(value: Mapping[Any, Any], tensors: dict[str, torch.Tensor], *, path: str) -> Any:
@@ -127,6 +144,31 @@ def _encode_mapping(value: Mapping[Any, Any], tensors: dict[str, torch.Tensor], 
         for key, item in value.items()
     ]
     return {"$dict": pairs}
+
+
+def _frame_bytes(value: Any) -> bytes | None:
+    """A DataFrame as Arrow's stream; None for others, and for one that would come back as another."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(value, pandas.DataFrame):
+        return None
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    try:
+        table = pa.Table.from_pandas(value)
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    content: bytes = sink.getvalue().to_pybytes()
+    return content if _frame_of(content).equals(value) else None
+
+
+def _frame_of(content: bytes) -> pd.DataFrame:
+    import pyarrow as pa
+
+    frame: pd.DataFrame = pa.ipc.open_stream(content).read_all().to_pandas()
+    return frame
 
 
 def _to_torch(array: np.ndarray[Any, Any]) -> torch.Tensor | None:

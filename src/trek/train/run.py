@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trek.elastic.joining import is_elastic
 from trek.engines import open_engine
 from trek.errors import InputError
 from trek.train.folders import check_places, check_reached, open_run_folder
@@ -46,7 +47,8 @@ def run(
     `workers`, one process is started for each GPU, or one on the CPU if there is no GPU. `checkpoint_dir`,
     `resume` and `loggers` are those of `trek.fit`; `settings` are fields of TrainSettings: precision, accumulate, …
     After SIGTERM, the loop ends at the next batch with everything saved, and None is returned; after Ctrl-C,
-    `KeyboardInterrupt` is raised. With several processes, the return value must be JSON-serializable or a DataFrame.
+    `KeyboardInterrupt` is raised. `train_fn` returns numbers, text, bytes, tensors, NumPy arrays, DataFrames, and
+    lists, tuples, sets and dicts of them; anything else is refused, also from one process.
     """
     if not callable(train_fn):
         raise InputError(f"train_fn must be a function that takes a Traveler, got {type(train_fn).__name__}.")
@@ -74,11 +76,13 @@ def run(
         resume=resume,
         loggers=own_loggers if world is not None else [SentLogger(send_message)] if own_loggers else (),
     )
+    from trek.train.jobs.returned import unpack  # which loads torch
+
     if world is not None:
-        return job.call(world)
+        return unpack(job.packed(world))
     output = JobOutput(loggers=own_loggers)
     returned = run_anywhere(job, origin=train_fn, workers=num_workers, num_servers=servers, engine=where, output=output)
-    return _unpacked(returned)
+    return None if returned is None else unpack(returned)
 
 
 class _Run:
@@ -105,9 +109,15 @@ class _Run:
 
     def __call__(self, world: World) -> Any:
         try:
-            return _packed(self.call(world))
+            return self.packed(world) if world.is_leader or is_elastic() else self.call(world)
         except Interrupted:  # raised by whoever started this process, who was interrupted too
             return None
+
+    def packed(self, world: World) -> str:
+        """What the train function returned, in the same form from one process as from several."""
+        from trek.train.jobs.returned import pack
+
+        return pack(self.call(world))
 
     def call(self, world: World) -> Any:
         from trek.train.traveler import Traveler
@@ -140,16 +150,3 @@ def _default_workers() -> int:
     import torch
 
     return open_engine("local").slots() if torch.cuda.is_available() else 1
-
-
-def _packed(value: Any) -> Any:
-    """`value` in a JSON-serializable form, with a DataFrame as its columns."""
-    import pandas as pd
-
-    return {"$dataframe": value.to_dict(orient="list")} if isinstance(value, pd.DataFrame) else value
-
-
-def _unpacked(value: Any) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(value["$dataframe"]) if isinstance(value, dict) and set(value) == {"$dataframe"} else value

@@ -50,7 +50,8 @@ class RankOutcome:
         if isinstance(error, TrekError):
             kind: Kind = {1: "user", 2: "input"}.get(error.exit_code, "outside")  # type: ignore[assignment]
             text = getattr(error, "traceback_text", "")
-            return cls(rank, kind, str(error), text, error=type(error).__name__)
+            named = next(one.__name__ for one in type(error).__mro__ if hasattr(trek.errors, one.__name__))
+            return cls(rank, kind, str(error), text, error=named)
         if isinstance(error, SystemExit):
             return cls(rank, "user", _exit_message(error), format_user_traceback(error), status=_exit_status(error))
         message = "".join(traceback.format_exception_only(error)).strip()
