@@ -139,7 +139,10 @@ class Trainer:
         """Forward and backward pass of the simple form."""
         position = self.traveler.position
         with self.traveler.precision.autocast():
-            metrics = _as_metrics(self._train_batch(batch, self.model, position.epoch, position.batches - 1))
+            returned = self._train_batch(batch, self.model, position.epoch, position.batches - 1)
+        if returned is None:
+            raise InputError("train_batch returned None. Return the loss, or a dict of metrics with a 'loss'.")
+        metrics = _as_metrics(returned)
         if "loss" not in metrics:
             raise InputError(
                 f"train_batch must return a 'loss', got {sorted(metrics)}. Return the loss under the key 'loss'."
@@ -191,15 +194,24 @@ class Trainer:
         evaluate = with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
         keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
         outputs: list[Any] = []
+        has_returned = False
         for index, batch in enumerate(self.traveler.validation_batches(self.validation_loader)):
             with self.traveler.autocast():
-                out = _checked_metrics(evaluate(batch, self.model, index), "evaluate_batch")
+                returned = evaluate(batch, self.model, index)
+                out = _checked_metrics(returned, "evaluate_batch")
+            has_returned = has_returned or returned is not None
             if out:
                 self.traveler.log(out)
             if keeps_outputs:
                 outputs.append(out)
         self._call("on_validation_epoch_end", outputs)
-        return self.traveler.end_validation(how=self._reductions())
+        metrics = self.traveler.end_validation(how=self._reductions())
+        if not (metrics or has_returned):
+            raise InputError(
+                "evaluate_batch returned None for every batch, and the validation has no metrics. Return a dict of "
+                "metrics by name, such as {'validation_loss': loss}, or {} for a validation without metrics."
+            )
+        return metrics
 
     def _evaluate_full(self) -> dict[str, float]:
         """The leader evaluates all data and broadcasts the result."""

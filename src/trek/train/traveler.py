@@ -362,6 +362,7 @@ class Traveler(RunParts):
     ) -> dict[str, float]:
         """Reduce and report the validation metrics, and switch back to training mode."""
         metrics = self.journal.end_validation(self.position, how=how, extra=extra)
+        self.goal.check(metrics)
         deciding = self.goal.choose(metrics)
         if deciding is not None and metrics:
             self.optimization.end_validation(metrics[deciding])

@@ -211,6 +211,18 @@ class Modelless(PointsTrial):
     build_model = trek.Trial.build_model
 
 
+def evaluating(value: Any) -> type[PointsTrial]:
+    class Evaluating(PointsTrial):
+        def evaluate_batch(self, batch: Any, model: nn.Module) -> Any:
+            return value
+
+    return Evaluating
+
+
+def test_a_validation_without_metrics_may_be_declared() -> None:
+    assert fit(evaluating({})).best is None
+
+
 class Greedy(PointsTrial):
     """Asks for more than there is."""
 
@@ -223,7 +235,7 @@ class Greedy(PointsTrial):
     [
         (returning(lambda out: out.mean(1)), {}, InputError, r"got a tensor of shape \(8,\). Take its mean"),
         (returning(lambda out: 3.0), {}, InputError, "scalar tensor, got float"),
-        (returning(lambda out: None), {}, InputError, "scalar tensor, got NoneType"),
+        (returning(lambda out: None), {}, InputError, "train_batch returned None. Return the loss, or a dict"),
         (returning(lambda out: {"lose": out.mean()}), {}, InputError, r"must return a 'loss', got \['lose'\]"),
         (Lacking, {}, EntrypointError, "Lacking must define build_training_data_loader, build_validation_data_loader, "
          "train_batch, evaluate_batch"),
@@ -236,6 +248,9 @@ class Greedy(PointsTrial):
         (PointsTrial, {"workers": 2, "strategy": "solo"}, ConfigError, "'solo' trains one replica, got 2 processes"),
         (PointsTrial, {"tempo": 3}, ConfigError, "unknown setting 'tempo'. Known settings: accumulate"),
         (PointsTrial, {"metric": "f1"}, ConfigError, "'f1' not found in the validation metrics"),
+        (evaluating(None), {}, InputError, "evaluate_batch returned None for every batch, .* or {} for a validation"),
+        (evaluating(None), {"metric": "f1"}, ConfigError, "'f1' not found in a validation without metrics"),
+        (evaluating({}), {"metric": "f1"}, ConfigError, "'f1' not found in a validation without metrics"),
         (PointsTrial, {"capture": True}, ConfigError, "needs a GPU"),
     ],
 )  # fmt: skip

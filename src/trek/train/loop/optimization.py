@@ -170,9 +170,11 @@ class Optimization:
 
     def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
         """Backward pass from `loss`, a mean over this rank's samples."""
-        if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
-            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise InputError(f"the loss must be a scalar tensor, got {got}. Take its mean over the batch.")
+        if not isinstance(loss, torch.Tensor):
+            raise InputError(f"the loss must be a scalar tensor, got {type(loss).__name__}. Pass the tensor itself.")
+        if loss.dim() != 0:
+            shape = f"a tensor of shape {tuple(loss.shape)}"
+            raise InputError(f"the loss must be a scalar tensor, got {shape}. Take its mean over the batch.")
         if self._weight != 1.0:
             loss = loss * self._weight
         try:

@@ -26,12 +26,20 @@ class Goal:
         if self.metric is None:
             losses = [name for name in metrics if "loss" in name]
             return next(iter([*losses, *metrics]), None)
-        if metrics and self.metric not in metrics:
-            raise ConfigError(
-                f"metric {self.metric!r} not found in the validation metrics: {', '.join(sorted(metrics))}. "
-                "Return it from evaluate_batch, or choose one of these."
-            )
+        if metrics:
+            self.check(metrics)
         return self.metric
+
+    def check(self, metrics: Mapping[str, float]) -> None:
+        """Raise `ConfigError` unless a validation with these metrics has the one that decides."""
+        if self.metric is not None and self.metric not in metrics:
+            found = (
+                f"the validation metrics: {', '.join(sorted(metrics))}" if metrics else "a validation without metrics"
+            )
+            raise ConfigError(
+                f"metric {self.metric!r} not found in {found}. Return it from evaluate_batch, or log it in the loop "
+                "over validate, or choose one that is there."
+            )
 
     def score(self, metrics: Mapping[str, float]) -> float | None:
         """A number that is smaller if the metrics are better; None if the metric is missing or not finite.
