@@ -365,6 +365,29 @@ def test_a_stream_sends_its_pieces_and_its_error() -> None:
             assert _post_with(server.url, token).status_code == 401
 
 
+def test_a_stream_that_is_not_read_waits_and_one_that_is_left_ends() -> None:
+    with Server(f"{FUNCTIONS}:endless", code=CODE, port=0, timeout_s=2) as server:
+        address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        [worker] = server.worker_pids
+        with socket.create_connection(address) as connection:
+            connection.sendall(b'POST /predict/stream HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{"start": 1}')
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            _wait(lambda: _is_at_rest(worker))
+            time.sleep(3)  # longer than a worker may take: this one waits, and does not hang
+            assert server.worker_pids == [worker]
+        _wait(lambda: 'status="499"} 1' in _metrics(server.url))
+        with httpx.stream("POST", f"{server.url}/predict/stream", json={"start": 1}, trust_env=False) as again:
+            assert next(again.iter_lines()).startswith('data: {"number": 1,')
+        assert server.worker_pids == [worker]
+
+
+def _is_at_rest(pid: int) -> bool:
+    process = psutil.Process(pid)
+    before = process.cpu_times().user
+    time.sleep(0.5)
+    return process.cpu_times().user == before
+
+
 def test_versions_share_the_requests_and_one_can_leave() -> None:
     models = {"1": f"{FUNCTIONS}:double", "2": f"{FUNCTIONS}:who"}
     with Server(models, code=CODE, port=0, weights={"1": 3, "2": 1}) as server:

@@ -33,7 +33,7 @@ from trek.errors import InputError
 @click.option("--code", type=click.Path(path_type=Path), help="The folder with the model's code.  [default: here]")
 @click.option("--trial", default="", metavar="MODULE:CLASS", help="The Trial of a checkpoint that names another one.")
 @click.option("--max-queue", type=click.IntRange(min=1), default=256, show_default=True, help="Requests that may wait.")
-@click.option("--max-body-mb", type=float, default=64.0, show_default=True, help="MiB of one request.")
+@click.option("--max-body-mb", type=float, default=64.0, show_default=True, help="MiB of one request, packed or not.")
 @click.option(
     "--timeout",
     "timeout_s",

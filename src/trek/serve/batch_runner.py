@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trek.errors import InputError
-from trek.serve.codecs import open_codec
-from trek.serve.codecs.base import Answer, Codec, Request
+from trek.serve.codecs import MAX_BYTES, open_codec
+from trek.serve.codecs.base import Answer, Codec, Request, TooLarge
 from trek.serve.codecs.numpy_files import ONLY
 from trek.serve.handlers.base import Arrays, Handler
 
@@ -54,13 +54,16 @@ class _Decoded:
 
 
 class BatchRunner:
-    """Runs requests through a handler, at most `max_rows` rows at a time."""
+    """Runs requests through a handler, at most `max_rows` rows at a time; a request may unpack to `max_bytes`."""
 
-    def __init__(self, handler: Handler, *, model: str, version: str, max_rows: int) -> None:
+    def __init__(
+        self, handler: Handler, *, model: str, version: str, max_rows: int, max_bytes: int = MAX_BYTES
+    ) -> None:
         self._handler = handler
         self._model = model
         self._version = version
         self._max_rows = max_rows
+        self._max_bytes = max_bytes
         self._codecs: dict[str, Codec] = {}
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
@@ -86,7 +89,7 @@ class BatchRunner:
     def codec(self, name: str) -> Codec:
         """The codec called `name`."""
         if name not in self._codecs:
-            self._codecs[name] = open_codec(name)
+            self._codecs[name] = open_codec(name, max_bytes=self._max_bytes)
         return self._codecs[name]
 
     def _decode(self, index: int, job: Job) -> _Decoded | Outcome:
@@ -141,9 +144,9 @@ class BatchRunner:
 
 
 def failed(error: Exception) -> Outcome:
-    """400 for what the sender can correct, 500 for what the model raised, which is logged."""
+    """400 or 413 for what the sender can correct, 500 for what the model raised, which is logged."""
     if isinstance(error, InputError):
-        return Outcome(400, Answer(json.dumps({"error": str(error)}).encode()))
+        return Outcome(413 if isinstance(error, TooLarge) else 400, Answer(json.dumps({"error": str(error)}).encode()))
     logger.error("the model failed", exc_info=error)
     return Outcome(500, Answer(json.dumps({"error": f"the model failed: {type(error).__name__}: {error}"}).encode()))
 

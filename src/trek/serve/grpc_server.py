@@ -31,6 +31,7 @@ from trek.serve.tickets import Refused, Reply, Ticket, error_reply
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     500: grpc.StatusCode.INTERNAL,
     503: grpc.StatusCode.UNAVAILABLE,
@@ -60,7 +61,7 @@ class GrpcServer:
         self._readiness = readiness
         self._log = access_log
         self._is_allowed = is_allowed
-        limit = int(settings.max_body_mb * (1 << 20)) + _OVERHEAD_BYTES
+        limit = settings.max_body_bytes + _OVERHEAD_BYTES
         options = [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", -1)]
         # Else two servers could listen on one port, and each would get some of the calls.
         self._server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])

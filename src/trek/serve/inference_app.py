@@ -22,7 +22,7 @@ from trek.serve.model_pool import ModelPool
 from trek.serve.model_versions import ModelVersions
 from trek.serve.serving_metrics import ServingMetrics
 from trek.serve.settings import ServeSettings
-from trek.serve.tickets import Refused, Reply, Ticket, error_reply
+from trek.serve.tickets import Pieces, Refused, Reply, Ticket, error_reply
 
 _ROUTE = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/(infer|generate_stream)")
 _PLAIN = {"/predict": "infer", "/predict/stream": "generate_stream"}
@@ -59,7 +59,7 @@ class InferenceApp:
         self._metrics = metrics
         self._log = access_log
         self._is_allowed = is_allowed
-        self._max_bytes = int(settings.max_body_mb * (1 << 20))
+        self._max_bytes = settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -88,7 +88,7 @@ class InferenceApp:
             raise Refused(error_reply(404, f"model {route.model!r} does not exist. There is: {self._settings.name}."))
         body = await self._read(scope, receive)
         loop = asyncio.get_running_loop()
-        pieces: asyncio.Queue[bytes | None] | None = asyncio.Queue() if route.is_stream else None
+        pieces = Pieces() if route.is_stream else None
         ticket = Ticket(_codec(scope, route), _passed_on(scope), body, loop.create_future(), pieces)
         pool = self._versions.find(route.version)
         facts |= {"version": pool.version, "bytes": len(body)}
@@ -195,11 +195,9 @@ async def _send(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _send_stream(
-    ticket: Ticket, pieces: asyncio.Queue[bytes | None], receive: Receive, send: Send, facts: dict[str, Any]
-) -> Reply:
+async def _send_stream(ticket: Ticket, pieces: Pieces, receive: Receive, send: Send, facts: dict[str, Any]) -> Reply:
     """Server-sent events: one for each piece, and one called `error` if the model failed after the first."""
-    first = await pieces.get()
+    first = await pieces.take()
     if first is None and (reply := await ticket.reply).status != 200:
         return reply
     facts["is_sent"] = True
@@ -210,7 +208,7 @@ async def _send_stream(
         piece = first
         while piece is not None and not gone.done():
             await send(_event(b"data: " + piece))
-            following = asyncio.ensure_future(pieces.get())
+            following = asyncio.ensure_future(pieces.take())
             await asyncio.wait([following, gone], return_when=asyncio.FIRST_COMPLETED)
             piece = following.result() if following.done() else None
             following.cancel()

@@ -109,7 +109,7 @@ class ModelPool(ABC):
         """Whether anybody works on a request."""
 
     def _next_batch(self) -> list[Ticket]:
-        batch = take_batch(self._waiting, self._settings.batch)
+        batch = take_batch(self._waiting, self._settings.batch, max_bytes=self._settings.max_body_bytes)
         for ticket in batch:
             ticket.stop_timer()
         if batch[0].attempts:
@@ -185,10 +185,17 @@ POOLS: Registry[type[ModelPool]] = Registry(
 )
 
 
-def take_batch(waiting: deque[Ticket], most: int) -> list[Ticket]:
-    """The requests that are worked on together next: the first, and those behind it that may share a batch with it."""
+def take_batch(waiting: deque[Ticket], most: int, *, max_bytes: int) -> list[Ticket]:
+    """The requests that are worked on together next: the first, and those behind it that may share a batch with it.
+
+    Together they are no larger than the largest request may be alone.
+    """
     batch = [waiting.popleft()]
+    num_bytes = len(batch[0].body)
     while waiting and len(batch) < most and not batch[0].is_alone and not waiting[0].is_alone:
+        num_bytes += len(waiting[0].body)
+        if num_bytes > max_bytes:
+            break
         batch.append(waiting.popleft())
     return batch
 

@@ -137,6 +137,7 @@ class RayPool(ModelPool):
             "model": chosen.name,
             "version": self.version,
             "max_rows": chosen.batch,
+            "max_bytes": chosen.max_body_bytes,
             "timeout_s": chosen.timeout_s,
             "application": self._application,
         }
@@ -228,7 +229,8 @@ class RayPool(ModelPool):
         try:
             while isinstance(piece := await asyncio.wait_for(_next(response), self._settings.timeout_s), bytes):
                 ticket.has_begun = True
-                ticket.pieces.put_nowait(piece)
+                ticket.pieces.add(piece)
+                await ticket.pieces.room()
         except (asyncio.CancelledError, TimeoutError):
             response.cancel()
             raise

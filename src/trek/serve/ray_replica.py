@@ -62,7 +62,7 @@ class ModelReplica:
     """One process with the model. Ray Serve starts it, and another one when it ends or fails its health check."""
 
     def __init__(self, depot: Any, settings: Mapping[str, Any]) -> None:
-        """`settings`: device, model, version, max_rows, timeout_s, and the application that it belongs to."""
+        """`settings`: device, model, version, max_rows, max_bytes, timeout_s, and the application it belongs to."""
         self._depot = depot
         self._settings = settings
         self._began_s: float | None = None
@@ -78,7 +78,13 @@ class ModelReplica:
             ray.get(self._depot.report.remote({"error": _reason(error)}))
             raise
         ray.get(self._depot.report.remote(describe_handler(handler)))
-        return BatchRunner(handler, model=chosen["model"], version=chosen["version"], max_rows=chosen["max_rows"])
+        return BatchRunner(
+            handler,
+            model=chosen["model"],
+            version=chosen["version"],
+            max_rows=chosen["max_rows"],
+            max_bytes=chosen["max_bytes"],
+        )
 
     async def infer(self, items: list[Item]) -> list[Answered]:
         """The answers to requests that came together."""

@@ -35,6 +35,7 @@ class ServeSettings:
     max_queue: int = 256
     """Requests of one version that may wait; more are answered with 429."""
     max_body_mb: float = 64.0
+    """MiB of a request, and of what it unpacks to if it is compressed."""
     timeout_s: float = 60.0
     """How long a request may wait for a worker; one that does not answer for so long is ended and replaced."""
     key: str | None = None
@@ -46,10 +47,17 @@ class ServeSettings:
         for name in ("workers", "batch", "max_queue", "max_body_mb", "timeout_s"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name} must be greater than 0, got {getattr(self, name)}.")
+        if self.key is not None and not self.key.strip():
+            raise InputError("key is empty, which would let everyone in. Set one (TREK_SERVE_KEY), or pass key=None.")
         if self.engine == "local" and self.engine_options:
             raise InputError(f"engine 'local' has no options, got {dict(self.engine_options)}. Use engine 'ray'.")
         if not self.name or "/" in self.name:
             raise InputError(f"name must be a word without a slash, got {self.name!r}.")
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Of a request, packed or not."""
+        return int(self.max_body_mb * (1 << 20))
 
     @property
     def num_threads(self) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from trek.errors import InputError
 from trek.serve.framing import FrameReader, pack, split
-from trek.serve.tickets import Reply, Ticket
+from trek.serve.tickets import Pieces, Reply, Ticket
 
 _GRACE_S = 5.0
 
@@ -35,6 +35,7 @@ class WorkerLink(asyncio.Protocol):
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pinged_s: float | None = None
+        self._pausing: asyncio.Task[None] | None = None
         self._heard_s = time.monotonic()
         self.metadata: dict[str, Any] = {}
         self.batch: list[Ticket] = []
@@ -87,7 +88,7 @@ class WorkerLink(asyncio.Protocol):
         """Whether it answers in time; one that has been idle for a while is asked."""
         now = time.monotonic()
         if self.batch:
-            return now - self._heard_s < timeout_s
+            return self._pausing is not None or now - self._heard_s < timeout_s
         if self._pinged_s is not None:
             return now - self._pinged_s < timeout_s
         if self.is_ready and now - self._heard_s > ping_after_s:
@@ -173,7 +174,18 @@ class WorkerLink(asyncio.Protocol):
         for ticket in self.batch:
             assert ticket.pieces is not None
             ticket.has_begun = True
-            ticket.pieces.put_nowait(piece)
+            ticket.pieces.add(piece)
+            if ticket.pieces.is_full and self._pausing is None:
+                self._pausing = asyncio.ensure_future(self._pause(ticket.pieces))
+
+    async def _pause(self, pieces: Pieces) -> None:
+        """Read no further until the stream's reader has caught up; the process then waits, too."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            await pieces.room()
+            self._heard_s = time.monotonic()
+            self._transport.resume_reading()
+        self._pausing = None
 
     def _end_stream(self, head: Mapping[str, Any]) -> None:
         tickets, self.batch = self.batch, []

@@ -94,6 +94,7 @@ class WorkerPool(ModelPool):
             "device": chosen.device,
             "number": next(self._numbers),
             "max_rows": chosen.batch,
+            "max_bytes": chosen.max_body_bytes,
             "model": chosen.name,
             "version": self.version,
         }

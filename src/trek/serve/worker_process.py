@@ -49,7 +49,11 @@ class _Worker:
         handler = open_handler(source, device=settings["device"], number=settings["number"])
         self._connection = connection
         self._runner = BatchRunner(
-            handler, model=settings["model"], version=settings["version"], max_rows=settings["max_rows"]
+            handler,
+            model=settings["model"],
+            version=settings["version"],
+            max_rows=settings["max_rows"],
+            max_bytes=settings["max_bytes"],
         )
         # What is loaded stays: the garbage collector need not look through all of it while requests wait.
         gc.collect()

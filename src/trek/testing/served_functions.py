@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -36,6 +37,12 @@ def count(to: np.ndarray) -> Iterator[dict[str, int]]:
         if number == 13:
             raise ValueError("thirteen")
         yield {"number": number}
+
+
+def endless(start: np.ndarray) -> Iterator[dict[str, Any]]:
+    """A stream without an end, of pieces of about a kilobyte."""
+    for number in itertools.count(int(start.max())):
+        yield {"number": number, "padding": "x" * 1000}
 
 
 def broken() -> Any:

@@ -17,7 +17,7 @@ from trek.serve.handlers import open_handler
 from trek.serve.model_pool import take_batch
 from trek.serve.server import Server
 from trek.serve.settings import ServeSettings
-from trek.serve.tickets import MAX_ATTEMPTS, Ticket
+from trek.serve.tickets import MAX_ATTEMPTS, MAX_HELD_BYTES, Pieces, Ticket
 from trek.serve.weighted_choice import WeightedChoice
 from trek.testing.serving import source_of
 
@@ -79,10 +79,43 @@ def test_a_batch_is_what_waits_and_a_suspect_is_alone() -> None:
         waiting[3].attempts = 1
         sizes = []
         while waiting:
-            sizes.append(len(take_batch(waiting, 2)))
+            sizes.append(len(take_batch(waiting, 2, max_bytes=100)))
         return sizes
 
     assert asyncio.run(run()) == [2, 1, 1, 2]
+
+
+def test_a_batch_is_no_larger_than_a_request_may_be() -> None:
+    async def run() -> list[int]:
+        loop = asyncio.get_running_loop()
+        waiting = deque(Ticket("records", {}, b"x" * size, loop.create_future()) for size in (4, 6, 1, 12, 10))
+        return [len(take_batch(waiting, 8, max_bytes=10)) for _ in range(4)]
+
+    assert asyncio.run(run()) == [2, 1, 1, 1]
+
+
+def test_pieces_of_a_slow_reader_stay_few() -> None:
+    async def run() -> list[bytes | None]:
+        pieces, most = Pieces(), 0
+
+        async def add() -> None:
+            nonlocal most
+            for number in range(100):
+                await pieces.room()
+                pieces.add(bytes([number]) * (MAX_HELD_BYTES // 4))
+                most = max(most, pieces._held.qsize())
+            pieces.end()
+
+        adding = asyncio.ensure_future(add())
+        found = []
+        while (piece := await pieces.take()) is not None:
+            found.append(piece[:1])
+            await asyncio.sleep(0)
+        await adding
+        assert most <= 5
+        return found
+
+    assert asyncio.run(run()) == [bytes([number]) for number in range(100)]
 
 
 def test_a_request_is_given_up_after_a_few_workers() -> None:
@@ -94,7 +127,8 @@ def test_a_request_is_given_up_after_a_few_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"workers": 0}, {"batch": 0}, {"max_queue": -1}, {"name": "a/b"}, {"max_body_mb": 0}]
+    "setting",
+    [{"workers": 0}, {"batch": 0}, {"max_queue": -1}, {"name": "a/b"}, {"max_body_mb": 0}, {"key": ""}, {"key": " "}],
 )
 def test_settings_that_make_no_sense_are_refused(setting: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(setting))):

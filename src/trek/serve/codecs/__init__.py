@@ -25,11 +25,15 @@ CONTENT_TYPES = {
 }
 """The codec of a plain request, by its Content-Type."""
 
-__all__ = ["CONTENT_TYPES", "open_codec"]
+__all__ = ["CONTENT_TYPES", "MAX_BYTES", "open_codec"]
 
 
-def open_codec(name: str) -> Codec:
-    """The codec called `name`, imported when it is first asked for."""
+MAX_BYTES = 1 << 30
+"""What a request may unpack to where no server sets a limit."""
+
+
+def open_codec(name: str, *, max_bytes: int = MAX_BYTES) -> Codec:
+    """The codec called `name`, imported when it is first asked for; a request may unpack to `max_bytes`."""
     module, _, attribute = _HOMES[name].partition(":")
-    codec: Codec = getattr(importlib.import_module(module), attribute)()
+    codec: Codec = getattr(importlib.import_module(module), attribute)(max_bytes=max_bytes)
     return codec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +19,21 @@ class ArrowStream(Codec):
         """The columns."""
         import pyarrow as pa
 
+        from trek.serve.codecs.arrow_size import unpacked_bytes
+
         try:
-            table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+            self.require_size(unpacked_bytes(pa.ipc.MessageReader.open_stream(body)))
+            reader = pa.ipc.open_stream(body)
+            for field in reader.schema:
+                _require_plain(field)
+            table = reader.read_all()
             table.validate(full=True)
-        except pa.ArrowException as error:
+        except InputError:
+            raise
+        except (pa.ArrowException, ValueError, struct.error, OSError) as error:
             raise InputError(f"the body is not an Arrow stream: {error}.") from None
+        for column in table.columns:
+            self.require_size(_decoded_bytes(column))
         return Request({name: to_rows(table.column(name), name=name) for name in table.column_names})
 
     def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
@@ -37,6 +48,36 @@ class ArrowStream(Codec):
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         return Answer(sink.getvalue().to_pybytes(), "application/vnd.apache.arrow.stream")
+
+
+def _require_plain(field: Any) -> None:
+    """InputError for a column of a type that stands for more values than it has, or that no array holds."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    kind = getattr(kind, "storage_type", kind)
+    while _are_lists(kind):
+        if pa.types.is_fixed_size_list(kind) and not kind.list_size:
+            break
+        kind = kind.value_type
+    if not (pa.types.is_primitive(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise InputError(
+            f"column {field.name!r} has the type {field.type}, which a model cannot take. Send numbers, booleans, "
+            "texts or lists of them."
+        )
+
+
+def _decoded_bytes(column: Any) -> int:
+    """What the texts of a column take that names them by number; 0 for other columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or pa.types.is_primitive(column.type.value_type):
+        return 0
+    lengths = (pc.sum(pc.binary_length(one.dictionary).take(one.indices)).as_py() for one in column.chunks)
+    return sum(length or 0 for length in lengths)
 
 
 def to_rows(column: Any, *, name: str) -> np.ndarray:

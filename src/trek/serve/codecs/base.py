@@ -32,8 +32,23 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+class TooLarge(InputError):
+    """A body that is small itself stands for more than may be sent."""
+
+
 class Codec(ABC):
-    """One format."""
+    """One format. A request may take no more than a fixed multiple of `max_bytes` of memory, packed as it may be."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+
+    def require_size(self, num_bytes: int) -> None:
+        """TooLarge if a body unpacks to so much."""
+        if num_bytes > self.max_bytes:
+            raise TooLarge(
+                f"the body unpacks to {num_bytes / 2**20:,.1f} MiB, and at most {self.max_bytes / 2**20:g} MiB are "
+                "taken. Send fewer rows at a time."
+            )
 
     @abstractmethod
     def decode(self, body: memoryview, *, headers: Mapping[str, str]) -> Request:

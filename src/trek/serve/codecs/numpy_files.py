@@ -12,9 +12,9 @@ import numpy as np
 from trek.errors import InputError
 from trek.serve.codecs.base import Answer, Codec, Request
 
-_DAMAGED = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
-_MAX_BYTES = 1 << 30
-"""Of all arrays of a compressed file, which may be far smaller itself."""
+_DAMAGED = (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What NumPy raises; a head may announce an array that no memory holds."""
+_MAX_ANSWER_BYTES = 1 << 30
 _BYTES_PER_CHARACTER = 4
 ONLY = ""
 """The name of the input of a file that names none."""
@@ -25,7 +25,10 @@ class NpyFile(Codec):
 
     def decode(self, body: memoryview, *, headers: Mapping[str, str]) -> Request:
         """The array."""
-        return Request({ONLY: _load(body)})
+        found = _load(body)
+        if not isinstance(found, np.ndarray):
+            raise InputError("the body has arrays by name. Send it as application/x-npz.")
+        return Request({ONLY: _with_values(found)})
 
     def encode(self, outputs: Mapping[str, np.ndarray], *, request: Request, model: str, version: str) -> Answer:
         """The array of the first output."""
@@ -42,10 +45,9 @@ class NpzFile(Codec):
         found = _load(body)
         if isinstance(found, np.ndarray):
             raise InputError("the body is a single array. Send it as application/x-npy.")
-        if _uncompressed(body) > _MAX_BYTES:
-            raise InputError("the arrays are larger than 1 GiB. Send fewer rows at a time.")
+        self.require_size(_uncompressed(body))
         try:
-            return Request({name: found[name] for name in found.files})
+            return Request({name: _with_values(found[name]) for name in found.files})
         except _DAMAGED as error:
             raise InputError(f"the body is not a NumPy file: {error}.") from None
 
@@ -54,6 +56,13 @@ class NpzFile(Codec):
         file = io.BytesIO()
         np.savez(file, **{name: _savable(array) for name, array in outputs.items()})  # type: ignore[arg-type]
         return Answer(file.getvalue(), "application/x-npz")
+
+
+def _with_values(array: np.ndarray) -> np.ndarray:
+    """`array`; InputError for texts without a character, of which a head alone can announce any number."""
+    if not array.dtype.itemsize:
+        raise InputError(f"the body has an array of {array.dtype}, whose values have no bytes.")
+    return array
 
 
 def _uncompressed(body: memoryview) -> int:
@@ -75,6 +84,6 @@ def _savable(array: np.ndarray) -> np.ndarray:
     if array.dtype != object:
         return array
     num_bytes = array.size * max((len(one) for one in array.reshape(-1).tolist()), default=0) * _BYTES_PER_CHARACTER
-    if num_bytes > _MAX_BYTES:
+    if num_bytes > _MAX_ANSWER_BYTES:
         raise InputError("the texts of the answer are larger than 1 GiB as a NumPy file. Ask for JSON or Arrow.")
     return array.astype(str)

@@ -127,7 +127,10 @@ def shaped(array: np.ndarray, *, name: str, shape: list[int]) -> np.ndarray:
     """Values in a shape that they fit."""
     if array.size != math.prod(shape):
         raise InputError(f"input {name!r} has {array.size} values, which do not make the shape {shape}.")
-    return array.reshape(shape)
+    try:
+        return array.reshape(shape)
+    except ValueError as error:
+        raise InputError(f"input {name!r} cannot have {len(shape)} dimensions: {error}.") from None
 
 
 def _wanted(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,9 @@ class Handler(ABC):
         sizes = {name: array.shape[0] if array.ndim else None for name, array in arrays.items()}
         if not sizes or len(set(sizes.values())) > 1 or None in sizes.values():
             raise InputError(f"all inputs must have the same number of rows, got {sizes or 'no inputs'}.")
+        empty = next((name for name, array in arrays.items() if not array.size and len(array) > 1), None)
+        if empty is not None:
+            raise InputError(f"input {empty!r} has {len(arrays[empty])} rows without a value. Send values.")
         return arrays
 
 

@@ -6,16 +6,20 @@ import io
 import json
 import pickle
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trek.errors import InputError
 from trek.serve.codecs import open_codec
+from trek.serve.codecs.arrow_size import unpacked_bytes
 from trek.serve.codecs.arrow_stream import to_rows
-from trek.serve.codecs.base import Answer, Request
+from trek.serve.codecs.base import Answer, Request, TooLarge
 from trek.serve.codecs.open_inference import HEADER_LENGTH
 
 OUTPUTS = {"y": np.asarray([[1.5, 2.5], [3.5, 4.5]], "float32"), "n": np.asarray([1, 2])}
@@ -231,3 +235,116 @@ def test_an_output_that_does_not_exist_is_refused() -> None:
     request = _decode("v2", json.dumps({**_v2(), "outputs": [{"name": "z"}]}).encode())
     with pytest.raises(InputError, match="There are: y, n"):
         _encode("v2", request)
+
+
+def _stream(table: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _named(**arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+MANY = 1 << 20
+BOMBS = {
+    "arrow zstd": ("arrow", _stream(pa.table({"x": np.zeros(MANY)}), compression="zstd")),
+    "arrow lz4": ("arrow", _stream(pa.table({"x": np.zeros(MANY)}), compression="lz4")),
+    "arrow lists": (
+        "arrow",
+        _stream(pa.table({"x": pa.FixedSizeListArray.from_arrays(np.zeros(MANY), 64)}), compression="zstd"),
+    ),
+    "arrow texts": ("arrow", _stream(pa.table({"x": ["a" * 4096] * 2048}), compression="zstd")),
+    "arrow dictionary": (
+        "arrow",
+        _stream(
+            pa.table({"x": pa.DictionaryArray.from_arrays(np.zeros(10_000, "int8"), ["a" * 10_000])}),
+            compression="zstd",
+        ),
+    ),
+    "arrow dictionary that is packed": (
+        "arrow",
+        _stream(pa.table({"x": pa.DictionaryArray.from_arrays([0], ["a" * 8 * MANY])}), compression="zstd"),
+    ),
+    "npz": ("npz", _named(x=np.zeros(MANY))),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_body_that_unpacks_to_much_is_refused_before_it_is_unpacked(name: str) -> None:
+    codec, body = BOMBS[name]
+    assert len(body) < 200_000
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge, match=r"unpacks to [\d.]+ MiB, and at most 1 MiB"):
+            open_codec(codec, max_bytes=1 << 20).decode(memoryview(bytearray(body)), headers={})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_the_size_of_an_arrow_stream_is_that_of_its_columns(compression: str | None) -> None:
+    table = pa.table(
+        {
+            "x": np.arange(3000) % 7,
+            "t": ["a", "bc", ""] * 1000,
+            "l": pa.array([[1.0], [2.0], [3.0]] * 1000),
+            "d": pa.array(["p", "q", "q"] * 1000).dictionary_encode(),
+            "b": [True, False, True] * 1000,
+        }
+    )
+    found = unpacked_bytes(pa.ipc.MessageReader.open_stream(_stream(table, compression=compression)))
+    assert table.nbytes <= found < table.nbytes + 64 * 20  # buffers are padded
+    request = _decode("arrow", _stream(table, compression=compression))
+    assert {name: array.tolist() for name, array in request.inputs.items()} == table.to_pydict()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.nulls(10),
+        pa.RunEndEncodedArray.from_arrays([1 << 30], [1.0]),
+        pa.array(["a"], pa.string_view()),
+        pa.array([{"a": 1}]),
+        pa.array([b"a"]),
+        pa.array([[]] * 5, pa.list_(pa.null(), 0)),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_columns_of_types_that_no_array_holds_are_refused(column: pa.Array) -> None:
+    with pytest.raises(InputError, match="which a model cannot take"):
+        _decode("arrow", _stream(pa.record_batch({"x": column})))
+
+
+@pytest.mark.parametrize("dtype", ["U0", "S0", "V0"])
+def test_values_without_bytes_are_refused(dtype: str) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": f"<{dtype}", "fortran_order": False, "shape": (10**12,)})
+    with pytest.raises(InputError, match="no bytes"):
+        _decode("npy", file.getvalue())
+
+
+def test_a_head_that_announces_what_no_memory_holds_is_refused() -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**17,)})
+    with pytest.raises(InputError, match="not a NumPy file"):
+        _decode("npy", file.getvalue())
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_damaged_arrow_streams_are_refused_or_read(at: int, byte: int) -> None:
+    body = bytearray(_stream(pa.table({"x": [1, 2, 3], "t": ["a", "b", "c"]}), compression="zstd"))
+    body[at % len(body)] = byte
+    try:
+        found = _decode("arrow", bytes(body))
+    except InputError:
+        return
+    assert all(len(array) <= 3 for array in found.inputs.values())
