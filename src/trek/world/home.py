@@ -17,8 +17,23 @@ _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - compared, not used
 
 
 def trek_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$TREK_HOME`, or `~/.trek`. Not created here: see `claim_home`."""
-    return Path(environ.get("TREK_HOME") or "~/.trek").expanduser()
+    """`$TREK_HOME`, or `~/.trek`. Not created here: see `claim_home`.
+
+    A relative one is that of the working directory at the first call, for this process and those that it starts.
+    """
+    home = Path(environ.get("TREK_HOME") or "~/.trek").expanduser()
+    if home.is_absolute():
+        return home
+    absolute = Path.cwd() / home
+    print(
+        f"trek: warning: TREK_HOME {str(home)!r} is relative: every folder has its own. Using {str(absolute)!r}; "
+        "set it to an absolute path.",
+        file=sys.stderr,
+        flush=True,
+    )
+    if environ is os.environ:
+        os.environ["TREK_HOME"] = str(absolute)
+    return absolute
 
 
 def claim_home(home: Path) -> Path:

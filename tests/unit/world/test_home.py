@@ -10,11 +10,32 @@ from pathlib import Path
 import pytest
 
 from trek.errors import InputError
-from trek.world.home import claim_home, close_to_others
+from trek.world.home import claim_home, close_to_others, trek_home
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_a_relative_home_is_the_same_after_a_change_of_folder_and_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The records of a run were lost to commands in another folder."""
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("TREK_HOME", "own/home")
+    monkeypatch.chdir(tmp_path)
+    assert trek_home() == tmp_path / "own" / "home"
+    monkeypatch.chdir(tmp_path / "other")
+    assert trek_home() == tmp_path / "own" / "home"
+    assert os.environ["TREK_HOME"] == str(tmp_path / "own" / "home")
+    err = capsys.readouterr().err
+    assert err.count("trek: warning: TREK_HOME 'own/home' is relative") == 1
+    assert str(tmp_path / "own" / "home") in err
+
+
+def test_a_home_below_the_users_is_absolute(capsys: pytest.CaptureFixture[str]) -> None:
+    assert trek_home({"TREK_HOME": "~/x"}) == Path.home() / "x"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_new_home_is_for_its_owner_whatever_the_umask_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
