@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """Metrics and checkpoints of one run."""
+    """Metrics and checkpoints of one run. Shown in a few lines, and in a notebook with a table of its epochs."""
 
     path: Path
     """The run's folder, with its metrics and checkpoints."""
@@ -30,6 +31,21 @@ class Result:
     """The last checkpoint."""
     best_checkpoint: CheckpointFolder | None = None
     goal: Goal = field(default_factory=Goal)
+
+    def __repr__(self) -> str:
+        parts = [repr(str(self.path)), f"{len(self.epochs)} epoch{'' if len(self.epochs) == 1 else 's'}"]
+        if (best := self.best) is not None:
+            name = self.goal.choose(_values(best)) or ""
+            parts.append(f"best {name} {best[name]:.6g} after {best['batches']} batches")
+        if self.stop_reason:
+            parts.append(f"stopped: {self.stop_reason}")
+        return f"Result({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """The same with the epochs as a table, for notebooks; long ones are cut as pandas cuts them."""
+        import pandas as pd
+
+        return f"<p>{html.escape(repr(self))}</p>{pd.DataFrame(self.epochs).to_html(max_rows=20)}"
 
     @property
     def best(self) -> dict[str, Any] | None:
