@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from trek.client.models import Model
-from trek.client.wire_values import JsonObject, Line, Output
+from trek.client.wire_values import JsonObject, Line, Output, PathName
 
 
 class FlowStep(Model):
@@ -76,8 +76,8 @@ class SavedNode(FlowNode):
 class SaveFlowRun(FlowRunDetails):
     """A run that is sent to be recorded."""
 
-    id: Line = Field(min_length=1, max_length=100)
-    flow: Line = Field(min_length=1, max_length=200)
+    id: PathName = Field(min_length=1, max_length=100)
+    flow: PathName = Field(min_length=1, max_length=200)
     state: Line = Field(max_length=20)
     owner: Line = ""
     params: JsonObject = Field(default_factory=dict)

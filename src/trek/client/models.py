@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trek.client.wire_values import JsonObject, Line, MetricName, Metrics, Output, Secret, Text
+from trek.client.wire_values import JsonObject, Line, MetricName, Metrics, Output, PathName, Secret, Text
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """A number of batches or bytes, as a database can hold it."""
@@ -330,7 +330,7 @@ class Template(Model):
 class SetTemplate(Model):
     """A template to add or replace."""
 
-    name: Line = Field(min_length=1, max_length=200)
+    name: PathName = Field(min_length=1, max_length=200)
     config: JsonObject
 
 

@@ -65,7 +65,7 @@ def as_line(text: str) -> str:
 
 def segment(name: str) -> str:
     """`name` as one segment of the path of a URL; InputError if no name can be written so."""
-    if reason := _fault_of_text(name, _NOT_IN_A_LINE):
+    if reason := _fault_of_text(name, _NOT_IN_A_LINE) or _fault_of_segment(name):
         raise InputError(f"the name {name!r} {reason}.")
     return quote(name, safe="")
 
@@ -131,6 +131,18 @@ def _accepted(text: str, reason: str | None) -> str:
     return text
 
 
+def _fault_of_segment(name: str) -> str:
+    """Why URLs cannot have this name in their path; empty if they can."""
+    return "" if name.strip(".") else "must not be empty, nor consist of dots"
+
+
+def _as_path_name(text: str) -> str:
+    reason = _fault_of_segment(text) or ("must not contain '/'" if "/" in text else "")
+    if reason:
+        raise ValueError(reason)
+    return _as_line(text)
+
+
 def _as_json(value: dict[str, Any]) -> dict[str, Any]:
     if fault := find_fault(value):
         where = ".".join(map(str, fault.path))
@@ -155,6 +167,8 @@ def _is_not_finite(value: Any) -> bool:
 
 Line = Annotated[str, AfterValidator(_as_line)]
 """A name or a label: one line without control characters."""
+PathName = Annotated[str, AfterValidator(_as_path_name)]
+"""A line by which URLs name something in their path."""
 Text = Annotated[str, AfterValidator(_as_text)]
 """What people write: lines without other control characters."""
 Secret = Annotated[str, AfterValidator(_as_secret)]

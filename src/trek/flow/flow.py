@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trek.flow.dry_run import Foreseen
     from trek.flow.run import Run
 
-_NAME = re.compile(r"[\w.-]+")
+_NAME = re.compile(r"(?!\.+$)[\w.-]+")
 _MAP_SETTINGS = {*StepOptions.__annotations__, "workers", "handover", "cache"}
 _START_TIMEOUT_S = 60.0
 _NEVER_STORED = {"torch": ("Module", "Optimizer", "DataLoader"), "builtins": ("set", "frozenset")}
@@ -39,7 +39,9 @@ class Flow:
 
     def __init__(self, name: str) -> None:
         if not _NAME.fullmatch(name):
-            raise InputError(f"a flow's name must consist of letters, digits, '.', '-' and '_', got {name!r}.")
+            raise InputError(
+                f"a flow's name must consist of letters, digits, '.', '-' and '_', and not of dots alone, got {name!r}."
+            )
         self.name = name
         self.steps: list[Step] = []
         self.params: dict[str, Param] = {}

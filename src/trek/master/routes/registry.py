@@ -44,7 +44,8 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
     def list_templates() -> list[models.Template]:
         return services.templates.all()
 
-    @router.get("/templates/{name}", dependencies=viewer)
+    # A path: earlier versions accepted names with a slash.
+    @router.get("/templates/{name:path}", dependencies=viewer)
     def get_template(name: str, request: Request) -> models.Template:
         """Its secrets are shown only to its owner and admins."""
         identity, owner = auth.identify(request), services.templates.get(name).owner
@@ -58,7 +59,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
             check_owner(identity, owner, what=f"template {body.name!r}")
         return services.templates.set(body.name, body.config, owner=identity.name)
 
-    @router.delete("/templates/{name}", status_code=204, dependencies=editor)
+    @router.delete("/templates/{name:path}", status_code=204, dependencies=editor)
     def delete_template(name: str, request: Request) -> None:
         check_owner(auth.identify(request), services.templates.owner(name) or "", what=f"template {name!r}")
         services.templates.delete(name)
