@@ -8,6 +8,7 @@ leaves of its folders. Below a leaf, the control plane touches nothing as root: 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def check_run_as(run_as: RunAs, *, layout: Layout, programs: Sequence[Path] = ()
             f"the folders of trials would be in {str(layout.trials)!r}, and other users cannot pass through "
             f"{str(closed)!r}. Set TREK_HOME to a folder such as /var/lib/trek."
         )
+    if shared := _shared_folder(layout.trials):
+        raise InputError(
+            f"the folders of trials would be in {str(layout.trials)!r}, and other users can replace what is in "
+            f"{str(shared)!r}. Set TREK_HOME to a folder such as /var/lib/trek."
+        )
     for program in programs:
         if closed := _closed_folder(program):
             raise InputError(
@@ -42,6 +48,16 @@ def check_run_as(run_as: RunAs, *, layout: Layout, programs: Sequence[Path] = ()
 def _closed_folder(path: Path) -> Path | None:
     """The first folder on the way to `path` that only its owner can pass through."""
     return next((one for one in path.parents if one.exists() and not one.stat().st_mode & 0o001), None)
+
+
+def _shared_folder(path: Path) -> Path | None:
+    """The first folder on the way to `path` in which other users can replace folders that are not theirs."""
+    modes = ((one, one.stat()) for one in path.parents if one.exists())
+    return next((one for one, facts in modes if facts.st_uid != 0 or _is_open(facts.st_mode)), None)
+
+
+def _is_open(mode: int) -> bool:
+    return bool(mode & (stat.S_IWGRP | stat.S_IWOTH)) and not mode & stat.S_ISVTX
 
 
 def make_folders(layout: Layout, trial: TrialRow, *, user: OsUser) -> None:
@@ -59,7 +75,18 @@ def make_passages(*folders: Path) -> None:
     """Folders of the master that others can pass through, but neither list nor change."""
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
+        _check_is_own(folder)
         folder.chmod(0o711)
+
+
+def _check_is_own(folder: Path) -> None:
+    """Where all users may make folders, such as in /tmp, another one may have made it first."""
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+        raise InputError(
+            f"{str(folder)!r} must be a folder of the master, and belongs to user {facts.st_uid}. "
+            "Move it away, or set TREK_HOME to a folder such as /var/lib/trek."
+        )
 
 
 def make_leaf(folder: Path, *, user: OsUser) -> None:

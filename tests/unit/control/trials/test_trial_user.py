@@ -23,7 +23,7 @@ from trek.control.store import Store
 from trek.control.tables import ExperimentRow, LogTable, TrialRow
 from trek.control.trials.private_variables import private_variables, shared_variables
 from trek.control.trials.supervisor import Supervisor
-from trek.control.trials.trial_user import check_run_as
+from trek.control.trials.trial_user import check_run_as, make_passages
 from trek.engines.local import LocalEngine
 from trek.errors import InputError
 from trek.experiments.package import pack
@@ -109,6 +109,32 @@ def test_a_home_that_others_cannot_pass_through_is_named(tmp_path: Path) -> None
         check_run_as(RunAs("nobody"), layout=settings.layout)
     with pytest.raises(InputError, match="Install Python and Trek where every user can read them"):
         check_run_as(RunAs("nobody"), layout=Layout(Path("/var/trek")), programs=[tmp_path / "closed" / "python"])
+
+
+@needs_root
+def test_a_folder_in_which_others_replace_the_masters_is_named(open_folder: Path) -> None:
+    settings = MasterSettings(home=open_folder / "shared" / "trek", run_as=RunAs("nobody"))
+    (open_folder / "shared").mkdir()
+    for mode, owner in ((0o777, 0), (0o755, pwd.getpwnam("nobody").pw_uid)):
+        (open_folder / "shared").chmod(mode)
+        os.chown(open_folder / "shared", owner, 0)
+        with pytest.raises(InputError, match="other users can replace what is in"):
+            check_run_as(RunAs("nobody"), layout=settings.layout)
+
+
+@needs_root
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_folder_that_another_user_made_first_is_not_used(open_folder: Path, is_link: bool) -> None:
+    """In /tmp, any user could make the folder of all trials before the master's first start."""
+    nobody = pwd.getpwnam("nobody").pw_uid
+    (open_folder / "elsewhere").mkdir()
+    if is_link:
+        (open_folder / "trials").symlink_to(open_folder / "elsewhere")
+    else:
+        (open_folder / "trials").mkdir()
+        os.chown(open_folder / "trials", nobody, nobody)
+    with pytest.raises(InputError, match="must be a folder of the master"):
+        make_passages(open_folder / "trials")
 
 
 @pytest.fixture
