@@ -73,6 +73,12 @@ async def test_a_template_with_a_slash_of_an_earlier_version_can_be_deleted(ask:
     assert (await ask("DELETE", f"/api/v1/templates/{segment('a/b')}")).status_code == 204
 
 
+@pytest.mark.parametrize("kind", ["templates", "models"])
+async def test_what_does_not_exist_belongs_to_no_other_user(ask: Any, make_token: Any, kind: str) -> None:
+    token = make_token("ed", "editor")
+    assert (await ask("DELETE", f"/api/v1/{kind}/missing", token=token)).status_code == 404
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "..."])
 def test_a_name_that_no_url_can_have_is_an_error_before_it_is_sent(name: str) -> None:
     with pytest.raises(InputError, match="must not be empty, nor consist of dots"):

@@ -61,7 +61,7 @@ def make_router(services: Services, auth: Auth) -> APIRouter:
 
     @router.delete("/templates/{name:path}", status_code=204, dependencies=editor)
     def delete_template(name: str, request: Request) -> None:
-        check_owner(auth.identify(request), services.templates.owner(name) or "", what=f"template {name!r}")
+        check_owner(auth.identify(request), services.templates.get(name).owner, what=f"template {name!r}")
         services.templates.delete(name)
 
     return router
