@@ -70,6 +70,18 @@ class Twister2Environment:
         table = trek.data.Table.generate(read, num_partitions=len(local)) if local else elements_table([])
         return TSet(table, self, parallelism, "source")
 
+    def create_keyed_source(self, source: SourceFunc, parallelism: int = 1) -> TSet:
+        """The same of a source whose elements are pairs (key, value)."""
+        return self.create_source(source, parallelism)
+
+    def parallelize_list(self, lst: Iterable[Any], parallelism: int = 1) -> TSet:
+        """A TSet of a list that every worker has."""
+        return self.parallelize(lst, parallelism)
+
+    def parallelize_dict(self, kv_map: Mapping[Any, Any], parallelism: int = 1) -> TSet:
+        """A TSet of pairs (key, value)."""
+        return self.parallelize(kv_map.items(), parallelism)
+
     def parallelize(self, elements: Iterable[Any], parallelism: int = 1) -> TSet:
         """A TSet of a list that every worker has."""
         every = list(elements)

@@ -67,6 +67,60 @@ def test_a_function_sees_whole_partitions_its_context_and_side_inputs(env: Twist
     assert tset.map(lambda x: -x).persist(str(tmp_path / "kept")).get_data() == [0, -1, -2, -3, -4, -5]
 
 
+def test_side_inputs_are_added_to_the_tset_and_read_by_partition(env: Twister2Environment) -> None:
+    def combined(itr: Iterator[Any], collector: Any, ctx: TSetContext) -> None:
+        for element, other in zip(itr, ctx.get_input("x").consumer(), strict=True):
+            collector.collect((ctx.get_index(), element, other))
+
+    tset = env.parallelize_list([1, 2, 3, 4], 2).compute(combined)
+    assert tset.add_input("x", env.parallelize([10, 20, 30, 40], 2).cache()) is tset
+    assert tset.get_data() == [(0, 1, 10), (0, 2, 20), (1, 3, 30), (1, 4, 40)]
+    firsts = env.parallelize(range(2), 2).compute(lambda itr, ctx: [ctx.get_input("x").first_or_default("none")])
+    assert firsts.add_input("x", env.parallelize([7])).get_data() == [7, 7], "of the only partition"
+    assert firsts.add_input("x", env.parallelize([8], 2)).get_data() == ["none", 8]
+    with pytest.raises(InputError, match="input 'x' has 3 partitions, and the TSet 2"):
+        firsts.add_input("x", env.parallelize([1, 2, 3], 3)).get_data()
+
+
+def test_functions_may_take_the_context(env: Twister2Environment) -> None:
+    tset = env.parallelize(["a", "b"], 2)
+    assert tset.map(lambda x, ctx: (x, ctx.index)).get_data() == [("a", 0), ("b", 1)]
+    assert tset.map(lambda x, suffix="!": x + suffix).get_data() == ["a!", "b!"]
+    assert tset.map(str.upper).get_data() == ["A", "B"]
+
+    def twice(element: Any, collector: Any, ctx: TSetContext) -> None:
+        for _ in range(2):
+            collector.collect(f"{element}{ctx.index}")
+
+    assert tset.flat_map(twice).get_data() == ["a0", "a0", "b1", "b1"]
+    seen: list[Any] = []
+    tset.for_each(lambda x, ctx: seen.append((x, ctx.index)))
+    assert sorted(seen) == [("a", 0), ("b", 1)]
+
+
+def test_partitions_of_a_union_have_numbers_of_their_own(env: Twister2Environment) -> None:
+    union = env.parallelize(range(4), 2).union(env.parallelize([9]))
+    numbered = union.compute(lambda itr, ctx: [(ctx.index, ctx.parallelism, list(itr))]).get_data()
+    assert numbered == [(0, 3, [0, 1]), (1, 3, [2, 3]), (2, 3, [9])]
+    assert union.get_partitions() == [[0, 1], [2, 3], [9]]
+
+
+def test_pairs_come_from_keyed_sources_and_dicts(env: Twister2Environment) -> None:
+    class Pairs(Numbers):
+        def next(self) -> Any:
+            return ("odd" if self.i % 2 else "even", super().next())
+
+    assert env.create_keyed_source(Pairs(3), 1).keyed_gather().get_data() == [("even", [1, 3]), ("odd", [2])]
+    assert env.parallelize_dict({"a": 1, "b": 2}).keyed_reduce(max).get_data() == [("a", 1), ("b", 2)]
+
+
+def test_a_tset_is_kept_on_disk_without_a_path(env: Twister2Environment) -> None:
+    calls: list[Any] = []
+    kept = env.parallelize(range(3)).map(lambda x: calls.append(x) or x).persist()
+    assert kept.get_data() == kept.get_data() == [0, 1, 2]
+    assert calls == [0, 1, 2]
+
+
 def test_operations_over_all_partitions(env: Twister2Environment) -> None:
     tset = env.parallelize(range(5), 2)
     assert tset.reduce(lambda a, b: a + b).get_data() == [10]

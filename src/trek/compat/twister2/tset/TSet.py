@@ -8,11 +8,14 @@ So must they what computes a TSet (`cache`, `persist`, `for_each`, `sink`): they
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -29,22 +32,51 @@ ELEMENT, KEY = "element", "key"
 class TSet:
     """A lazy collection; `cache`, `for_each`, `sink` and `get_data` compute it."""
 
-    def __init__(self, table: trek.data.Table, env: Twister2Environment, parallelism: int, name: str = "tset") -> None:
+    def __init__(
+        self,
+        table: trek.data.Table,
+        env: Twister2Environment,
+        parallelism: int,
+        name: str = "tset",
+        *,
+        numbers: Sequence[int | None] | None = None,
+    ) -> None:
+        """`numbers` are those of the Table's partitions among all; None for one that only stands in for none."""
         self.table = table
         self._env = env
         self._parallelism = parallelism
         self._name = name
-        self._inputs: dict[str, TSet] = {}
+        # A Table has at least one partition, also where this worker has none.
+        self._numbers = numbers or env.local_partitions(parallelism) or [None]
+
+    @property
+    def parallelism(self) -> int:
+        """Number of partitions, over all workers."""
+        return self._parallelism
+
+    @property
+    def name(self) -> str:
+        """What made it."""
+        return self._name
 
     # -- on each partition
 
-    def map(self, function: Callable[[Any], Any]) -> TSet:
-        """One element for each."""
+    def map(self, function: Callable[..., Any]) -> TSet:
+        """One element for each: `f(element)`, or `f(element, ctx)`."""
+        if _num_arguments(function) == 2:
+            return self.compute(lambda itr, ctx: (function(element, ctx) for element in itr))
         return self._each(lambda element: [function(element)], "map")
 
-    def flat_map(self, function: Callable[[Any], Iterable[Any]]) -> TSet:
-        """Any number of elements for each."""
-        return self._each(function, "flat_map")
+    def flat_map(self, function: Callable[..., Any]) -> TSet:
+        """Any number of elements for each: `f(element)` returns them, `f(element, collector, ctx)` collects them."""
+        if _num_arguments(function) != 3:
+            return self._each(function, "flat_map")
+
+        def collected(itr: Iterator[Any], collector: Collector, ctx: TSetContext) -> None:
+            for element in itr:
+                function(element, collector, ctx)
+
+        return self.compute(collected)
 
     def filter(self, function: Callable[[Any], bool]) -> TSet:
         """Elements for which the function is true."""
@@ -59,8 +91,13 @@ class TSet:
         return self
 
     def union(self, *others: TSet) -> TSet:
-        """The elements of all."""
-        return self._with(self.table.union(*(other.table for other in others)), "union")
+        """The elements of all, in the partitions that they have."""
+        numbers, parallelism = list(self._numbers), self._parallelism
+        for other in others:
+            numbers += [None if number is None else parallelism + number for number in other._numbers]
+            parallelism += other._parallelism
+        table = self.table.union(*(other.table for other in others))
+        return TSet(table, self._env, parallelism, "union", numbers=numbers)
 
     # -- over all partitions of all workers
 
@@ -129,14 +166,17 @@ class TSet:
         """Keep it when it is first computed."""
         return self._with(self.table.cache(lazy=True), self._name)
 
-    def persist(self, path: str) -> TSet:
-        """Keep it in a folder for each worker, where a later run finds it."""
-        place = f"{path}/worker-{self._env.worker_id}"
+    def persist(self, path: str | None = None) -> TSet:
+        """Keep it in a folder for each worker, where a later run finds it; without a `path`, until this one ends."""
+        place = f"{path or _temporary_folder()}/worker-{self._env.worker_id}"
         with self._env.together():
             return self._with(self.table.persist(place, overwrite=True), self._name)
 
-    def for_each(self, function: Callable[[Any], Any]) -> None:
-        """Call a function for each element of this worker."""
+    def for_each(self, function: Callable[..., Any]) -> None:
+        """Call `f(element)`, or `f(element, ctx)`, for each element of this worker."""
+        if _num_arguments(function) == 2:
+            self.sink(lambda itr, ctx: [function(element, ctx) for element in itr])
+            return
         with self._env.together():
             for element in self.get_local_data():
                 function(element)
@@ -154,6 +194,11 @@ class TSet:
         """The elements of all workers, in the order of the workers; all of them call it together."""
         return [element for part in self._env.exchange(self.get_local_data()) for element in part]
 
+    def get_partitions(self) -> list[list[Any]]:
+        """The same by partition."""
+        pairs = self.compute(lambda itr, ctx: [(ctx.index, list(itr))]).get_data()
+        return [elements for _, elements in sorted(pairs, key=lambda pair: int(pair[0]))]
+
     def _each(self, function: Callable[[Any], Iterable[Any]], name: str) -> TSet:
         def step(batch: pa.RecordBatch) -> pa.RecordBatch:
             return elements_batch(one for value in batch[ELEMENT].to_pylist() for one in function(loads(value)))
@@ -161,7 +206,7 @@ class TSet:
         return self._with(self.table.map(step, arrow=True), name)
 
     def _with(self, table: trek.data.Table, name: str) -> TSet:
-        return TSet(table, self._env, self._parallelism, name)
+        return TSet(table, self._env, self._parallelism, name, numbers=self._numbers)
 
     def _copied(self, elements: list[Any], num_partitions: int, name: str) -> TSet:
         """Elements that every worker has, in each of so many partitions."""
@@ -179,28 +224,29 @@ class TSet:
 class ComputeTSet(TSet):
     """The result of `compute`, to which side inputs can be added."""
 
-    def __init__(self, before: TSet, function: Callable[..., Any], inputs: Mapping[str, TSet] | None = None) -> None:
-        takes_collector = len(inspect.signature(function).parameters) == 3
-        self._before, self._function, self._sides = before, function, dict(inputs or {})
-        env, parallelism = before._env, before._parallelism
-        local = env.local_partitions(parallelism)
-        sides = {name: one.get_data() for name, one in self._sides.items()}
+    def __init__(self, before: TSet, function: Callable[..., Any]) -> None:
+        takes_collector = _num_arguments(function) == 3
+        env, parallelism, numbers = before._env, before._parallelism, before._numbers
+        self._inputs: dict[str, list[list[Any]]] = {}
+        inputs = self._inputs
 
         def step(batches: Iterator[Any], context: Any) -> Iterator[pa.RecordBatch]:
-            if not local:  # a Table has at least one partition, also where this worker has none
+            number = numbers[context.index]
+            if number is None:
                 yield elements_batch(())
                 return
             itr = (loads(value) for batch in batches for value in batch[ELEMENT].tolist())
-            where = TSetContext(local[context.index], env.worker_id, parallelism, "compute", sides)
+            where = TSetContext(number, env.worker_id, parallelism, "compute", inputs)
             collector = Collector()
             made = function(itr, collector, where) if takes_collector else function(itr, where)
             yield elements_batch(collector.collected if takes_collector else made if made is not None else ())
 
-        super().__init__(before.table.compute(step), env, parallelism, "compute")
+        super().__init__(before.table.compute(step), env, parallelism, "compute", numbers=numbers)
 
-    def add_input(self, name: str, tset: TSet) -> ComputeTSet:
-        """Give the function another TSet's elements, as `ctx.get_input(name)`."""
-        return ComputeTSet(self._before, self._function, {**self._sides, name: tset})
+    def add_input(self, name: str, tset: TSet) -> Self:
+        """Give the function another TSet's elements, as `ctx.get_input(name)`; all workers call it together."""
+        self._inputs[name] = tset.get_partitions()
+        return self
 
 
 class Collector:
@@ -212,6 +258,22 @@ class Collector:
     def collect(self, element: Any) -> None:
         """Add an element."""
         self.collected.append(element)
+
+
+def _num_arguments(function: Callable[..., Any]) -> int:
+    """How many a function takes that have no default; 1 where Python does not know."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in kinds and one.default is one.empty for one in parameters)
+
+
+def _temporary_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="trek-tset-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def elements_batch(elements: Iterable[Any]) -> pa.RecordBatch:
