@@ -7,10 +7,11 @@ sets the rule of the table, and `requires_grad_(False)` freezes the table.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar
+from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -94,7 +95,7 @@ class RowModule(nn.Module):
     def bind(self, source: RowSource) -> None:
         """Look rows up in `source` from now on; rows that were loaded before move there."""
         before, self._source = self._source, source
-        if before is not None and not self._is_trained:
+        if before is not None and before is not source and not self._is_trained:
             ids, rows = before.export(self.spec.name)
             if len(ids):
                 source.load(self.spec.name, ids, rows)
@@ -110,6 +111,15 @@ class RowModule(nn.Module):
             own.add([self.spec])
             self._source = own
         return self._source
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A module that looks up the same rows, as they are trained further, until it loads rows; it is not trained."""
+        own: dict[str, Any] = {"_source": self._source, "_is_trained": False, "_used": []}
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        rest = {name: value for name, value in vars(self).items() if name not in own}
+        vars(copied).update(copy.deepcopy(rest, memo), **own)
+        return copied
 
     def gradients(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The ids that were used since the last step, and the gradients of their rows; an id may occur twice."""
@@ -156,8 +166,11 @@ class RowModule(nn.Module):
         return rows, torch.from_numpy(position).to(ids.device).view(ids.shape)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        if self._source is not None:
-            destination[prefix + IDS], destination[prefix + ROWS] = self._source.export(self.spec.name)
+        if self._source is None:
+            ids, rows = torch.empty(0, dtype=torch.int64), torch.empty(0, self.spec.dim)
+        else:
+            ids, rows = self._source.export(self.spec.name)
+        destination[prefix + IDS], destination[prefix + ROWS] = ids, rows
 
     def _load_from_state_dict(
         self,
@@ -174,6 +187,8 @@ class RowModule(nn.Module):
         absent = [name for name in names if name not in state_dict]
         missing_keys.extend(absent)
         if not absent:
+            if not self._is_trained:
+                self._source = None  # a copy of this module may look rows up there
             self.source.load(self.spec.name, *(state_dict[name] for name in names))
 
 
@@ -183,7 +198,7 @@ class Embedding(RowModule):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows of `ids`, with a last dimension of `dim`."""
         rows, position = self.look_up(ids)
-        return F.embedding(position, rows)
+        return F.embedding(position, rows.to(self.weight.dtype))
 
     def extra_repr(self) -> str:
         """The table."""
@@ -209,6 +224,7 @@ class EmbeddingBag(RowModule):
         if ids.is_nested:
             ids, offsets = ids.values(), ids.offsets()[:-1]  # type: ignore[attr-defined]
         rows, position = self.look_up(ids)
+        rows = rows.to(self.weight.dtype)
         if not len(rows):  # torch does not take a table without rows
             rows = rows.new_zeros(1, self.spec.dim)
         return F.embedding_bag(position, rows, offsets, mode=self.mode, per_sample_weights=per_sample_weights)

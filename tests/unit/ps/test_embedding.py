@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -61,6 +62,52 @@ def test_a_frozen_table_keeps_its_rows_and_makes_none() -> None:
     frozen(ids).sum().backward()
     step(strategy, optimizer)
     assert not torch.equal(frozen(ids), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", [Embedding, EmbeddingBag])
+def test_rows_have_the_type_of_the_model_and_are_trained_as_float32(kind: Any, dtype: torch.dtype) -> None:
+    model = nn.Sequential(kind("t", dim=3), nn.Linear(3, 1)).to(dtype)
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(model)
+    ids = torch.arange(6).view(2, 3)
+    before = model(ids)
+    assert before.dtype == dtype
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(ids).sum().backward()
+    step(strategy, optimizer)
+    assert not torch.equal(model(ids), before)
+    assert model.state_dict()["0.rows"].dtype == torch.float32
+
+
+def test_a_copy_reads_the_rows_that_are_trained_until_it_loads_its_own() -> None:
+    model, other = (nn.Sequential(Embedding("t", dim=3), nn.Linear(3, 1)) for _ in range(2))
+    strategy = open_strategy("solo", World())
+    strategy.wrap_model(model)
+    ids = torch.arange(6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    copied = averaged.module
+    model(ids).sum().backward()
+    step(strategy, optimizer)
+    assert torch.equal(copied[0].eval()(ids), model[0](ids))
+    with pytest.raises(InputError, match="not connected"):
+        copied[0].train()(ids)
+    before = model(ids)
+    other.load_state_dict(model.state_dict())
+    again = copy.deepcopy(other).eval()
+    copied.load_state_dict({**model.state_dict(), "0.rows": torch.zeros(6, 3)})
+    assert not copied[0].eval()(ids).any()
+    assert torch.equal(model(ids), before)
+    other.load_state_dict(copied.state_dict())
+    assert torch.equal(again(ids), before)
+
+
+def test_a_model_that_was_used_loads_the_state_of_a_fresh_one() -> None:
+    used, fresh = (nn.Sequential(Embedding("t", dim=3)).eval() for _ in range(2))
+    used(torch.arange(4))
+    assert used.state_dict().keys() == fresh.state_dict().keys() == {"0.ids", "0.rows"}
+    used.load_state_dict(fresh.state_dict())
 
 
 @pytest.mark.parametrize(("kind", "shape"), [(Embedding, (6,)), (EmbeddingBag, (2, 3))])
