@@ -87,9 +87,12 @@ class CoordinatorClient:
             self._waiting[number] = request = {"id": number, "do": do, "with": arguments}
         self._send(request)
         with self._changed:
-            while number not in self._answers:
-                self._raise_if_over()
-                self._changed.wait(_LOOK_S)
+            try:
+                while number not in self._answers:
+                    self._raise_if_over()
+                    self._changed.wait(_LOOK_S)
+            finally:  # nobody waits for an answer that comes later
+                self._waiting.pop(number, None)
             answer = self._answers.pop(number)
         if "error" in answer:
             raise TrekError(answer["error"])

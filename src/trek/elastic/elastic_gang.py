@@ -33,6 +33,13 @@ from trek.errors import OutsideError
 from trek.world.clock import Clock, SystemClock
 
 COORDINATOR = "coordinator"
+_PATIENCE_S = 2.0
+"""How long to wait for a coordinator that is away: it may have to be started again, which nobody else does."""
+
+
+_LATE_S = 30.0
+"""How long workers that have not joined when the job is over may take to end by themselves."""
+_ALL_KILLED = "all of its processes were killed at once, the coordinator too"
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,8 @@ class ElasticGang:
         self._num_joined: Counter[int] = Counter()
         """How many members had been at each place when its present worker was started."""
         self._limits = StartLimits(settings)
+        self._over_since_s: float | None = None
+        """When the job was seen to be over."""
         self._own_folder = tempfile.mkdtemp(prefix="trek-coordinator-") if spec.output_dir is None else None
         folder = Path(self._own_folder) if self._own_folder else journal_dir or spec.output_dir
         whole = replace(
@@ -110,7 +119,9 @@ class ElasticGang:
         else:
             self.gang = attach(whole, self._note_exit)
         host, _, port = self.gang.addresses(COORDINATOR)[0].rpartition(":")
-        self._client = CoordinatorClient((host, int(port)), secret=self.gang.secret, clock=self._clock)
+        self._client = CoordinatorClient(
+            (host, int(port)), secret=self.gang.secret, clock=self._clock, patience_s=_PATIENCE_S
+        )
         self._client.start()
 
     @property
@@ -123,8 +134,9 @@ class ElasticGang:
         self._restart_others()
         if self._failed is not None:
             return JobEnd(failed=self._failed)
-        if self.gang.wait(0) is not None:  # nobody is left who could go on, the coordinator included
-            return JobEnd()
+        if self.gang.wait(0) is not None:  # no process is left that could go on, the coordinator included
+            was_killed = self._last_exit is not None and self._last_exit.code < 0
+            return JobEnd(failed=self._last_exit, reason=_ALL_KILLED) if was_killed else JobEnd()
         num_ended = len(self._just_ended)  # before the status, which tells whether they had joined
         status = self._status()
         if status is None:
@@ -139,10 +151,11 @@ class ElasticGang:
         for name in status["members"]:
             self._pids.setdefault(name, alive.get(_rank_of(name)))
         self._kill_put_out(status["put_out"], alive)
-        if status["is_over"]:
-            return None if alive else JobEnd()
         joined = _count_places([*status["members"], *status["former"]])
         self._sort_ended([self._just_ended.popleft() for _ in range(num_ended)], joined)
+        if status["is_over"]:
+            self._kill_late(alive, joined)
+            return None if alive else JobEnd()
         end = self._hopeless_end(status) or self._apart_end(status["members"], alive)
         if end is not None:
             return end
@@ -219,7 +232,7 @@ class ElasticGang:
         return None
 
     def _apart_end(self, members: Mapping[str, str], alive: Mapping[int, int]) -> JobEnd | None:
-        """How the job ends if workers are missing that are not to be replaced, since they have nothing to train."""
+        """How the job ends if workers are missing that are not replaced, since they have nothing to train."""
         if not self._apart:
             return None
         if not (members or alive or self._ended):
@@ -242,10 +255,19 @@ class ElasticGang:
                 if pid is not None and alive.get(_rank_of(name)) == pid:
                     self.gang.kill(_rank_of(name))
 
+    def _kill_late(self, alive: Mapping[int, int], joined: Counter[int]) -> None:
+        """The job is over: a worker that hangs while it starts has nothing left to do, and would hold up the end."""
+        now_s = self._clock.monotonic_s()
+        if self._over_since_s is None:
+            self._over_since_s = now_s
+        if now_s - self._over_since_s > _LATE_S:
+            for rank in [rank for rank in alive if joined[rank] == self._num_joined[rank]]:
+                self.gang.kill(rank)
+
     def _start_missing(self, status: dict[str, Any], alive: dict[int, int]) -> None:
         known = {_rank_of(name) for name in status["members"]}
         num_starting = len([rank for rank in alive if rank not in known])
-        for _ in range(status["num_missing"] - num_starting - len(self._apart)):
+        for _ in range(status["num_missing"] - num_starting):
             if not self._limits.may_start(self._clock.monotonic_s()):
                 return
             free = self._replaceable()
@@ -253,7 +275,7 @@ class ElasticGang:
                 self._on_replace(self.gang, free)
                 del self._ended[free]
                 self.gang.restart(free)
-            elif self.gang.num_workers < self._settings.max_workers:
+            elif self.gang.num_workers < self._settings.max_workers and not self._apart:
                 self.gang.resize(self.gang.num_workers + 1)
 
     def _replaceable(self) -> int | None:

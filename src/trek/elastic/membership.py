@@ -286,7 +286,7 @@ class Membership:
         """What those who train are to know: that their generation has ended, or is to end at the next boundary.
 
         They learn it again and again until they have arrived, or are lost. Workers that do not depend on each other at
-        every step are not in need of anything that ends with a generation; they hurry only if somebody waits to join.
+        every step go on when their generation is abandoned, and hurry only if a worker waits to join.
         """
         if not self._is_meeting:
             return [Regroup(self.generation)] if self._wants_change() else []

@@ -57,8 +57,8 @@ class Scene:
     def addresses(self, role: str) -> list[str]:
         return ["127.0.0.1:1"]
 
-    def wait(self, timeout_s: float) -> None:
-        return None
+    def wait(self, timeout_s: float) -> list[Exit] | None:
+        return None if self.placements else []
 
     def restart(self, rank: int) -> None:
         self.restarted.append(rank)
@@ -147,6 +147,31 @@ def test_a_worker_that_fails_while_the_coordinator_is_asked_keeps_its_place_and_
     assert scene.restarted == []
     assert end is not None
     assert (end.failed.code if end.failed else 0) == 2
+
+
+def test_a_job_whose_processes_were_all_killed_at_once_has_not_succeeded(scene: Scene) -> None:
+    job = job_of(scene)
+    scene.end(0, -9)
+    scene.end(1, -9)
+    scene.placements.clear()
+    end = job.poll()
+    job.close()
+    assert end is not None
+    assert end.reason == "all of its processes were killed at once, the coordinator too"
+
+
+def test_a_worker_that_hangs_while_it_starts_does_not_hold_up_the_end(scene: Scene) -> None:
+    """Those that have trained may take as long as they like after it."""
+    scene.members, scene.former, scene.status = {}, ["0-x"], {"is_over": True}
+    job = job_of(scene)
+    job.poll()
+    scene.clock.advance(30)
+    job.poll()
+    assert scene.killed == []
+    scene.clock.advance(1)
+    job.poll()
+    job.close()
+    assert scene.killed == [1]
 
 
 def kill_starting_worker(job: ElasticGang, scene: Scene, *, code: int = -9) -> JobEnd | None:
