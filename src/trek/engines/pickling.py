@@ -54,6 +54,12 @@ def pickled_by_value(*origins: Any, modules: Iterable[ModuleType] = ()) -> Itera
                 cloudpickle.unregister_pickle_by_value(module)
 
 
+def travels_by_value(function: Any) -> bool:
+    """Whether the code of `function` is taken along, without those globals of its module that it does not name."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    return module is None or module.__name__ == "__main__" or module in _never_imported or not is_importable(module)
+
+
 def own_modules() -> list[ModuleType]:
     """The modules of the user's own program, which another machine may not have: not installed, and not Trek's."""
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}

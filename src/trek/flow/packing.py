@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
-from trek.engines.pickling import pickled_by_value
+from trek.engines.pickling import pickled_by_value, travels_by_value
 from trek.errors import InputError
 from trek.flow.artefacts import Stored
 from trek.flow.artefacts.classes import find_class
@@ -34,10 +36,39 @@ def check_sendable(steps: Sequence[Step]) -> None:
             continue
         if id(step.work.function) not in known:
             known.add(id(step.work.function))
+            _check_lookups(step.work.function, step.name)
             pack_function(step.work.function, step.name)
         args = step.work.args if isinstance(step.work, FunctionWork) else ()
         for name, value in [*enumerate(args), *step.work.kwargs.items()]:
             _check_argument(value, what=f"argument {name!r} of step {step.name!r}")
+
+
+def _check_lookups(function: Any, name: str) -> None:
+    """Refuse a function that looks names up in a module which does not travel with it."""
+    if isinstance(function, FunctionType) and travels_by_value(function):
+        for one in _own_functions(function, {}):
+            if "globals" in _names(one.__code__) and "globals" not in one.__globals__:
+                raise InputError(
+                    f"the function of step {name!r} calls globals() in {one.__qualname__!r}: in the step's process, "
+                    "its module has only what the function names. Name what it needs, or move it to an imported module."
+                )
+
+
+def _own_functions(function: FunctionType, found: dict[int, FunctionType]) -> list[FunctionType]:
+    """The function, and those of its module that it calls by their names, directly or not."""
+    if id(function) not in found:
+        found[id(function)] = function
+        for used in _names(function.__code__):
+            other = function.__globals__.get(used)
+            if isinstance(other, FunctionType) and other.__module__ == function.__module__:
+                _own_functions(other, found)
+    return list(found.values())
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names that the code and the functions written in it use."""
+    own = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
+    return own.union(*(_names(one) for one in code.co_consts if isinstance(one, CodeType)))
 
 
 def _check_argument(value: Any, *, what: str) -> None:

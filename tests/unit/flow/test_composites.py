@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from trek.errors import InputError
 from trek.flow import Flow
 from trek.flow.artefacts import check_storable, kind_of, store_value
+from trek.flow.loading import load_flow
 from trek.flow.packing import check_sendable
 from trek.testing.artefact_conformance import ArtefactConformance
 
@@ -239,6 +240,29 @@ def test_a_function_whose_result_cannot_be_stored_is_refused_when_it_is_added(fu
         Flow("f").step(function)
     with pytest.raises(InputError, match=message):
         Flow("f").map(function, Flow("f").step(_own))
+
+
+LOOKUPS = """
+import trek
+K = 1
+def helper(): return globals()["K"]
+def direct(): return globals()["K"]
+def inner(): return [lambda: globals()][0]()["K"]
+def calls(): return helper()
+def named(): return K
+"""
+
+
+@pytest.mark.parametrize("name", ["direct", "inner", "calls", "named"])
+def test_a_step_that_looks_names_up_in_its_file_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    """It failed with a KeyError while it ran."""
+    (tmp_path / "flow.py").write_text(f"{LOOKUPS}flow = trek.Flow('f')\nflow.step({name})\n")
+    flow = load_flow(str(tmp_path / "flow.py"))
+    if name == "named":
+        check_sendable(flow.steps)
+        return
+    with pytest.raises(InputError, match=rf"the function of step '{name}' calls globals\(\) in"):
+        check_sendable(flow.steps)
 
 
 def test_what_cannot_be_sent_is_named_before_anything_runs() -> None:
