@@ -18,8 +18,9 @@ import psutil
 import pytest
 
 import trek
-from trek.errors import OutsideError
+from trek.errors import OutsideError, StorageError
 from trek.flow import scratch
+from trek.flow.cleaning import clean_flow
 from trek.flow.flow_store import FlowStore
 from trek.flow.memory import SharedMemory, remove_left_memory
 
@@ -151,6 +152,12 @@ def test_records_are_read_on_a_disk_that_takes_nothing(stuck_disk: Path) -> None
     assert "done" in trek_flow("status", "big", home=stuck_disk)
     assert trek_flow("logs", "big", "write", home=stuck_disk) == "writing\n"
     assert "write" in trek_flow("graph", "big", home=stuck_disk)
+
+
+@pytest.mark.parametrize("stuck_disk", ["read-only"], indirect=True)
+def test_cleaning_a_read_only_disk_is_one_sentence(stuck_disk: Path) -> None:
+    with pytest.raises(StorageError, match="Read-only file system"):
+        clean_flow("big", home=stuck_disk, keep_runs=1)
 
 
 def test_cleaning_frees_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from trek.errors import InputError, StorageError
 from trek.flow.flow_reader import FlowReader
 from trek.flow.flow_store import FlowStore
 from trek.flow.inspect import open_reader
+from trek.world.disk import storage_errors
 
 
 def clean_flow(name: str, *, home: Path, keep_runs: int) -> tuple[int, int]:
@@ -25,7 +26,8 @@ def clean_flow(name: str, *, home: Path, keep_runs: int) -> tuple[int, int]:
         ids = [run.id for run in runs]
         kept = ids[-keep_runs:] if keep_runs else []
         old = ids[: len(ids) - len(kept)]
-        removed = _remove_files(reader, kept)
+        with storage_errors(reader.folder, remedy="Make it writable, and clean the flow again."):
+            removed = _remove_files(reader, kept)
         is_record_left = bool(old) or reader.num_unused_results() > 0
     if is_record_left:
         _forget(name, old, home=home)
