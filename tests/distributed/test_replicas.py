@@ -59,3 +59,19 @@ def add_lazy(tr: trek.Traveler) -> None:
 def test_a_model_whose_shapes_are_not_known_is_refused() -> None:
     with pytest.raises(InputError, match=r"the shape of 'weight' is not known yet, .*\. Run the model on one batch"):
         trek.run(add_lazy, workers=2, show_progress=False)
+
+
+def train_on_own_batches(tr: trek.Traveler) -> None:
+    model = tr.add_model(nn.Linear(8, 1))
+    data = tr.add_loader((torch.ones(16, 8),), batch_size=2 if tr.world.is_leader else 4)
+    for _ in tr.epochs(1):
+        for (x,) in tr.train(data):
+            tr.backward(model(x).sum())
+
+
+def test_ranks_that_read_other_batches_are_refused_before_the_first() -> None:
+    """The one with more batches waited for the other, until timeout_s."""
+    with pytest.raises(
+        InputError, match=r"batches of an epoch is 4 on rank 0 and 2 on rank 1\. Give every rank the same"
+    ):
+        trek.run(train_on_own_batches, workers=2, show_progress=False)

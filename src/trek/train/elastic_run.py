@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from trek.train.loop.feed import Mark
 from trek.world.seeds import seed_everything
 
@@ -69,7 +72,7 @@ class ElasticRun:
             models, shared = parts.optimization.model_states(), parts.shared_state()
         return {
             "models": models,
-            "buffers": parts.optimization.unsaved_buffers(),
+            "buffers": [_unsaved_buffers(model) for model in parts.optimization.models],
             "shared": shared,
             "num_segments": parts.num_segments,
             "agreement": parts.agreement.state_dict(),
@@ -83,14 +86,14 @@ class ElasticRun:
         """Begin the run with what another worker has built."""
         with self._parts.strategy.sharing():
             self._parts.load_shared(state["models"], state["shared"])
-        self._parts.optimization.load_unsaved_buffers(state["buffers"])
+        _load_buffers(self._parts.optimization.models, state["buffers"])
 
     def take_state(self, state: Mapping[str, Any]) -> None:
         """Take over another worker's `state`."""
         parts, reported = self._parts, self._parts.journal.reported_records
         with parts.strategy.sharing():
             parts.load_shared(state["models"], state["shared"])
-        parts.optimization.load_unsaved_buffers(state["buffers"])
+        _load_buffers(parts.optimization.models, state["buffers"])
         parts.num_segments = state["num_segments"]
         parts.saved_at, parts.saved_state, parts.save_request = state["saved"]
         parts.journal.has_told_nan = state["has_told_nan"]
@@ -131,3 +134,17 @@ class ElasticRun:
         parts.load_resumed_gradients()
         self._feed_states = self._read = None
         self._step = parts.feed.mark()
+
+
+def _unsaved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers that checkpoints leave out, since they are not persistent."""
+    saved = model.state_dict(keep_vars=True)
+    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+
+
+@torch.no_grad()
+def _load_buffers(models: Sequence[nn.Module], buffers: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    for model, saved in zip(models, buffers, strict=True):
+        for name, buffer in _unsaved_buffers(model).items():
+            if buffer.layout is torch.strided and name in saved and buffer.shape == saved[name].shape:
+                buffer.copy_(saved[name])

@@ -115,7 +115,7 @@ class _Run:
 
     def packed(self, world: World) -> str:
         """What the train function returned, in the same form from one process as from several."""
-        from trek.train.jobs.returned import pack
+        from trek.train.jobs.returned import pack  # before anything can have changed this process's folder or path
 
         return pack(self.call(world))
 

@@ -37,6 +37,7 @@ from trek.train.loop.agenda import Agenda
 from trek.train.loop.optimization import StepUnit
 from trek.train.loop.portions import Portion
 from trek.train.loop.progress import print_above_bars
+from trek.train.loop.replicas import check_data
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, stopped
 from trek.train.loop.worker_group import Rewound
 from trek.train.metrics.metric_sums import Reduction
@@ -137,7 +138,8 @@ class Traveler(RunParts):
             raise ConfigError(
                 "capture works for Trials only, and this is an explicit loop. Remove it, or use trek.fit."
             )
-        self.bind(data)
+        loader = self.bind(data)
+        self.group.together("data", partial(check_data, self.strategy, loader))
         if not self.agenda.is_over(self.position) and (reason := self._ask()):  # requested between two epochs
             self._stop(reason)
         self.group.catch_up()

@@ -235,6 +235,7 @@ class Greedy(PointsTrial):
     [
         (returning(lambda out: out.mean(1)), {}, InputError, r"got a tensor of shape \(8,\). Take its mean"),
         (returning(lambda out: 3.0), {}, InputError, "scalar tensor, got float"),
+        (returning(lambda out: out.mean().detach()), {}, InputError, "the loss depends on no parameter"),
         (returning(lambda out: None), {}, InputError, "train_batch returned None. Return the loss, or a dict"),
         (returning(lambda out: {"lose": out.mean()}), {}, InputError, r"must return a 'loss', got \['lose'\]"),
         (Lacking, {}, EntrypointError, "Lacking must define build_training_data_loader, build_validation_data_loader, "

@@ -175,6 +175,11 @@ class Optimization:
         if loss.dim() != 0:
             shape = f"a tensor of shape {tuple(loss.shape)}"
             raise InputError(f"the loss must be a scalar tensor, got {shape}. Take its mean over the batch.")
+        if not loss.requires_grad:
+            raise InputError(
+                "the loss depends on no parameter that is trained. Compute it from the model's output, without "
+                "detach(), item() or torch.no_grad()."
+            )
         if self._weight != 1.0:
             loss = loss * self._weight
         try:
@@ -322,22 +327,6 @@ class Optimization:
     def model_states(self) -> list[dict[str, torch.Tensor]]:
         """The full state of each model."""
         return [self._strategy.model_state(model) for model in self.models]
-
-    def unsaved_buffers(self) -> list[dict[str, torch.Tensor]]:
-        """The buffers of each model that checkpoints leave out, since they are not persistent."""
-        saved = [model.state_dict(keep_vars=True).keys() for model in self.models]
-        return [
-            {name: buffer for name, buffer in model.named_buffers() if name not in names}
-            for model, names in zip(self.models, saved, strict=True)
-        ]
-
-    @torch.no_grad()
-    def load_unsaved_buffers(self, buffers: Sequence[Mapping[str, torch.Tensor]]) -> None:
-        """Restore `unsaved_buffers`."""
-        for own, saved in zip(self.unsaved_buffers(), buffers, strict=True):
-            for name, buffer in own.items():
-                if buffer.layout is torch.strided and name in saved and buffer.shape == saved[name].shape:
-                    buffer.copy_(saved[name])
 
     def state_dict(self) -> dict[str, Any]:
         """The state that is the same on every rank, without the models."""

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from trek.data.loaders import Loader
 from trek.errors import InputError
 from trek.ps.embedding import row_modules
 from trek.strategies import Strategy
@@ -23,17 +24,19 @@ from trek.train.loop.optimizer_settings import plain_settings
 Facts = dict[str, str]
 
 
-def check_equal(strategy: Strategy, facts: Facts) -> None:
+_OF_PARTS = (
+    "Build models, optimizers and schedulers from the same values on every rank, not from a rank's own files or number."
+)
+
+
+def check_equal(strategy: Strategy, facts: Facts, *, remedy: str = _OF_PARTS) -> None:
     """Raise `InputError` on every rank unless the facts of all are equal; called on all ranks together."""
     digest = hashlib.sha256(json.dumps([*facts.items()]).encode()).digest()
     own = int.from_bytes(digest[:7], "big")
     if strategy.reduce(torch.tensor([own, -own]), "max").tolist() == [own, -own]:
         return
     difference = _first_difference([dict(items) for items in strategy.gather([*facts.items()])])
-    raise InputError(
-        f"ranks must train equal replicas, but {difference}. Build models, optimizers and schedulers from the same "
-        "values on every rank, not from a rank's own files or number."
-    )
+    raise InputError(f"ranks must train equal replicas, but {difference}. {remedy}")
 
 
 def model_facts(model: nn.Module) -> Facts:
@@ -58,6 +61,15 @@ def scheduler_facts(scheduler: Any, *, per: str, every: int) -> Facts:
     """Kind, unit, and the numbers in the state of a scheduler."""
     numbers = {key: repr(value) for key, value in scheduler.state_dict().items() if _is_numeric(value)}
     return {"kind": type(scheduler).__name__, "unit": f"{every} {per}", **numbers}
+
+
+def check_data(strategy: Strategy, loader: Loader) -> None:
+    """The same for the data that all ranks train on: one that reads fewer batches would leave the others waiting."""
+    facts = {
+        "the number of batches of an epoch": str(loader.num_batches),
+        "the number of records of a global batch": str(loader.batch_records),
+    }
+    check_equal(strategy, facts, remedy="Give every rank the same data and batch size; it takes its own share.")
 
 
 def _of_parameter(parameter: nn.Parameter) -> str:
