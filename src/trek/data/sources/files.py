@@ -10,12 +10,14 @@ import gzip
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec
 import pyarrow as pa
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
 
 from trek.data.column_types import kept_batch
 from trek.data.execution.polars_engine import load_polars
@@ -34,6 +36,7 @@ from trek.data.sources.formats import (
 from trek.data.sources.formats.scanning import with_constants
 from trek.data.sources.listing import FileInfo, list_files, partition_schema, partition_value, require_unchanged
 from trek.data.sources.memory import require_distinct
+from trek.data.sources.web import RetriedFile, is_web, retried
 from trek.errors import DataUnavailable, InputError
 from trek.world.urls import is_remote, local_path
 
@@ -264,9 +267,14 @@ def _is_plain_local(url: str) -> bool:
 def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
     """The content, unpacked where it is compressed; damage becomes an error that names the file."""
     try:
-        is_zstd = file.url.endswith(".zst")  # which fsspec unpacks only with a package that Arrow makes unnecessary
-        with fsspec.open(file.url, "rb", compression=None if is_zstd else "infer") as content:
-            yield pa.CompressedInputStream(pa.PythonFile(content), "zstd") if is_zstd else content
+        with closing(_stored(file.url)) as stored:
+            if file.url.endswith(".zst"):  # which fsspec unpacks only with a package that Arrow makes unnecessary
+                yield pa.CompressedInputStream(pa.PythonFile(stored), "zstd")
+            elif packing := infer_compression(file.url):
+                with compr[packing](stored, mode="rb") as unpacked:
+                    yield unpacked
+            else:
+                yield stored
     except (pa.ArrowInvalid, EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
         remedy = f" {TYPES_REMEDY}" if is_text and "conversion error" in str(error) else ""
         raise DataUnavailable(f"{file.url} cannot be read: {str(error).rstrip('.')}.{remedy}") from error
@@ -281,6 +289,12 @@ def _opened(file: FileInfo, *, is_text: bool) -> Iterator[BinaryIO]:
     except (OSError, zipfile.BadZipFile) as error:  # Arrow reports damaged pages as OSError
         what = " ".join(str(error).split()).rstrip(".")
         raise DataUnavailable(f"{file.url} cannot be read: {what}. Replace the file.") from error
+
+
+def _stored(url: str) -> BinaryIO:
+    """The bytes of a file as they are stored."""
+    opened: BinaryIO = retried(fsspec.open(url, "rb", compression=None).open, url=url)
+    return cast("BinaryIO", RetriedFile(opened, url=url)) if is_web(url) else opened
 
 
 def open_files(urls: str | Sequence[str], *, options: TextOptions | None = None) -> FileSource:

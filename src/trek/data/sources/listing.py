@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import fsspec
 import pyarrow as pa
 
+from trek.data.sources.web import is_web, retried
 from trek.distribution import install_command
 from trek.errors import DataUnavailable, InputError
 from trek.world.urls import is_remote
@@ -41,7 +42,7 @@ def list_files(url: str) -> list[FileInfo]:
     """The files that `url` means, by name; those and folders that begin with `.` or `_` are left out of folders."""
     system, root = file_system(url)
     if is_there(system, root, url=url):
-        found = [root] if system.isfile(root) else _inside(system, root)
+        found = [root] if is_web(url) or system.isfile(root) else _inside(system, root)
         return [_info(system, path, root=root) for path in found]
     if not is_pattern(root):
         where = url if is_remote(url) else root  # of a local path, the absolute one
@@ -59,7 +60,7 @@ def require_unchanged(file: FileInfo) -> None:
     system, path = file_system(file.url)
     system.invalidate_cache(path)
     try:
-        found = system.info(path)
+        found = retried(lambda: system.info(path), url=file.url)
     except FileNotFoundError as error:
         raise DataUnavailable(f"{file.url} no longer exists; it did when the Table was made.") from error
     size, changed = _size(found), _change(found)
@@ -113,8 +114,11 @@ def file_system(url: str) -> tuple[Any, str]:
 
 def is_there(system: Any, path: str, *, url: str) -> bool:
     """Whether `path` of `url`'s file system exists: the first thing that is asked of it."""
+    how = {"strict": True} if is_web(url) else {}
     try:
-        return bool(system.exists(path))
+        return bool(retried(lambda: system.exists(path, **how), url=url))
+    except DataUnavailable:
+        raise
     except Exception as error:  # every store has errors of its own kind
         raise DataUnavailable(
             f"{url!r} cannot be opened: {str(error).rstrip('.')}. Check the URL and the credentials for its store."
@@ -138,8 +142,9 @@ def _is_visible(path: str, root: str) -> bool:
 
 
 def _info(system: Any, path: str, *, root: str) -> FileInfo:
-    found = system.info(path)
-    return FileInfo(system.unstrip_protocol(path), _size(found), _change(found), _partition(path, root))
+    url = system.unstrip_protocol(path)
+    found = retried(lambda: system.info(path), url=url)
+    return FileInfo(url, _size(found), _change(found), _partition(path, root))
 
 
 def _size(found: Mapping[str, Any]) -> int:
