@@ -244,6 +244,24 @@ def test_a_line_longer_than_a_block_and_a_last_line_without_its_end_are_read(tmp
     assert [len(text) for text in trek.data.open(path).to_numpy()["t"]] == [3_000_000, 1]
 
 
+@pytest.mark.parametrize("num_bytes", [900_000, 1_100_000, 3_000_000])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "jsonl"])
+def test_a_row_longer_than_a_block_is_read_wherever_it_is(suffix: str, num_bytes: int, tmp_path: Path) -> None:
+    texts = ["a", "b" * num_bytes, "c" * num_bytes, "d"]
+    for number in (0, 100_000):  # short rows before them
+        rows = [*({"n": i, "t": "x" * 10} for i in range(number)), *({"n": 7, "t": text} for text in texts)]
+        if suffix == "jsonl":
+            content = "".join(json.dumps(row) + "\n" for row in rows)
+        else:
+            separator = "\t" if suffix == "tsv" else ","
+            content = f"n{separator}t\n" + "".join(f"{row['n']}{separator}{row['t']}\n" for row in rows)
+        with fsspec.open(str(tmp_path / f"{number}.{suffix}"), "wb", compression="infer") as file:
+            file.write(content.encode())
+        found = trek.data.open(tmp_path / f"{number}.{suffix}").to_arrow()
+        assert found["t"].to_pylist() == [row["t"] for row in rows]
+        assert found["n"].to_pylist() == [row["n"] for row in rows]
+
+
 def test_keys_that_lines_leave_out_are_missing_values(tmp_path: Path) -> None:
     lines = [json.dumps({"a": 1, "b": "x"})] * 100_000 + [json.dumps({"b": "y"})]
     table = trek.data.open(write_lines(tmp_path / "a.jsonl", lines)).to_arrow()

@@ -175,20 +175,14 @@ class DataLoader:
             from trek.data.loaders.table_rows import TableRows  # loads pyarrow, which starts a thread
 
             return TableRows(self.table)
-        if isinstance(self.dataset, Mapping):
+        if _is_in_memory(self.dataset) and isinstance(self.dataset, Mapping):
             return NamedTensors(_chosen(self.dataset, self.columns))
-        if isinstance(self.dataset, tuple) and _is_in_memory(self.dataset):
+        if _is_in_memory(self.dataset) and isinstance(self.dataset, tuple):
             return TensorDataset(*self.dataset)
         samples: Dataset[Any] = self.dataset
         return samples
 
-    def _of_tensors(
-        self,
-        tensors: Sequence[torch.Tensor],
-        assemble: Callable[[Sequence[torch.Tensor]], Any],
-        world: World,
-        seed: int,
-    ) -> Loader:
+    def _of_tensors(self, tensors: Sequence[torch.Tensor], assemble: Assemble, world: World, seed: int) -> Loader:
         order, on_device = self._order(len(tensors[0]), world, seed), _fits(tensors, world)
         pins = bool(self.reading.get("pin_memory")) and not on_device
         return TensorLoader(

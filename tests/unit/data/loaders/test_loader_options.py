@@ -153,6 +153,10 @@ def test_options_of_a_loader_of_torch_are_taken_as_they_are(kind: str) -> None:
     assert rows_of(batch.data for batch in ours.batches(0)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+def test_a_dict_of_samples_by_number_is_read_as_a_dataset() -> None:
+    assert rows_of(DataLoader(dict(enumerate(range(NUM_ROWS))), 4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
 def test_a_missing_column_of_a_dict_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"column 'z' does not exist. There are: x, y."):
         list(DataLoader(KINDS["dict"](), columns=["z"]))

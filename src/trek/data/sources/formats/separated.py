@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import re
@@ -15,7 +16,8 @@ from trek.data.sources.formats.base import Asked, FileFormat, TextOptions
 from trek.data.sources.formats.whole_numbers import exact_type, may_be_whole
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
-_BLOCK_BYTES = 1 << 19  # Arrow reads 32 of them ahead
+_BLOCK_BYTES = (1 << 19, 1 << 22, 1 << 25, 1 << 28)  # Arrow reads 32 of them ahead
+_TOO_LONG = "straddling object"
 
 
 class CsvFormat(FileFormat):
@@ -25,18 +27,44 @@ class CsvFormat(FileFormat):
     options = frozenset({"types", "header", "delimiter", "quote", "encoding"})
     _delimiter: ClassVar[str] = ","
     _quote: ClassVar[str | Literal[False]] = '"'
+    _block_bytes = _BLOCK_BYTES[0]
 
     def read(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
         """Block after block; types are those of the first, unless they are given."""
         if content.seekable():
-            types = self._better_types(content, asked, url=url)
-            content.seek(0)
-        else:
-            head = content.read(_BLOCK_BYTES)
-            types = self._better_types(io.BytesIO(head[: head.rfind(b"\n") + 1] or head), asked, url=url)
-            content = io.BufferedReader(_Rejoined(head, content))
-        types = {**types, **asked.types}
-        reader = self._open(content, asked.options, types, columns=list(asked.columns or ()))
+            yield from self._read_again(content, url=url, asked=asked)
+            return
+        head = content.read(_BLOCK_BYTES[0])
+        types = self._better_types(io.BytesIO(head[: head.rfind(b"\n") + 1] or head), asked, url=url)
+        yield from self._batches(io.BufferedReader(_Rejoined(head, content)), asked, types)
+
+    def _read_again(self, content: BinaryIO, *, url: str, asked: Asked) -> Iterator[pa.RecordBatch]:
+        """From the beginning and in larger blocks, where one cannot hold a row."""
+        types: dict[str, pa.DataType] | None = None
+        done = 0
+        for block_bytes in _BLOCK_BYTES:
+            sized = copy.copy(self)
+            sized._block_bytes = block_bytes
+            try:
+                content.seek(0)
+                types = sized._better_types(content, asked, url=url) if types is None else types
+                content.seek(0)
+                begin = 0
+                with _Turn(content) as turn:
+                    for batch in sized._batches(turn, asked, types):
+                        types = types if done else _known_types(batch.schema)
+                        rest = batch.slice(max(0, done - begin))
+                        begin += batch.num_rows
+                        done = max(done, begin)
+                        if rest.num_rows or not done:
+                            yield rest
+                return
+            except pa.ArrowInvalid as error:
+                if _TOO_LONG not in str(error) or block_bytes == _BLOCK_BYTES[-1]:
+                    raise
+
+    def _batches(self, content: Any, asked: Asked, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        reader = self._open(content, asked.options, {**types, **asked.types}, columns=list(asked.columns or ()))
         first = next(iter(reader), None)
         yield first if first is not None else pa.RecordBatch.from_pylist([], reader.schema)  # a header alone
         yield from reader
@@ -50,7 +78,7 @@ class CsvFormat(FileFormat):
         )
         convert = csv.ConvertOptions(column_types=dict(types), include_columns=columns)
         reading = csv.ReadOptions(
-            block_size=_BLOCK_BYTES,
+            block_size=self._block_bytes,
             use_threads=False,
             encoding=options.encoding,
             autogenerate_column_names=options.header is False,
@@ -98,6 +126,11 @@ class CsvFormat(FileFormat):
                     kind: pa.DataType = csv.read_csv(io.BytesIO(sample.getvalue())).schema.field(0).type
                     return kind if not pa.types.is_null(kind) else pa.string()
         return pa.null()
+
+
+def _known_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Types to read the same columns with, where larger blocks would suggest others."""
+    return {field.name: field.type for field in schema if not pa.types.is_null(field.type)}
 
 
 class _Turn(io.RawIOBase):
