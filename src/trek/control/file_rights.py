@@ -57,7 +57,7 @@ def _set(uid: int, gid: int, groups: Sequence[int]) -> None:
 
 
 def _exchange(change: Callable[[ctypes.c_uint], int], new: int) -> int:
-    """What was before: these calls return no errors, and an invalid id changes nothing."""
+    """Set an id and return the one before. These calls return no errors, and an invalid id changes nothing."""
     return change(ctypes.c_uint(new)) & _NO_CHANGE
 
 

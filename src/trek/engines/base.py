@@ -84,7 +84,7 @@ class GangSpec:
     unset: Collection[str] = ()
     """Variables of the starting process that members do not inherit."""
     inherits: Collection[str] | None = None
-    """The only variables of the starting process that members on this machine inherit; None: all but `unset`."""
+    """The only variables of the starting process that members inherit; None: all but `unset`."""
     user: OsUser | None = None
     """Whom members run as; None for the user of this process. Only for members on this machine."""
     cwd: Path | None = None

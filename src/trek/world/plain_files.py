@@ -71,7 +71,7 @@ def open_folder(path: Path | str, *, dir_fd: int | None = None) -> int:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove the file, link or folder at `path`. Follows no link and waits for nothing; what cannot be removed stays.
+    """Remove the file, link or folder at `path`. Follows no link, waits for nothing; no error if a part stays.
 
     However deep it is: inner folders are moved up before they are emptied.
     """

@@ -1,8 +1,9 @@
 """Which variables of the control plane's own environment its trials inherit. Pure.
 
-A trial runs code of its own. It gets an address and a token of its own; those of the control plane, and the way to its
-database, are not for it. A trial of the same user may need everything else: PATH, proxies, credentials of object
-stores. One of another user inherits only what says how programs run on this machine, and what the administrator names.
+A trial gets an address and a token of its own. It never inherits those of the control plane, nor the way to its
+database. A trial of the same user inherits everything else: it may need PATH, proxies, credentials of object stores. A
+trial of another user inherits only variables that say how programs run on this machine, and those that the
+administrator names.
 """
 
 from __future__ import annotations
@@ -26,6 +27,6 @@ def private_variables(names: Iterable[str]) -> list[str]:
 
 
 def shared_variables(names: Iterable[str], *, passed: Iterable[str] = ()) -> list[str]:
-    """The names among `names` that trials of other users inherit: those of the machine, and the ones `passed` on."""
+    """The names among `names` that trials of other users inherit; `passed` are added to those of the machine."""
     known = {*_OF_THE_MACHINE, *passed}
     return sorted(name for name in names if name in known or name.startswith(_FAMILIES_OF_THE_MACHINE))

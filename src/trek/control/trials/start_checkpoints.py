@@ -102,7 +102,7 @@ def _sources(session: Session) -> list[tuple[TrialRow, str, str]]:
 
 
 def _link_file(source: Path, target: Path) -> None:
-    """The files of a checkpoint lie in one folder; what else a trial put there is left out."""
+    """Leave out everything but regular files: a checkpoint consists of them, and a trial may put anything there."""
     try:
         with open_plain(source) as content:
             try:
@@ -115,6 +115,6 @@ def _link_file(source: Path, target: Path) -> None:
 
 
 def _give(folder: Path, user: OsUser) -> None:
-    """The folder last: until then, its user can replace nothing in it."""
+    """Change the owner of the files, then of the folder, so that its user cannot replace files meanwhile."""
     for path in (*folder.iterdir(), folder):
         os.chown(path, user.uid, user.gid, follow_symlinks=False)

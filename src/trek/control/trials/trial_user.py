@@ -1,4 +1,4 @@
-"""The folders of trials: what the user of the operating system needs that the processes of a trial run as.
+"""The folders of trials, for the user of the operating system that the processes of a trial run as.
 
 Without `--run-as` every trial runs as the user of the control plane, and can read what that user can read. With it, the
 control plane must be root: it keeps its home to itself and starts each trial as another user. The trial owns only the
