@@ -119,6 +119,7 @@ def test_binary_tensors_come_back_bit_by_bit(site: httpx.Client, expected: np.nd
         ("/predict", b"{", {}, 400),
         ("/predict", b'{"input_0": [1]}', {}, 400),
         ("/predict", b"{}", {"content-type": "text/html"}, 415),
+        ("/predict", b"{}", {"content-encoding": "gzip"}, 415),
         ("/predict", b" " * 200_000, {}, 413),
         ("/v2/models/points/infer", b"{}", {}, 400),
         ("/v2/models/other/infer", b"{}", {}, 404),
@@ -341,6 +342,24 @@ def test_workers_end_with_a_front_process_that_is_killed() -> None:
     worker.wait(timeout=60)
 
 
+def test_connections_without_a_request_do_not_lock_others_out() -> None:
+    serve = f"exec {sys.executable} -m trek serve {FUNCTIONS}:double --port 0 --code {CODE}"
+    front = subprocess.Popen(["bash", "-c", f"ulimit -n 90; {serve}"], stdout=subprocess.PIPE, text=True)
+    opened = list[socket.socket]()
+    try:
+        assert front.stdout is not None
+        url = next(word for word in front.stdout.readline().split() if word.startswith("http://"))
+        for _ in range(120):
+            opened.append(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))))
+            opened[-1].sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nX-")
+        assert _post(url, x=1).json() == {"y": 2}
+    finally:
+        for one in opened:
+            one.close()
+        front.terminate()
+        front.communicate()
+
+
 def test_a_stream_sends_its_pieces_and_its_error() -> None:
     with Server(f"{FUNCTIONS}:count", code=CODE, port=0, key="secret") as server:
         with httpx.Client(base_url=server.url, headers={"authorization": "Bearer secret"}, trust_env=False) as client:
@@ -363,6 +382,9 @@ def test_a_stream_sends_its_pieces_and_its_error() -> None:
         assert httpx.get(f"{server.url}/v2/health/ready", trust_env=False).status_code == 200
         for token in ("", "Bearer wrong", "secret"):
             assert _post_with(server.url, token).status_code == 401
+        known = {"authorization": "Bearer secret"}
+        counted = httpx.get(f"{server.url}/metrics", headers=known, trust_env=False).text
+        assert 'trek_serve_requests_total{version="",status="401"} 3' in counted
 
 
 def test_a_stream_that_is_not_read_waits_and_one_that_is_left_ends() -> None:

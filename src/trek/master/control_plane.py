@@ -35,10 +35,10 @@ from trek.control.trials.private_variables import private_variables, shared_vari
 from trek.control.trials.supervisor import Supervisor
 from trek.control.trials.trial_user import check_run_as
 from trek.engines import open_engine
-from trek.errors import InputError, OutsideError, PortInUse, StorageError, TrekError
+from trek.errors import InputError, StorageError, TrekError
+from trek.listening.connection_guard import MAX_IDLE
+from trek.listening.http_server import HttpServer, allow_many_files, listen, server_config
 from trek.master.app import make_app
-from trek.master.connection_guard import MAX_IDLE
-from trek.master.http_server import HttpServer, allow_many_files, server_config
 from trek.master.own_file import OwnFile
 from trek.master.prefix import UnderPrefix
 from trek.master.web_sessions import WebSessions
@@ -131,7 +131,7 @@ class ControlPlane:
         ):
             lease.take()
             Archives(store, folder=self._layout.archives, clock=self._clock).check(last_place=lease.last_place)
-            listener = _listen(self._settings.host, self._settings.port)
+            listener = listen(self._settings.host, self._settings.port)
             with listener:
                 self._url = f"http://{_shown_host(self._settings.host)}:{listener.getsockname()[1]}"
                 self._run(store, listener, lock_file=lock_file)
@@ -276,22 +276,6 @@ def _own(home: Path, *, patience_s: float) -> Iterator[OwnFile]:
         raise StorageError(f"cannot write to the folder {str(home)!r}: {error.strerror}. Set TREK_HOME.") from error
     with lock:
         yield OwnFile.of(home / "control.lock")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio switches Nagle's algorithm off only where the protocol is named; with it, an answer waits 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        if error.errno in (98, 48):
-            raise PortInUse(f"port {port} on {host} is in use by another program. Choose another --port.") from error
-        raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}. Check --host and --port.") from error
-    return listener
 
 
 def _shown_host(host: str) -> str:

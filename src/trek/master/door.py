@@ -15,8 +15,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trek.errors import TrekError
+from trek.listening.limited_body import BodyLimit, LimitedBody, announced_bytes, too_large
 from trek.master.auth import Auth
-from trek.master.body_limits import BodyLimit, LimitedBody, body_limit, too_large
+from trek.master.body_limits import body_limit
 from trek.master.error_answers import error_answer, show_http_error
 from trek.master.web_page import is_page
 from trek.master.web_sessions import WebSessions, check_csrf
@@ -52,7 +53,7 @@ class Door:
                 await self._identify(scope)
         except TrekError as error:
             return error_answer(error)
-        if _announced(scope) > limit.max_bytes:
+        if announced_bytes(scope) > limit.max_bytes:
             return await show_http_error(Request(scope), HTTPException(413, too_large(limit)))
         return None
 
@@ -66,9 +67,3 @@ class Door:
         scope.setdefault("state", {}).update(
             identity=identity, token=credentials.token, is_cookie=credentials.is_cookie
         )
-
-
-def _announced(scope: Scope) -> int:
-    """The length that the head announces; 0 if it announces none."""
-    length = Headers(scope=scope).get("content-length", "0")
-    return int(length) if length.isascii() and length.isdigit() else 0

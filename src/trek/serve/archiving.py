@@ -27,7 +27,8 @@ import yaml
 
 from trek._version import __version__
 from trek.errors import InputError
-from trek.serve.handlers.archive_handler import FACTS, LABELS
+from trek.serve.handlers.archive_handler import FACTS, LABELS, ArchiveHandler
+from trek.serve.handlers.base import Handler
 from trek.serve.handlers.model_code import code_files, import_trial
 from trek.serve.handlers.trial_handler import TrialHandler
 from trek.serve.model_source import ModelSource, model_files
@@ -88,7 +89,7 @@ def archive(
             "sample.json": json.dumps(packed.sample),
         }
         if labels is not None:
-            texts[LABELS] = json.dumps(_named(labels))
+            texts[LABELS] = json.dumps(_named(labels, packed.num_classes))
         _write(target, texts, packed.files)
     return target
 
@@ -101,6 +102,8 @@ class _Packed:
     """How the model is opened."""
     sample: dict[str, Any]
     files: dict[str, Path]
+    num_classes: int | None
+    """None of a model that is no classifier."""
 
 
 def _pack_checkpoint(source: ModelSource, folder: Path) -> _Packed:
@@ -110,7 +113,12 @@ def _pack_checkpoint(source: ModelSource, folder: Path) -> _Packed:
     _write_weights(checkpoint, folder)
     files = {f"code/{name}": path for name, path in code_files(trial_class.__module__, Path(source.code)).items()}
     files |= {f"checkpoint/{path.name}": path for path in sorted(folder.iterdir())}
-    return _Packed({"trial": f"{trial_class.__module__}:{trial_class.__qualname__}"}, make_sample(handler), files)
+    return _Packed(
+        {"trial": f"{trial_class.__module__}:{trial_class.__qualname__}"},
+        make_sample(handler),
+        files,
+        _num_classes(handler),
+    )
 
 
 def _pack_pretrained(source: ModelSource, folder: Path) -> _Packed:
@@ -120,7 +128,7 @@ def _pack_pretrained(source: ModelSource, folder: Path) -> _Packed:
     root = Path(source.address)
     handler = PretrainedHandler.of_folder(root, device="cpu")
     files = {path.name: path for path in model_files(root)}
-    return _Packed({}, make_sample(handler), files)
+    return _Packed({}, make_sample(handler), files, _num_classes(handler))
 
 
 _PACKERS: dict[str, Callable[[ModelSource, Path], _Packed]] = {
@@ -145,11 +153,24 @@ def _mar_manifest(name: str, version: str) -> dict[str, Any]:
     return {"createdOn": created, "runtime": "python", "model": model, "archiverVersion": "0.12.0"}
 
 
-def _named(labels: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+def _num_classes(handler: Handler) -> int | None:
+    outputs = ArchiveHandler(handler, labels={}).outputs or ()
+    return next((spec.shape[0] for spec in outputs if spec.name == "logits"), None)
+
+
+def _named(labels: Mapping[str, str] | Sequence[str], num_classes: int | None) -> dict[str, str]:
     pairs = labels.items() if isinstance(labels, Mapping) else enumerate(labels)
     named = {str(index): str(label) for index, label in pairs}
     if not all(index.isdigit() for index in named):
         raise InputError(f"labels must be named by the index of their class, got {sorted(named)[:5]}.")
+    if num_classes is None:
+        raise InputError("labels are names of classes, but the model has not one output with a row of numbers.")
+    odd = next((one for one in range(num_classes) if str(one) not in named), None)
+    if odd is not None or len(named) > num_classes:
+        raise InputError(
+            f"there are {len(named)} labels, but the model has {num_classes} classes. Name each of them, by its index "
+            f"from 0 to {num_classes - 1}."
+        )
     return named
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trek.listening.limited_body import BodyLimit, LimitedBody, announced_bytes, too_large
 from trek.serve.access_log import AccessLog
 from trek.serve.admission import is_admitted
 from trek.serve.codecs import CONTENT_TYPES
@@ -59,26 +61,30 @@ class InferenceApp:
         self._metrics = metrics
         self._log = access_log
         self._is_allowed = is_allowed
-        self._max_bytes = settings.max_body_bytes
+        self._limit = BodyLimit(settings.max_body_bytes, timeout_s=max(60.0, settings.max_body_mb))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
+        began_s = time.perf_counter()
+        facts: dict[str, Any] = {"version": ""}
         if not await self._may_enter(scope):
-            await _send(send, Reply(401, b'{"error": "a valid key is required."}', headers=_CHALLENGE))
+            refusal = Reply(401, b'{"error": "a valid key is required."}', headers=_CHALLENGE)
+            await _send(send, refusal)
+            self._record(scope, refusal, time.perf_counter() - began_s, facts)
             return
         route = _find_route(scope)
         if route is None:
             await self._rest(scope, receive, send)
             return
-        began_s = time.perf_counter()
-        facts: dict[str, Any] = {"version": ""}
         try:
-            reply = await self._answer(scope, receive, send, route, facts)
+            reply = await self._answer(scope, LimitedBody(receive, self._limit), send, route, facts)
         except Refused as refused:
             reply = refused.reply
+        except HTTPException as error:  # the body is too large, or too slow
+            reply = replace(error_reply(error.status_code, f"{error.detail}."), headers=error.headers or {})
         if not facts.pop("is_sent", False):
             await _send(send, reply)
         self._record(scope, reply, time.perf_counter() - began_s, facts)
@@ -86,6 +92,7 @@ class InferenceApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, route: _Route, facts: dict[str, Any]) -> Reply:
         if route.model is not None and route.model != self._settings.name:
             raise Refused(error_reply(404, f"model {route.model!r} does not exist. There is: {self._settings.name}."))
+        _require_plain_body(scope)
         body = await self._read(scope, receive)
         loop = asyncio.get_running_loop()
         pieces = Pieces() if route.is_stream else None
@@ -107,22 +114,16 @@ class InferenceApp:
         return await is_admitted(given, key=self._settings.key, is_allowed=self._is_allowed)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        if _announced(scope["headers"]) > self._max_bytes:
-            raise Refused(self._too_large())
-        parts, size, is_more = [], 0, True
+        if announced_bytes(scope) > self._limit.max_bytes:
+            raise HTTPException(413, too_large(self._limit))
+        parts, is_more = [], True
         while is_more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise Refused(error_reply(499, "the caller has gone."))
             parts.append(message.get("body", b""))
-            size += len(parts[-1])
             is_more = message.get("more_body", False)
-            if size > self._max_bytes:
-                raise Refused(self._too_large())
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _too_large(self) -> Reply:
-        return error_reply(413, f"the body is larger than {self._settings.max_body_mb:g} MiB.")
 
     def _record(self, scope: Scope, reply: Reply, duration_s: float, facts: dict[str, Any]) -> None:
         self._metrics.count_request(version=facts["version"], status=reply.status, duration_s=duration_s)
@@ -151,6 +152,13 @@ def _find_route(scope: Scope) -> _Route | None:
     return found and _Route(found[1], found[2], found[3] != "infer", is_plain=found[3] != "infer")
 
 
+def _require_plain_body(scope: Scope) -> None:
+    encoding = next((value for name, value in scope["headers"] if name == b"content-encoding"), b"identity")
+    if encoding.strip().lower() != b"identity":
+        shown = encoding.decode("latin-1")
+        raise Refused(error_reply(415, f"the Content-Encoding {shown!r} is not supported. Send the body as it is."))
+
+
 def _codec(scope: Scope, route: _Route) -> str:
     if not route.is_plain:
         return "v2"
@@ -165,12 +173,6 @@ def _codec(scope: Scope, route: _Route) -> str:
 
 def _passed_on(scope: Scope) -> dict[str, str]:
     return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _PASSED_ON}
-
-
-def _announced(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The length that the head announces; 0 if it announces none."""
-    length = next((value for name, value in headers if name == b"content-length"), b"0")
-    return int(length) if length.isdigit() else 0
 
 
 async def _reply(ticket: Ticket, pool: ModelPool, receive: Receive) -> Reply:

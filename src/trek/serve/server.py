@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
+import resource
 import signal
 import socket
 import threading
@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import uvicorn
-
 from trek.distribution import package_missing
-from trek.errors import InputError, OutsideError, PortInUse
+from trek.errors import InputError
+from trek.listening.connection_guard import MAX_IDLE
+from trek.listening.http_server import HttpServer, allow_many_files, listen, server_config
 from trek.serve.access_log import AccessLog
 from trek.serve.inference_app import InferenceApp
 from trek.serve.model_api import Readiness, make_api
@@ -28,6 +28,7 @@ from trek.serve.model_versions import ModelVersions, VersionPlan
 from trek.serve.serving_metrics import ServingMetrics
 from trek.serve.settings import ServeSettings
 from trek.world.addresses import is_loopback
+from trek.world.clock import SystemClock
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Server:
 
     def run(self, *, on_ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until SIGTERM or SIGINT, then answer what was taken and return. SIGHUP loads the models again."""
+        allow_many_files()
         asyncio.run(self._serve(lambda: on_ready(self.url), has_signals=True))
 
     def start(self) -> None:
@@ -223,16 +225,10 @@ class Server:
             access_log=log,
             is_allowed=self._is_allowed,
         )
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            timeout_graceful_shutdown=_GRACE_S,
+        max_idle = min(MAX_IDLE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
+        http = HttpServer(
+            server_config(app, grace_s=_GRACE_S), clock=SystemClock(), max_idle=max_idle, on_started=on_ready
         )
-        http = _HttpServer(config, on_started=on_ready)
         serving = asyncio.ensure_future(http.serve(sockets=[listening]))
         assert self._ending is not None
         ending = asyncio.ensure_future(self._ending.wait())
@@ -251,41 +247,6 @@ def _make_grpc(*args: Any, **parts: Any) -> Any:
             raise
         raise package_missing("gRPC", "grpcio" if error.name == "grpc" else "protobuf", extra="grpc") from error
     return GrpcServer(*args, **parts)
-
-
-class _HttpServer(uvicorn.Server):
-    """Leaves signals to the Server, which ends it."""
-
-    def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
-        await super().startup(sockets)
-        self._on_started()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; PortInUse if another program has the port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it: without it, the body of an answer waits 40 ms for the other side to confirm the head.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.bind((host, port))
-    except OSError as error:
-        made.close()
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(f"port {port} of {host} is in use. Choose another one, or 0 for a free one.") from None
-        raise OutsideError(f"cannot listen on {host}:{port}: {error.strerror}.") from error
-    return made
 
 
 async def _load_or_end(versions: ModelVersions, ending: asyncio.Event) -> None:

@@ -6,15 +6,13 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
-from trek.master.connection_guard import HEAD_TIMEOUT_S, STALL_TIMEOUT_S, ConnectionGuard, Wait, to_close
-from trek.master.control_plane import _listen
-from trek.master.http_server import HttpServer, allow_many_files, server_config
+from trek.listening.connection_guard import HEAD_TIMEOUT_S
+from trek.listening.http_server import HttpServer, server_config
 from trek.testing.clock import FakeClock
 from trek.testing.shell import wait_until
 
@@ -73,80 +71,3 @@ def test_a_refused_body_is_not_awaited_for_ever(app: FastAPI) -> None:
         assert b" 401 " in connection.recv(2000)
         clock.advance(HEAD_TIMEOUT_S)
         wait_until(lambda: _is_closed(connection))
-
-
-def test_an_answer_is_sent_at_once() -> None:
-    """Each answer on a connection that is used again used to wait 40 ms for the client's acknowledgement."""
-    with _listen("127.0.0.1", 0) as listener, _open(listener.getsockname(), sent=b""):
-        accepted, _ = listener.accept()
-        with accepted:
-            assert accepted.proto == socket.IPPROTO_TCP, "asyncio switches the delay off only where it is named"
-
-
-def test_who_waited_too_long_is_closed_and_then_the_oldest() -> None:
-    waits = {name: Wait("request", 0, float(since)) for name, since in (("a", 0), ("b", 6), ("c", 5), ("d", 7))}
-    waits["slow"] = Wait("reader", 10, 0.0)
-    assert to_close(waits, now_s=9.0, max_idle=4) == []
-    assert to_close(waits, now_s=9.0, max_idle=2) == ["a", "c"]
-    assert to_close(waits, now_s=HEAD_TIMEOUT_S, max_idle=4) == ["a"]
-    assert to_close(waits, now_s=STALL_TIMEOUT_S, max_idle=4)[-1] == "slow"
-
-
-class Cycle:
-    """One request and its answer; equal to itself alone."""
-
-    def __init__(self, is_complete: bool) -> None:
-        self.response_complete = is_complete
-
-
-class Connection:
-    """As uvicorn's: a cycle per request, and a transport to abort."""
-
-    def __init__(self) -> None:
-        self.cycle: Cycle | None = None
-        self.flow = SimpleNamespace(write_paused=False)
-        self.transport = SimpleNamespace(abort=self._abort, get_write_buffer_size=lambda: self.num_unread)
-        self.num_unread = 100
-        self.is_open = True
-
-    def _abort(self) -> None:
-        self.is_open = False
-
-    def answer(self, *, is_complete: bool = True) -> None:
-        self.cycle = Cycle(is_complete)
-
-
-def test_a_connection_that_is_used_again_and_again_stays() -> None:
-    connection, clock = Connection(), FakeClock()
-    guard = ConnectionGuard([connection], clock=clock)
-    for _ in range(5):
-        connection.answer()
-        guard.sweep()
-        clock.advance(0.7 * HEAD_TIMEOUT_S)
-        guard.sweep()
-    assert connection.is_open
-    clock.advance(0.7 * HEAD_TIMEOUT_S)
-    guard.sweep()
-    assert not connection.is_open
-
-
-def test_an_answer_may_take_as_long_as_it_is_read() -> None:
-    connection, clock = Connection(), FakeClock()
-    guard = ConnectionGuard([connection], clock=clock)
-    connection.answer(is_complete=False)
-    guard.sweep()
-    clock.advance(100 * STALL_TIMEOUT_S)
-    connection.flow.write_paused = True
-    for size in (300, 200, 300):
-        connection.num_unread = size
-        guard.sweep()
-        clock.advance(0.7 * STALL_TIMEOUT_S)
-    assert connection.is_open
-    guard.sweep()
-    clock.advance(0.7 * STALL_TIMEOUT_S)
-    guard.sweep()
-    assert not connection.is_open
-
-
-def test_the_number_of_files_is_at_least_what_it_was() -> None:
-    assert allow_many_files() == allow_many_files() > 0

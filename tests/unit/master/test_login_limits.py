@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from trek.client import models
 from trek.control.services import Services
 from trek.errors import TooManyRequests
+from trek.listening.http_server import server_config
 from trek.master import password_work
 from trek.master.app import make_app
-from trek.master.http_server import server_config
 from trek.master.login_limits import (
     MAX_OVERALL,
     MAX_PER_ADDRESS,
