@@ -132,7 +132,8 @@ class Service:
         except BaseException as error:
             self.failure = (
                 f"the server failed while it applied a request ({type(error).__name__}: {error}), and has only a part "
-                "of it. Start the server again: it comes back from its journal, without that request."
+                "of it. Start the server again: with a journal it comes back without that request, else restore a "
+                "checkpoint."
             )
             if self._journal is not None:
                 self._journal.take_back()
