@@ -155,7 +155,7 @@ class ElasticGang:
         self._sort_ended([self._just_ended.popleft() for _ in range(num_ended)], joined)
         if status["is_over"]:
             self._kill_late(alive, joined)
-            return None if alive else JobEnd()
+            return None if alive else self._complete_end()
         end = self._hopeless_end(status) or self._apart_end(status["members"], alive)
         if end is not None:
             return end
@@ -218,6 +218,12 @@ class ElasticGang:
                 continue
             self._ended[exit_.rank] = exit_
             self._limits.note_end(exit_.code, has_joined=has_joined, now_s=self._clock.monotonic_s())
+
+    def _complete_end(self) -> JobEnd:
+        """The training is over, and all workers have ended; the program is complete if one of them came to its end."""
+        last = [*self._ended.values(), *self._just_ended]
+        was_killed = last and all(exit_.code for exit_ in last) and not self._apart
+        return JobEnd(failed=self._last_exit) if was_killed else JobEnd()
 
     def _hopeless_end(self, status: Mapping[str, Any]) -> JobEnd | None:
         """How the job ends if it cannot go on; losses of members are the coordinator's to count."""

@@ -160,6 +160,20 @@ def test_a_job_whose_processes_were_all_killed_at_once_has_not_succeeded(scene: 
     assert end.reason == "all of its processes were killed at once, the coordinator too"
 
 
+@pytest.mark.parametrize(("codes", "code"), [((-9, 0), 0), ((0, -9), 0), ((-9, -9), -9)])
+def test_a_program_is_complete_if_one_worker_came_to_its_end_after_the_training(
+    scene: Scene, codes: tuple[int, int], code: int
+) -> None:
+    scene.members, scene.former, scene.status = {}, ["0-x", "1-x"], {"is_over": True}
+    job = job_of(scene)
+    for rank in range(2):
+        scene.end(rank, codes[rank])
+    end = job.poll()
+    job.close()
+    assert end is not None
+    assert (end.failed.code if end.failed else 0) == code
+
+
 def test_a_worker_that_hangs_while_it_starts_does_not_hold_up_the_end(scene: Scene) -> None:
     """Those that have trained may take as long as they like after it."""
     scene.members, scene.former, scene.status = {}, ["0-x"], {"is_over": True}
