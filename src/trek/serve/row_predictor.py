@@ -103,9 +103,8 @@ class RowPredictor:
     def __trek_fingerprint__(self) -> Any:
         """What the predictions depend on: the model as it is loaded, with its code, and every setting."""
         handler = self._load()
-        files = [
-            file.digest for file in fingerprint_value(handler).files
-        ]  # what code reads later by a path that it holds
+        # Code may read later what it holds a path of, and `persist` resumes by names alone.
+        files = [file.digest for file in fingerprint_value(handler).files]
         source = (self._source.kind, self._source.address, self._source.trial)
         return (source, handler, files, self._device, self._columns, self._keep, self._batch_size, self._prefix)
 
