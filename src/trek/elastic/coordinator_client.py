@@ -91,7 +91,7 @@ class CoordinatorClient:
                 while number not in self._answers:
                     self._raise_if_over()
                     self._changed.wait(_LOOK_S)
-            finally:  # nobody waits for an answer that comes later
+            finally:  # an answer that comes later is dropped
                 self._waiting.pop(number, None)
             answer = self._answers.pop(number)
         if "error" in answer:
@@ -186,7 +186,7 @@ class MemberClient(CoordinatorClient):
         self._host = host
         self._heartbeat_s = heartbeat_s
         self.on_abandon = on_abandon
-        """Called from another thread when somebody of the generation is lost; again and again until this worker
+        """Called from another thread when a peer of the generation is lost; again and again until this worker
         arrives."""
         self.on_stop = on_stop
         """Called from another thread when the whole job is to stop."""

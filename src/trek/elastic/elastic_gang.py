@@ -34,7 +34,7 @@ from trek.world.clock import Clock, SystemClock
 
 COORDINATOR = "coordinator"
 _PATIENCE_S = 2.0
-"""How long to wait for a coordinator that is away: it may have to be started again, which nobody else does."""
+"""How long to wait for a coordinator that is away: it may have to be started again, which is done here alone."""
 
 
 _LATE_S = 30.0

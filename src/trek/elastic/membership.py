@@ -13,7 +13,7 @@ Contracts:
   that they do together. Unless all of them are at an open place, the next generation has no joiners, and may be smaller
   than the minimum: its members go on to the next open place.
 - A process that was put out, or that speaks of a generation that is over, is refused and ends. Names are never reused.
-- Once a generation has ended for one of its members, all that still train in it are abandoned, whoever else waits: what
+- Once a generation has ended for one of its members, all that still train in it are abandoned, whatever waits: what
   they do together can no longer complete. A member that goes on waiting for its peers regardless is put out.
 - Nobody is forgotten: a member leaves the membership by finishing, by leaving, or by being lost, with a reason.
 - Without any survivor, the next generation has no source and goes on from the last checkpoint. That is a restart.

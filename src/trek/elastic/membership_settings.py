@@ -15,15 +15,15 @@ class MembershipSettings:
     min_workers: int
     max_workers: int
     heartbeat_s: float = 20.0
-    """A member that was not heard of for so long is put out."""
+    """A member that sends no heartbeat for so long is evicted."""
     stuck_s: float = 60.0
-    """A member that waits for its peers so long in a generation that has ended is put out."""
+    """A member that waits for its peers so long in a generation that has ended is evicted."""
     settle_s: float = 5.0
     """How long the first generation waits for workers that are still starting, once there are enough."""
     loss_s: float = 300.0
     """A job that completes nothing ends only when it has lost workers for so long; see `max_losses`."""
     max_restarts: int = 5
-    """How often the job may go on from a checkpoint because nobody survived, unless it has come further since."""
+    """How often the job may go on from a checkpoint because no worker survived, unless it has come further since."""
 
     def __post_init__(self) -> None:
         for name in ("min_workers", "max_workers"):

@@ -48,7 +48,7 @@ def open_strategy(name: str, world: World, **options: Any) -> Strategy:
 def check_elastic(name: str | None, options: Mapping[str, Any], *, is_on_gpu: bool = False) -> None:
     """Raise ConfigError if this strategy cannot train with workers that come and go. None is the default one.
 
-    NCCL's collectives do not end when a peer is lost, so that nobody would ever leave a broken group.
+    NCCL's collectives do not end when a peer is lost, so that no worker would ever leave a broken group.
     """
     if name is not None and name not in _ELASTIC:
         raise ConfigError(

@@ -6,7 +6,7 @@ lost with what was under way, workers are killed or stand still for a while, and
 
 A worker blocks in a collective until all members of its generation have come to it. If one of them is gone, some of
 the others notice by their own connections; the rest wait until the coordinator abandons the generation. A few workers
-do not even come out then, and must be put out.
+do not even come out then, and must be evicted.
 
 A worker's state is the history of the steps that it is made of: the number of the step, the generation that computed
 it, and who took part. So states are equal only if they came about in the same way, and a step that was lost, applied

@@ -53,7 +53,7 @@ def test_survivors_of_a_death_form_the_next_generation_with_the_furthest_state()
 
 
 @pytest.mark.parametrize("how", ["lost", "arrives"])
-@pytest.mark.parametrize("is_awaited", [False, True], ids=["nobody waits", "a replacement waits"])
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["no worker waits", "a replacement waits"])
 def test_those_who_train_in_a_generation_that_ended_are_abandoned_whoever_waits(how: str, is_awaited: bool) -> None:
     """Its peers stood still in a collective while a replacement waited for them."""
     job = _training("abc", most=4)
@@ -265,7 +265,7 @@ def test_a_snapshot_holds_everything() -> None:
     kept = json.loads(json.dumps(job.snapshot()))
     restored = Membership.restore(job.settings, kept, now_s=50)
     assert restored.snapshot() == job.snapshot() | {"members": restored.snapshot()["members"]}
-    assert restored.expire(51) == [Abandon(1)], "nobody is lost that could not be heard of"
+    assert restored.expire(51) == [Abandon(1)], "no member is lost because its coordinator was away"
     for membership in (job, restored):
         membership.arrive("a", generation=1, progress=(2, 0), now_s=52)
     assert job.arrive("c", generation=1, progress=(2, 0), now_s=52) == restored.arrive(
