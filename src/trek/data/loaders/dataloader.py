@@ -60,8 +60,8 @@ class DataLoader:
     number shares it out. Tensors are batched in memory, Tables where their rows lie, so that they may be larger than
     memory and are there once for all processes of a machine; a Table that must be computed is computed once for all
     epochs. With a sampler or a `collate_fn`, a row of a Table is a tuple of its columns. A shuffle depends on the seed
-    and the epoch alone. Options that change nothing for the data are refused: worker processes, for example, read
-    datasets, while tensors and Tables need none.
+    and the epoch alone. Options that the data cannot follow are refused. Worker processes read datasets; tensors and
+    Tables need none, and a warning says so.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class DataLoader:
         self.is_sharded = is_sharded
         self.reading = reading
         if find_loader(dataset) is None:
-            require_meaning(given, self._kind())
             require_reading(given)
+            require_meaning(given, self._kind())
         self._num_passes = 0
         self._table: Table | None = None
 

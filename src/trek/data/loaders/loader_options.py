@@ -1,12 +1,14 @@
 """Options of a DataLoader: which exist, which exclude each other, and which mean something for which kind of data.
 
-An option that would change nothing is refused, so that none is given and ignored.
+An option that the data cannot follow is refused. One that only says how to read rows that need no reading is reported:
+the batches are those that were requested.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
 
 from trek.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 _DEFAULTS: dict[str, Any] = {
     **{p.name: p.default for p in inspect.signature(TorchDataLoader).parameters.values() if p.name != "dataset"},
@@ -49,11 +53,16 @@ class DataKind:
     name: str
     reading: str
     options: frozenset[str]
+    unneeded: frozenset[str] = frozenset()
+    """Options that change nothing about the batches, and are not needed to read them."""
 
 
-TENSORS = DataKind("tensors", "they are batched in memory by this process", _SIZES | {"shuffle", "pin_memory"})
-NAMED_TENSORS = DataKind(TENSORS.name, TENSORS.reading, TENSORS.options | {"columns"})
-TABLE = DataKind("a Table", "it is batched by this process, where its rows lie", NAMED_TENSORS.options)
+_WORKERS = _READING - {"pin_memory"}
+TENSORS = DataKind(
+    "tensors", "they are batched in memory by this process", _SIZES | {"shuffle", "pin_memory"}, _WORKERS
+)
+NAMED_TENSORS = DataKind(TENSORS.name, TENSORS.reading, TENSORS.options | {"columns"}, _WORKERS)
+TABLE = DataKind("a Table", "it is batched by this process, where its rows lie", NAMED_TENSORS.options, _WORKERS)
 SAMPLES = DataKind("a dataset", "it is read sample by sample", _SIZES | {"shuffle"} | _SAMPLING | _READING)
 NAMED_SAMPLES = DataKind("rows", SAMPLES.reading, SAMPLES.options | {"columns"})
 ITERABLE = DataKind(
@@ -92,9 +101,11 @@ def require_one_order(given: Mapping[str, Any]) -> None:
 
 
 def require_meaning(given: Mapping[str, Any], kind: DataKind) -> None:
-    """Refuse options that change nothing for data of `kind`."""
+    """Refuse options that data of `kind` cannot follow, and report those that it does not need."""
+    if unneeded := [name for name in given if name in kind.unneeded]:
+        logger.warning("%s: no effect on %s, since %s.", ", ".join(unneeded), kind.name, kind.reading)
     for name, value in given.items():
-        if name not in kind.options:
+        if name not in kind.options | kind.unneeded:
             shown = f"{name}={value!r}" if isinstance(value, str | int | float) else name
             reason = _REASONS.get(name, kind.reading)
             raise InputError(f"{shown} has no effect on {kind.name}: {reason}. Leave it out.")

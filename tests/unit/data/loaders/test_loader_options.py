@@ -102,11 +102,11 @@ OPTIONS: list[tuple[dict[str, Any], set[str], Applied]] = [
     ({"columns": ["x"], "collate_fn": len}, NAMED, lambda loader: next(iter(loader)) == 1),
     ({"is_sharded": True}, {*ITERABLE, "batches"}, lambda loader: rows_of_second_rank(loader) == list(range(NUM_ROWS))),
     ({"pin_memory": True}, SAMPLED, lambda loader: len(rows_of(loader)) == NUM_ROWS),
-    ({"num_workers": 1}, {*ITERABLE, "samples"}, lambda loader: len(rows_of(loader)) == NUM_ROWS),
+    ({"num_workers": 1}, SAMPLED, lambda loader: len(rows_of(loader)) == NUM_ROWS),
     ({"num_workers": 1, "collate_fn": sample}, SAMPLED, lambda loader: next(iter(loader)) == [1000]),
-    ({"num_workers": 1, "prefetch_factor": 1}, {*ITERABLE, "samples"}, lambda loader: len(rows_of(loader)) == NUM_ROWS),
-    ({"num_workers": 1, "timeout": 60}, {*ITERABLE, "samples"}, lambda loader: len(rows_of(loader)) == NUM_ROWS),
-    ({"num_workers": 1, "worker_init_fn": id}, {*ITERABLE, "samples"}, lambda loader: len(rows_of(loader)) == NUM_ROWS),
+    ({"num_workers": 1, "prefetch_factor": 1}, SAMPLED, lambda loader: len(rows_of(loader)) == NUM_ROWS),
+    ({"num_workers": 1, "timeout": 60}, SAMPLED, lambda loader: len(rows_of(loader)) == NUM_ROWS),
+    ({"num_workers": 1, "worker_init_fn": id}, SAMPLED, lambda loader: len(rows_of(loader)) == NUM_ROWS),
     ({"generator": torch.Generator()}, ITERABLE, lambda loader: len(rows_of(loader)) == NUM_ROWS),
     ({"in_order": False}, set(), bool),
     ({"num_workers": -1}, set(), bool),
@@ -129,6 +129,14 @@ def test_an_option_is_applied_or_refused(
     else:
         with pytest.raises(InputError, match="|".join(options)):
             DataLoader(KINDS[kind](), **options)
+
+
+@pytest.mark.parametrize("kind", sorted(IN_MEMORY))
+def test_workers_that_data_in_memory_does_not_need_are_reported(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    loader = DataLoader(KINDS[kind](), 4, num_workers=2, prefetch_factor=1)
+    assert sizes(loader) == [4, 4, 2]
+    [record] = caplog.records
+    assert record.getMessage().startswith("num_workers, prefetch_factor: no effect on")
 
 
 @pytest.mark.parametrize("kind", KINDS)
