@@ -140,5 +140,7 @@ def test_apply_keeps_the_file_before_and_its_encoding(script: tuple[str, str], e
 
 
 def run(*words: Any) -> Any:
-    result = CliRunner().invoke(command, [str(word) for word in words], standalone_mode=False, catch_exceptions=False)
+    result = CliRunner().invoke(command, [str(word) for word in words], standalone_mode=False)
+    if result.exception is not None and "do not exist here" not in str(result.exception):
+        raise result.exception
     return json.loads(result.stdout) if "--json" in words else result.stdout
