@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, Snapshot
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.checkpointing.stores import open_storage
@@ -25,7 +25,7 @@ def main(megabytes: int = 1000) -> None:
     with tempfile.TemporaryDirectory() as folder:
         writer = CheckpointWriter(open_storage(folder), policy=KeepPolicy())
         weights = {f"layer.{i}": torch.randn(megabytes * 250_000 // 16) for i in range(16)}
-        writer.save(RunState([weights], {"optimization": {"emas": []}}, [{}]), batches=1, metrics={}, score=None)
+        writer.save(Snapshot([weights], {"optimization": {"emas": []}}, [{}]), batches=1, metrics={}, score=None)
         writer.close()
         path = next(Path(folder).glob("batch-*"))
         plain, verified = [], []

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from trek.phases import reached
 from trek.strategies.connections import Connections
 from trek.world import World
 
@@ -76,9 +77,12 @@ class HostSum:
 
     def _wait_for_peers(self) -> None:
         """Wait until every rank has reached this point."""
+        reached("before_sum")
         for peer in self._peers.values():
             with suppress(ConnectionError):  # a peer that has exited is detected below
                 peer.send(b"\0")
+            reached("some_of_sum")
+        reached("after_sum")
         for rank, peer in self._peers.items():
             try:
                 signal = peer.recv(1)
@@ -106,6 +110,7 @@ def open_host_sum(
     connections: Connections,
 ) -> HostSum | None:
     """The endpoint of this rank; None on every rank if they cannot all share memory."""
+    reached("sharing_memory")
     if world.local_size != world.size or world.size > _MAX_RANKS or not hasattr(socket, "send_fds"):
         return None
     with tempfile.TemporaryDirectory(prefix="trek-") as folder:

@@ -16,6 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from trek.phases import reached
 from trek.world.job_connection import connect, receive_message, send_message, shut
 
 
@@ -70,6 +71,7 @@ class JobStore(Store):
 
     def get(self, key: str) -> bytes:
         """The value of a key, waited for."""
+        reached("connecting")
         self.wait([key])
         return str(self._ask("get", key)).encode("latin-1")
 
@@ -91,6 +93,7 @@ class JobStore(Store):
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait until all the keys are set."""
+        reached("assembling")
         timeout_s = self._timeout_s if timeout is None else timeout.total_seconds()
         deadline = time.monotonic() + timeout_s
         while not self._ask("wait", list(keys)):

@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import rendezvous
 
 from trek.errors import OutsideError
+from trek.phases import reached
 from trek.strategies.connections import Connections
 from trek.strategies.job_store import JobStore
 from trek.strategies.job_store_server import JobStoreServer
@@ -151,6 +152,7 @@ def interface_towards(world: World) -> str | None:
 
 def check_peers(world: World, *, timeout_s: float) -> None:
     """OutsideError unless the process behind every connection knows the job's secret."""
+    reached("proving")
     peers = [rank for rank in range(world.size) if rank != world.rank]
     own = {peer: os.urandom(32) for peer in peers}
     other = _exchange(own, timeout_s=timeout_s)

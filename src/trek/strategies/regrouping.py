@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 from trek.errors import OutsideError
+from trek.phases import reached
 from trek.strategies.base import GroupBroken, ReduceOp, Strategy
 from trek.strategies.ddp import DDP
 from trek.strategies.exact_sum import ExactSum, sum_messages
@@ -54,6 +55,7 @@ class Regrouping(Strategy):
 
     def enter(self, world: World) -> None:
         """Form the group of `world`, whose ranks all call this; GroupBroken if one of them does not come."""
+        reached("entering")
         self.leave()
         self.world, self.is_broken, self.failure = world, False, None
         num_messages = self.exact.num_logical if self.exact is not None else 0

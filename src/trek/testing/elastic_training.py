@@ -13,10 +13,9 @@ import itertools
 import json
 import os
 import signal
-import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trek.strategies import ddp, meeting
-from trek.strategies.host_sum import HostSum
-from trek.strategies.job_store import JobStore
-from trek.strategies.regrouping import Regrouping
-from trek.train.elastic_run import ElasticRun
+from trek import phases
 from trek.train.traveler import Traveler
 
 NUM_ROWS = 96
@@ -75,10 +70,6 @@ class Fault:
         except FileExistsError:
             return False
         return True
-
-    def told(self, peers: list[socket.socket]) -> list[socket.socket]:
-        """Those of its peers that still hear that its gradients are there."""
-        return peers[:1] if self.phase == "some_of_sum" else peers
 
     def happen(self) -> None:
         """Die, hang, or ask to leave."""
@@ -143,48 +134,15 @@ def _write(ledger: Any, what: str, tr: Traveler, rows: list[int]) -> None:
     ledger.flush()
 
 
-def _at(faults: Sequence[Fault], phase: Phase, batch: int, folder: Path) -> None:
+def _at(faults: Sequence[Fault], phase: str, batch: int, folder: Path) -> None:
     for fault in faults:
         if fault.phase == phase and fault.batch == batch and fault.happens(folder):
             fault.happen()
 
 
 def install(tr: Traveler, faults: Sequence[Fault], folder: Path) -> None:
-    """Make the faults of this process happen in the parts of the run that they name."""
-
-    def before(owner: Any, name: str, phase: Phase) -> None:
-        inner: Callable[..., Any] = getattr(owner, name)
-
-        def faulty(*args: Any, **named: Any) -> Any:
-            _at(faults, phase, tr.position.batches, folder)
-            return inner(*args, **named)
-
-        setattr(owner, name, faulty)
-
-    before(tr, "_report", "report")
-    before(tr, "save_together", "save")
-    before(tr, "end_validation", "validation")
-    before(tr, "_save_until_written", "finish")
-    before(ElasticRun, "state", "giving")
-    before(Regrouping, "enter", "entering")
-    before(JobStore, "wait", "assembling")
-    before(JobStore, "get", "connecting")
-    before(meeting, "check_peers", "proving")
-    before(ddp, "open_host_sum", "sharing_memory")
-    before(ElasticRun, "take_state", "taking")
-    wait = HostSum._wait_for_peers
-
-    def wait_for_peers(self: HostSum) -> None:
-        batch = tr.position.batches
-        _at(faults, "before_sum", batch, folder)
-        for fault in faults:
-            if fault.batch == batch and fault.phase in ("some_of_sum", "after_sum") and fault.happens(folder):
-                for peer in [] if fault.how == "term" else fault.told(list(self._peers.values())):
-                    peer.send(b"\0")
-                fault.happen()  # whoever only leaves later tells its peers below, and must not tell them twice
-        wait(self)
-
-    HostSum._wait_for_peers = wait_for_peers  # type: ignore[method-assign]
+    """Make the faults of this process happen in the phases of the run that they name, until it is closed."""
+    tr.loop.closing.enter_context(phases.listening(lambda phase: _at(faults, phase, tr.position.batches, folder)))
 
 
 def check_ledgers(folder: Path, *, epochs: int) -> dict[int, int]:

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from trek.errors import InputError, NotFound
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, find_latest
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, Snapshot, find_latest
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.checkpointing.stores import open_storage
@@ -100,7 +100,7 @@ class Reporter:
         files = {str(path.relative_to(root)): _content(path) for path in sorted(root.rglob("*")) if path.is_file()}
         shared = {_FILES: files, _METADATA: dict(metadata or {}), "optimization": {"emas": []}}
         at, metrics = self._validated
-        state = RunState(models=[], shared=shared, ranks=[{}])
+        state = Snapshot(models=[], shared=shared, ranks=[{}])
         writer = self._open_writer()
         made = writer.save(state, batches=batches, metrics=metrics if at == batches else {}, score=None, name=uuid)
         writer.wait()

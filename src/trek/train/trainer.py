@@ -40,11 +40,12 @@ class Trainer:
     def __init__(self, trial: type[Trial] | Trial, context: TrialContext) -> None:
         check_trial_class(type(trial) if isinstance(trial, Trial) else trial)
         self.traveler: Traveler = context.traveler
+        self._loop = self.traveler.loop
         self.context = context
         self.trial = trial if isinstance(trial, Trial) else trial(context)
         self.model = self._build_model()
         data = self.trial.build_training_data_loader()
-        self.loader = self.traveler.bind(data)
+        self.loader = self._loop.bind(data)
         self._column_names = column_names(data)
         self._is_described = False
         self._validation_data = self.trial.build_validation_data_loader()
@@ -54,7 +55,7 @@ class Trainer:
             self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx")
         )
         self._captured = self._make_captured() if self.traveler.settings.capture else None
-        self.traveler.has_captured_step = self._captured is not None
+        self._loop.has_captured_step = self._captured is not None
         self._validated_at = -1
         self._best_score: float | None = None
         self._connect_callbacks()
@@ -180,7 +181,7 @@ class Trainer:
         """Validate, unless this was already done at this position; save as the checkpoint policy says."""
         if self._validated_at == self.traveler.position.batches:
             return
-        score = self.traveler.goal.score(self.validate())
+        score = self._loop.goal.score(self.validate())
         is_best = score is not None and (self._best_score is None or score < self._best_score)
         if is_best:
             self._best_score = score
@@ -195,7 +196,7 @@ class Trainer:
         keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
         outputs: list[Any] = []
         has_returned = False
-        for index, batch in enumerate(self.traveler.validation_batches(self.validation_loader)):
+        for index, batch in enumerate(self._loop.validation_batches(self.validation_loader)):
             with self.traveler.autocast():
                 returned = evaluate(batch, self.model, index)
                 out = _checked_metrics(returned, "evaluate_batch")
@@ -205,7 +206,7 @@ class Trainer:
             if keeps_outputs:
                 outputs.append(out)
         self._call("on_validation_epoch_end", outputs)
-        metrics = self.traveler.end_validation(how=self._reductions())
+        metrics = self._loop.end_validation(how=self._reductions())
         if not (metrics or has_returned):
             raise InputError(
                 "evaluate_batch returned None for every batch, and the validation has no metrics. Return a dict of "
@@ -215,7 +216,7 @@ class Trainer:
 
     def _evaluate_full(self) -> dict[str, float]:
         """The leader evaluates all data and broadcasts the result."""
-        self.traveler.begin_validation()
+        self._loop.begin_validation()
         metrics: dict[str, float] = {}
         if self.traveler.world.is_leader:
             evaluate = with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
@@ -224,7 +225,7 @@ class Trainer:
                 out = _checked_metrics(out, "evaluate_full_dataset")
             metrics = self.traveler.journal.scalars.of(out)
         self._call("on_validation_epoch_end", [])
-        return self.traveler.end_validation(extra=self.traveler.strategy.broadcast(metrics))
+        return self._loop.end_validation(extra=self.traveler.strategy.broadcast(metrics))
 
     def _reductions(self) -> dict[str, Reduction]:
         """Reductions by metric name; a single reduction applies to every logged metric."""
@@ -270,7 +271,7 @@ class Trainer:
             check_callback(name, callback)
             self.traveler.add_state(f"callback_{name}", callback)
         self.traveler.journal.on_report = self._on_report
-        self.traveler.on_validation = self._validate_and_keep_best
+        self._loop.on_validation = self._validate_and_keep_best
         self.traveler.journal.add_logger(_CheckpointHooks(self))
         if any(_overrides(callback, "on_before_optimizer_step") for callback in self.callbacks.values()):
             if self._captured is not None:

@@ -175,9 +175,9 @@ def test_an_average_follows_the_steps_of_its_own_model() -> None:
                 for model, optimizer in zip(models, optimizers, strict=True):
                     tr.backward(model(x).sum())
                     tr.step(optimizer)
-        tr.begin_validation()
+        tr.loop.begin_validation()
         averages = [model.weight.item() for model in models]
-        tr.end_validation()
+        tr.loop.end_validation()
         return averages
 
     # Made before the weights were zeroed, an average remembers their first values; one step moves it by half.

@@ -180,7 +180,7 @@ class PyTorchTrialContext(trek.TrialContext):
 
     def is_epoch_end(self) -> bool:
         """Whether the current batch is the last of its epoch."""
-        return self.traveler.position.epoch_batch == self.traveler.agenda.epoch_batches
+        return self.traveler.position.epoch_batch == self.traveler.loop.plan.epoch_batches
 
     def get_tensorboard_path(self) -> Path:
         """Where a writer of the script's own may write."""

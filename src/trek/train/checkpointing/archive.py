@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from trek.errors import InputError
 from trek.strategies import Strategy
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, find_latest, open_checkpoint
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, Snapshot, find_latest, open_checkpoint
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy
 from trek.train.checkpointing.stores import MANIFEST, Storage, open_storage
@@ -85,7 +85,7 @@ class Archive:
             raise InputError("cannot save: no checkpoint_dir is set. Pass checkpoint_dir to the Traveler.")
 
     def save(
-        self, state: RunState, *, batches: int, metrics: Mapping[str, float], score: float | None, name: str | None
+        self, state: Snapshot, *, batches: int, metrics: Mapping[str, float], score: float | None, name: str | None
     ) -> str | None:
         """Copy the state and write it in the background; returns the uuid on the leader, which is `name` if given."""
         if not self._strategy.world.is_leader:

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RunState:
+class Snapshot:
     """The content of a checkpoint as Python values."""
 
     models: list[dict[str, torch.Tensor]]
@@ -117,13 +117,13 @@ class CheckpointFolder:
         verify_files(self.path, self.manifest)
         self._verified = {name: _identity(self.path / name) for name in self.manifest["files"]}
 
-    def read(self) -> RunState:
+    def read(self) -> Snapshot:
         """Verify the checkpoint and read everything."""
         files = self.manifest["files"]
         self._verify(*files)
         models = [self.state_dict(i) for i in range(sum(name.startswith("model") for name in files))]
         ranks = [self._tree(f"rank_{rank}") for rank in range(self.manifest["world_size"])]
-        return RunState(models=models, shared=self._tree("state"), ranks=ranks)
+        return Snapshot(models=models, shared=self._tree("state"), ranks=ranks)
 
     def _verify(self, *names: str) -> None:
         """Verify files before they are read, unless they are unchanged since they were verified."""

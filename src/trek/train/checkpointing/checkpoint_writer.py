@@ -22,7 +22,7 @@ from trek._version import __version__
 from trek.errors import CheckpointError
 from trek.ps.disk_tensors import DiskTensor
 from trek.strategies.plain_data import encode, resolved
-from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, RunState, model_file
+from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, Snapshot, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
 from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
@@ -74,7 +74,7 @@ class CheckpointWriter:
 
     def save(
         self,
-        state: RunState,
+        state: Snapshot,
         *,
         batches: int,
         metrics: Mapping[str, float],
@@ -180,7 +180,7 @@ class CheckpointWriter:
 class _Snapshot:
     """A copy of a run's state, and how it is written to a folder."""
 
-    def __init__(self, state: RunState, *, facts: Mapping[str, Any]) -> None:
+    def __init__(self, state: Snapshot, *, facts: Mapping[str, Any]) -> None:
         """`facts` are the entries of the manifest that say what the checkpoint is."""
         self.facts = facts
         self.time_s = time.time()

@@ -8,20 +8,24 @@ joins comes in at the start of a batch, with the state of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
+from trek.data.loaders.base import do_nothing
 from trek.elastic.coordinator_client import Dismissed, Formation, MemberClient
 from trek.elastic.membership import NOTHING, Progress
 from trek.elastic.shards import ShardPlan
 from trek.errors import InputError
 from trek.strategies.base import GroupBroken
 from trek.strategies.regrouping import Regrouping
-from trek.train.loop.shared_log import Key, SharedLog
+from trek.train.loop.done_log import DoneLog, Key
 from trek.train.loop.stopping import Stopped, StopRequest
 from trek.train.loop.worker_group import Part, Rewound, WorkerGroup
+
+if TYPE_CHECKING:
+    from trek.train.loop.run_state import RunState
 
 T = TypeVar("T")
 
@@ -30,49 +34,10 @@ _MAX_ATTEMPTS = 5
 program."""
 
 
-class Run(Protocol):
-    """What an elastic group needs of the run it belongs to."""
-
-    @property
-    def num_batches(self) -> int:
-        """Batches read so far."""
-
-    @property
-    def num_complete(self) -> int:
-        """Batches in the state: those up to the last step."""
-
-    def check_replicas(self) -> None:
-        """Raise `InputError` unless all workers of the group have built the same."""
-
-    def mark(self) -> None:
-        """What is read so far is in the state, if it ends a step."""
-
-    def rewind(self) -> None:
-        """Go back to the last step: what was read after it is read again."""
-
-    def state(self) -> dict[str, Any]:
-        """Everything that all workers have in common, as plain data."""
-
-    def take_start(self, state: Mapping[str, Any]) -> None:
-        """Begin the run with what another worker has built."""
-
-    def take_state(self, state: Mapping[str, Any]) -> None:
-        """Take over another worker's `state`."""
-
-    def unreported(self) -> dict[str, Any]:
-        """What this worker alone has, and would be lost with it: metrics that are not reported yet."""
-
-    def take_unreported(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Replace what this worker has by that of several."""
-
-    def on_regrouped(self) -> None:
-        """The group has other members now."""
-
-
 class LoggedPart(Part):
     """A part that is in the log once it is done: by this worker, or by the one whose log it took over."""
 
-    def __init__(self, log: SharedLog, key: Key) -> None:
+    def __init__(self, log: DoneLog, key: Key) -> None:
         self._log = log
         self._key = key
 
@@ -98,15 +63,17 @@ class ElasticGroup(WorkerGroup):
     _has_joined: ClassVar[bool] = False
     """Whether this process has trained already: its job is over with that, and nobody would come to another one."""
 
-    def __init__(self, member: MemberClient, strategy: Regrouping, *, run: Run, stop: StopRequest) -> None:
+    state: RunState
+    """That of the run which the group trains, from `join` on."""
+
+    def __init__(self, member: MemberClient, strategy: Regrouping, *, stop: StopRequest) -> None:
         self._member = member
         self._stop = stop
         self._is_stopping = False
         """Whether the whole job is to stop."""
         self._strategy = strategy
-        self._run = run
-        self._log = SharedLog()
         self._start: Callable[[bool], Any] | None = None
+        self._begin_generation: Callable[[], None] = do_nothing
         self._has_state = False
         """Whether this worker has the state of the job, which it gets when it joins."""
         self._is_catching_up = False
@@ -128,7 +95,7 @@ class ElasticGroup(WorkerGroup):
     @property
     def progress(self) -> Progress:
         """How far the state of this worker is."""
-        return (self._run.num_complete, len(self._log)) if self._has_state else NOTHING
+        return self.state.progress if self._has_state else NOTHING
 
     # -- what is done together
 
@@ -144,7 +111,7 @@ class ElasticGroup(WorkerGroup):
             try:
                 part.end(self._inside(action))
                 if not self.is_in_batch:
-                    self._run.mark()
+                    self.state.mark()
             except GroupBroken:
                 self.regroup_between()
                 part = self.part(name) if self.is_interrupted else part
@@ -157,7 +124,7 @@ class ElasticGroup(WorkerGroup):
             skipped = Part()
             skipped.end(None)
             return skipped
-        return LoggedPart(self._log, self._log.next_key(name, self._run.num_batches))
+        return LoggedPart(self.state.done, self._next_key(name))
 
     def _inside(self, action: Callable[[], T]) -> T:
         self._check_in()
@@ -173,22 +140,25 @@ class ElasticGroup(WorkerGroup):
 
     def has_done(self, name: str) -> bool:
         """Whether this part of the current batch is in the state already."""
-        self._pending = self._log.next_key(name, self._run.num_batches)
-        return self._pending in self._log
+        self._pending = self._next_key(name)
+        return self._pending in self.state.done
 
     def note_done(self, name: str) -> None:
         """The part that `has_done` asked about has changed the state."""
-        self._log.add(self._pending, None)
+        self.state.done.add(self._pending, None)
 
     def complete(self) -> None:
         """Nothing before this batch is ever done again."""
-        self._log.clear()
-        self._run.mark()
+        self.state.done.clear()
+        self.state.mark()
         self._member.progress = self.progress
+
+    def _next_key(self, name: str) -> Key:
+        return self.state.done.next_key(name, self.state.position.batches)
 
     # -- who is there
 
-    def join(self, start: Callable[[bool], T]) -> T | None:
+    def join(self, start: Callable[[bool], T], *, state: RunState, begin_generation: Callable[[], None]) -> T | None:
         """Become a member; a worker that comes later takes the state of the others."""
         if self._start is not None:
             return None
@@ -198,7 +168,7 @@ class ElasticGroup(WorkerGroup):
                 "of its own, or with a fixed number of workers."
             )
         ElasticGroup._has_joined = True
-        self._start = start
+        self._start, self.state, self._begin_generation = start, state, begin_generation
         self._strategy.is_abandoned = lambda: self._member.is_abandoned
         self._member.on_abandon = self._strategy.abandon
         self._member.waiting_s = self._strategy.waiting_s
@@ -223,7 +193,7 @@ class ElasticGroup(WorkerGroup):
         """Let members join or leave. Those who leave hand over what only they have."""
         handed = None  # if the group breaks here, everybody keeps what is theirs
         with suppress(GroupBroken):
-            handed = self._strategy.gather(self._run.unreported())
+            handed = self._strategy.gather(self.state.unreported())
         self.regroup(is_open=True, handed=handed)
 
     def leave(self) -> bool:
@@ -250,7 +220,7 @@ class ElasticGroup(WorkerGroup):
         while True:
             self._give_up_if_repeated()
             progress = self.progress
-            self._run.rewind()
+            self.state.rewind()
             self._strategy.leave()
             try:
                 formation = self._member.arrive(progress, is_open=is_open)
@@ -264,9 +234,9 @@ class ElasticGroup(WorkerGroup):
 
     def regroup_between(self) -> None:
         """`regroup` between two batches; Rewound if the last of them is read again."""
-        batches = self._run.num_batches
+        batches = self.state.position.batches
         self.regroup(is_open=False)
-        if self._run.num_batches < batches:
+        if self.state.position.batches < batches:
             raise Rewound
 
     def _enter(self, formation: Formation, *, handed: list[Any] | None) -> None:
@@ -274,30 +244,30 @@ class ElasticGroup(WorkerGroup):
             self._attempts.clear()
         self._peers = formation.members
         self._strategy.enter(formation.world)
-        self._run.check_replicas()
+        self.state.optimization.check_replicas()
         if formation.has_source:
             self._share(handed)
         else:
             self._begin(is_again=formation.world.generation > 1)
         self._has_state, self.is_interrupted = True, False
         if formation.is_open:
-            self._log.forget(self._run.num_complete)
-        self._log.rewind(self._run.num_complete)
+            self.state.done.forget(self.state.num_complete)
+        self.state.done.rewind(self.state.num_complete)
         self._member.progress = self.progress
-        self._run.on_regrouped()
+        self._begin_generation()
 
     def _begin(self, *, is_again: bool) -> None:
         """Start from a checkpoint, which everybody reads; without one, with the state that the leader has built."""
         assert self._start is not None
-        self._log.clear()
+        self.state.done.clear()
         self._is_catching_up = False
         self.began_in = self._strategy.world.generation
         if self._start(is_again) is None:
             if is_again:
                 self._strategy.start_over()
-            state = self._strategy.broadcast(self._run.state() if self._strategy.world.is_leader else None)
+            built = self._strategy.broadcast(self.state.handover() if self._strategy.world.is_leader else None)
             if not self._strategy.world.is_leader:
-                self._run.take_start(state)
+                self.state.take(built, is_start=True)
 
     def _share(self, handed: list[Any] | None) -> None:
         """Give the leader's state to those who are behind, and to those who join."""
@@ -305,17 +275,14 @@ class ElasticGroup(WorkerGroup):
         leaders = strategy.broadcast({"progress": own, "is_handed": handed is not None})
         is_behind = own != tuple(leaders["progress"])
         if strategy.any(is_behind):
-            state = strategy.broadcast(self._own_state() if strategy.world.is_leader else None)
+            given = {"state": self.state.handover(), "began_in": self.began_in} if strategy.world.is_leader else None
+            given = strategy.broadcast(given)
             if is_behind:
-                self.began_in = state["began_in"]
-                self._run.take_state(state["run"])
-                self._log.load_state_dict(state["log"])
+                self.began_in = given["began_in"]
+                self.state.take(given["state"])
                 self._has_state = True
         if leaders["is_handed"]:
-            self._run.take_unreported(handed or [] if strategy.world.is_leader else [])
-
-    def _own_state(self) -> dict[str, Any]:
-        return {"run": self._run.state(), "log": self._log.state_dict(), "began_in": self.began_in}
+            self.state.take_unreported(handed or [] if strategy.world.is_leader else [])
 
     def _give_up_if_repeated(self) -> None:
         """An error that comes back whenever the same workers form a group again is not the loss of a worker."""

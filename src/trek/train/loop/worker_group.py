@@ -7,7 +7,10 @@ whose members come and go: there, what was interrupted is done again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from trek.train.loop.run_state import RunState
 
 T = TypeVar("T")
 
@@ -42,11 +45,13 @@ class WorkerGroup:
     wants_meeting = False
     """Whether somebody is to join or to leave at the next step boundary."""
 
-    def join(self, start: Callable[[bool], T]) -> T | None:
+    def join(self, start: Callable[[bool], T], *, state: RunState, begin_generation: Callable[[], None]) -> T | None:
         """Called before anything is done together.
 
-        `start` restores the state of this run, if there is one; its argument says whether the job has begun before.
+        `start` restores `state` from a checkpoint, if there is one; its argument says whether the job has begun before.
+        `begin_generation` is called when the group has other members.
         """
+        del state, begin_generation
         return start(False)
 
     def part(self, name: str) -> Part:

@@ -24,7 +24,7 @@ from trek.errors import CheckpointError, ConfigError, InputError, StorageError
 from trek.fingerprints import fingerprint
 from trek.testing.trials import PointsTrial
 from trek.train.callbacks.callback import Callback
-from trek.train.checkpointing.checkpoint_folder import RunState, find_latest
+from trek.train.checkpointing.checkpoint_folder import Snapshot, find_latest
 from trek.train.checkpointing.checkpoint_writer import CheckpointWriter
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint
 from trek.train.checkpointing.manifest import checksum
@@ -49,8 +49,8 @@ def checkpoints(result: Result) -> list[Path]:
     return sorted((result.path / "checkpoints").iterdir())
 
 
-def state(value: float = 1.0, *, numbers: int = 1) -> RunState:
-    return RunState([{"weight": torch.full((numbers,), value)}], {"steps": 3}, [{"random": torch.zeros(2)}])
+def state(value: float = 1.0, *, numbers: int = 1) -> Snapshot:
+    return Snapshot([{"weight": torch.full((numbers,), value)}], {"steps": 3}, [{"random": torch.zeros(2)}])
 
 
 def save(writer: CheckpointWriter, batches: int, *, score: float | None = None, numbers: int = 1) -> None:
@@ -92,7 +92,7 @@ def test_nothing_in_a_checkpoint_is_a_pickle_or_an_archive_of_them() -> None:
 def test_weights_that_share_memory_or_are_views_are_saved_whole(tmp_path: Path) -> None:
     weight = torch.arange(6.0).reshape(2, 3)
     writer = CheckpointWriter(FolderStorage(tmp_path), policy=KeepPolicy())
-    writer.save(RunState([{"a": weight, "b": weight, "c": weight.T}], {}, [{}]), batches=1, metrics={}, score=None)
+    writer.save(Snapshot([{"a": weight, "b": weight, "c": weight.T}], {}, [{}]), batches=1, metrics={}, score=None)
     weight.zero_()  # a snapshot was taken: what happens to the model afterwards changes nothing
     writer.close()
     found = find_latest(FolderStorage(tmp_path))

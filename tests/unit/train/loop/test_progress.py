@@ -14,14 +14,14 @@ import torch
 import trek
 from trek.data.loaders import as_loader
 from trek.train.loop import progress
-from trek.train.loop.agenda import Agenda
+from trek.train.loop.plan import Plan
 from trek.train.loop.position import Position
 from trek.train.settings import TrainSettings
 
 
-def agenda(length: Any, data: Any) -> Agenda:
+def plan(length: Any, data: Any) -> Plan:
     loader = as_loader(data, world=trek.World(device_name="cpu"), seed=0)
-    return Agenda.of(TrainSettings.of(max_length=length), loader)
+    return Plan.of(TrainSettings.of(max_length=length), loader)
 
 
 TWENTY = trek.DataLoader((torch.zeros(160),), 8)
@@ -41,14 +41,14 @@ TWENTY = trek.DataLoader((torch.zeros(160),), 8)
 def test_a_bar_has_the_total_of_what_the_run_trains(length: Any, epoch: int, label: str, total: int) -> None:
     """With a length in batches or records, the number of epochs was missing, and a shorter last epoch never ended."""
     position = Position(epoch=epoch, batches=20 * epoch)
-    made = agenda(length, TWENTY)
+    made = plan(length, TWENTY)
     assert (made.epoch_label(position), made.epoch_total(position)) == (label, total)
 
 
 def test_a_stream_has_the_total_of_the_run_if_that_is_known() -> None:
     position = Position(epoch=1, epoch_batch=3, batches=20)
-    assert agenda(trek.batches(50), iter(())).epoch_total(position) == 33
-    assert agenda(trek.epochs(2), iter(())).epoch_total(position) is None
+    assert plan(trek.batches(50), iter(())).epoch_total(position) == 33
+    assert plan(trek.epochs(2), iter(())).epoch_total(position) is None
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""SharedLog: what the workers of an elastic group have done together since the last complete step. Pure.
+"""DoneLog: what the ranks have done together since the last complete step. Pure.
 
-Each entry is a part of the loop that all workers go through: a report, a validation, one of several optimizer steps of
-a batch. A worker that was interrupted takes the log of the one that came furthest, and goes through its own code again:
-what is in the log is not done twice, and its result is the one that the others got.
+An entry is a part of the loop that all ranks go through: a report, a validation, one of several optimizer steps of a
+batch. A worker that was interrupted takes the log of the worker that came furthest, and repeats its own code: an entry
+of the log is not done twice, and its result is the one that the other ranks got.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Key: TypeAlias = tuple[str, int, int]
 """The name of the part, the number of batches read, and how often this part came before at that batch."""
 
 
-class SharedLog:
+class DoneLog:
     """One worker's copy."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class SharedLog:
         self._results[key] = result
 
     def clear(self) -> None:
-        """A step is complete: nothing before it is ever done again."""
+        """A step is complete: nothing before it is repeated."""
         self._results.clear()
         self._seen.clear()
 
     def rewind(self, batches: int) -> None:
-        """The loop goes back to where `batches` were read, and comes to what is after that again."""
+        """The loop goes back to where `batches` were read, and repeats what follows."""
         for name, at in list(self._seen):
             if at > batches:
                 del self._seen[name, at]

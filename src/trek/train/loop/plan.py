@@ -1,4 +1,4 @@
-"""Agenda: the length of a run, and when reports, validations and checkpoints are due. Pure arithmetic.
+"""Plan: the length of a run, and what is due at which position. Pure arithmetic.
 
 It alone interprets lengths and periods, so that no two parts can disagree about the end of a run.
 """
@@ -6,6 +6,7 @@ It alone interprets lengths and periods, so that no two parts can disagree about
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from trek.data.loaders import Loader
 from trek.train.length import Length
@@ -13,9 +14,11 @@ from trek.train.loop.position import Position
 from trek.train.loop.schedule import Occasions, Schedule
 from trek.train.settings import TrainSettings
 
+Action = Literal["report", "validate", "save"]
+
 
 @dataclass(frozen=True)
-class Agenda:
+class Plan:
     """The schedules of one run."""
 
     length: Schedule
@@ -26,8 +29,8 @@ class Agenda:
     """Number of batches in an epoch, if known."""
 
     @classmethod
-    def of(cls, settings: TrainSettings, loader: Loader | None = None, *, length: Length | None = None) -> Agenda:
-        """The agenda of a run of `length`, by default that of the settings, for the data of `loader`.
+    def of(cls, settings: TrainSettings, loader: Loader | None = None, *, length: Length | None = None) -> Plan:
+        """The plan of a run of `length`, by default that of the settings, for the data of `loader`.
 
         Before the data is known, a period in records is never due, and a length in records never reached.
         """
@@ -44,6 +47,24 @@ class Agenda:
             checkpoints=schedule(settings.checkpoint_period),
             epoch_batches=loader.num_batches if loader is not None else None,
         )
+
+    def due(self, position: Position, *, at_end_of: Literal["batch", "epoch"]) -> tuple[Action, ...]:
+        """What all ranks do at `position`, in this order: report, validate, save.
+
+        After the last batch of an epoch or of the run, validation and checkpoint belong to the end of the epoch.
+        """
+        if at_end_of == "epoch":
+            return self._due_together(position) if position.epoch_batch == 0 else ()
+        report: tuple[Action, ...] = ("report",) if self.reports.is_due(position) else ()
+        return report if self.is_end(position) else report + self._due_together(position)
+
+    def is_end(self, position: Position) -> bool:
+        """Whether the last batch of an epoch or of the run was trained."""
+        return position.epoch_batch == self.epoch_batches or self.is_over(position)
+
+    def _due_together(self, position: Position) -> tuple[Action, ...]:
+        validate: tuple[Action, ...] = ("validate",) if self.validations.is_due(position) else ()
+        return (*validate, "save") if self.checkpoints.is_due(position) else validate
 
     def is_over(self, position: Position) -> bool:
         """Whether the run has reached its end."""

@@ -1,4 +1,4 @@
-"""LeasedLoop: the training loop of asynchronous workers that come and go.
+"""LeasedLoop: the training loop of asynchronous workers, each of which trains at its own pace what it leases.
 
 The batches between two meetings are a segment. Within it, every worker takes shards from the job's coordinator and
 trains them at its own pace, and depends on nobody. A segment ends where something is due that all workers do together
@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,25 @@ from trek.train.loop.feed import to_device
 from trek.train.loop.portions import Portion, portions, read_ahead
 from trek.train.loop.position import Position
 from trek.train.loop.segment import Segment, ShardWork
+from trek.train.loop.training_loop import TrainingLoop
+from trek.train.setup import RunSetup
 
 if TYPE_CHECKING:
     from trek.strategies.elastic_ps import ElasticServers
     from trek.train.loop.elastic_group import ElasticGroup
-    from trek.train.traveler import Traveler
 
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.001, 0.02
 
 
-class LeasedLoop:
-    """One worker's. It is a part of the Traveler's loop, and uses what that keeps to itself."""
+class LeasedLoop(TrainingLoop):
+    """The loop of one such worker."""
 
-    def __init__(self, run: Traveler, *, strategy: ElasticServers, group: ElasticGroup) -> None:
-        self._run = run
-        self._strategy = strategy
-        self._group = group
+    counts_own_steps = False
+    strategy: ElasticServers
+    group: ElasticGroup
+
+    def __init__(self, setup: RunSetup, *, strategy: ElasticServers, group: ElasticGroup) -> None:
+        super().__init__(setup, strategy=strategy, group=group)
         self._job = hashlib.sha256(strategy.world.secret.encode()).hexdigest()[:12]
         self._has_told_stop = False
         self._pulled_for = 0
@@ -53,73 +57,78 @@ class LeasedLoop:
         self._num_followed = 0
         """Batches of the run that the schedulers know of."""
 
-    def train(self, data: Any) -> Generator[Any, None, bool]:
+    def train_batches(self, loader: Loader, data: Any) -> Generator[Any, None, bool]:
         """The rest of the epoch, up to the end of the run; False if the workers changed before."""
-        run, position, generation = self._run, self._run.position, self._run.world.generation
-        lanes = _Lanes(run._source(data), self._strategy, seed=run.seed)
+        position, agreement, generation = self.position, self.agreement, self.world.generation
+        lanes = _Lanes(self.source(data), self.strategy, seed=self.settings.seed)
         while (segment := self._next_segment(lanes)) is not None:
-            if run.agreement.is_meeting_due:
-                run.agreement.is_meeting_due = False
-                self._group.meet()
+            if agreement.is_meeting_due:
+                agreement.is_meeting_due = False
+                self.group.meet()
                 return False
             yield from self._train_segment(segment, lanes)
             if position.epoch_batch < lanes.num_batches:
-                run.agreement.next_batch = position.batches
-                run._check()
-                if run.world.generation != generation:
+                agreement.next_batch = position.batches
+                self.check()
+                if self.world.generation != generation:
                     return False
         if position.epoch_batch == lanes.num_batches:
-            run._end_epoch()
+            self.end_epoch()
         return True
 
+    def is_save_requested(self) -> bool:
+        """Each worker has trained other batches, so the request of one counts for all."""
+        is_own = super().is_save_requested()
+        return self.group.together("save requested", partial(self.strategy.any, is_own))
+
     def _next_segment(self, lanes: _Lanes) -> Segment | None:
-        position, agenda = self._run.position, self._run.agenda
-        until = min(agenda.next_batch(position), agenda.length.batches or math.inf) - position.batches
+        position, plan = self.position, self.plan
+        until = min(plan.next_batch(position), plan.length.batches or math.inf) - position.batches
         stop = min(lanes.num_batches, position.epoch_batch + until)
         if stop <= position.epoch_batch:
             return None
         return Segment(
             position.epoch_batch,
             int(stop),
-            self._strategy.world.max_size,
-            accumulate=self._run.settings.accumulate,
-            max_lead=self._strategy.options.max_lead,
+            self.strategy.world.max_size,
+            accumulate=self.settings.accumulate,
+            max_lead=self.strategy.options.max_lead,
         )
 
     def _train_segment(self, segment: Segment, lanes: _Lanes) -> Generator[Any, None, None]:
         """Train shards until the segment is over; GroupBroken if somebody was lost, which only what follows minds."""
-        run, start = self._run, replace(self._run.position)
-        self._num_steps, self._num_batches = run.optimization.num_steps, start.batches
+        start = replace(self.position)
+        self._num_steps, self._num_batches = self.optimization.num_steps, start.batches
         self._num_followed = start.batches
-        self._strategy.refresh(is_all=run.world.generation != self._pulled_for)
-        self._pulled_for = run.world.generation
-        shards = _Shards(self._group, segment, name=self._open(segment), wants_end=self._wants_end)
-        with run._on_signals, run._instruments.bar(*run._bar_label(), start=start.epoch_batch) as bar:
+        self.strategy.refresh(is_all=self.world.generation != self._pulled_for)
+        self._pulled_for = self.world.generation
+        shards = _Shards(self.group, segment, name=self._open(segment), wants_end=self._wants_end)
+        with self.on_signals, self.instruments.bar(*self.bar_label(), start=start.epoch_batch) as bar:
             for work, is_again in shards:
                 yield from self._train_shard(work, lanes, start, source=shards.source(work), is_again=is_again)
                 bar.update((work.stop - work.start) / segment.num_lanes)
-        self._strategy.settle()
+        self.strategy.settle()
         end = segment.end(shards.reach)
         self._go_to(lanes, start, end)
         self._follow(end - start.epoch_batch, is_over=True)
-        run.num_segments += 1
-        self._group.complete()
-        if self._strategy.is_broken:
+        self.state.num_segments += 1
+        self.group.complete()
+        if self.strategy.is_broken:
             raise GroupBroken
 
     def _open(self, segment: Segment) -> str:
         """Open the queue of a segment, and forget the one before the last: nobody can be there any more."""
-        name, old = (f"{self._job}/{self._group.began_in}/{self._run.num_segments - back}" for back in (0, 2))
-        self._group.open_shards(name, segment.plan, forgets=old)
-        if self._strategy.world.is_leader:
-            self._strategy.client.progress(prefix=f"{old}/", forget_prefix=f"{old}/")
+        name, old = (f"{self._job}/{self.group.began_in}/{self.state.num_segments - back}" for back in (0, 2))
+        self.group.open_shards(name, segment.plan, forgets=old)
+        if self.strategy.world.is_leader:
+            self.strategy.client.progress(prefix=f"{old}/", forget_prefix=f"{old}/")
         return name
 
     def _wants_end(self) -> bool:
         """Whether this worker knows of a reason to meet soon; that it is to stop, it says once."""
-        is_stopping = self._run.stop.is_set and not self._has_told_stop
-        self._has_told_stop = self._run.stop.is_set
-        return is_stopping or self._group.wants_meeting or self._run.save_request is not None
+        is_stopping = self.stop.is_set and not self._has_told_stop
+        self._has_told_stop = self.stop.is_set
+        return is_stopping or self.group.wants_meeting or self.state.save_request is not None
 
     def _train_shard(
         self, work: ShardWork, lanes: _Lanes, start: Position, *, source: str, is_again: bool
@@ -129,22 +138,22 @@ class LeasedLoop:
         The last batch that was begun is trained again, since it may have several steps: servers know those they have.
         If servers find the push of a step too old, its batches are given to the caller's code again.
         """
-        run, accumulate, first = self._run, self._run.settings.accumulate, work.start
-        if is_again and (begun := self._strategy.num_begun(source)):
+        accumulate, first = self.settings.accumulate, work.start
+        if is_again and (begun := self.strategy.num_begun(source)):
             first += (begun - 1) // accumulate * accumulate
         step: list[tuple[int, Portion]] = []
-        for index, portion in enumerate(self._portions(work, lanes, start.epoch, first), start=first):
+        for index, portion in enumerate(self._lane_portions(work, lanes, start.epoch, first), start=first):
             if not portion.num_samples and accumulate == 1:
                 continue  # a short last batch has no row for this lane
-            portion.data = to_device(portion.data, self._strategy.world.device)
+            portion.data = to_device(portion.data, self.strategy.world.device)
             step.append((index, portion))
             if not portion.is_last:
                 continue
             yield from self._train_step(step, work, lanes, start, source=source)
-            while self._strategy.is_rejected:
-                run.journal.drop_batches()
+            while self.strategy.is_rejected:
+                self.journal.drop_batches()
                 yield from self._train_step(step, work, lanes, start, source=source)
-            run.journal.keep_batches()
+            self.journal.keep_batches()
             step.clear()
 
     def _train_step(
@@ -154,33 +163,32 @@ class LeasedLoop:
         for index, portion in step:
             self._go_to(lanes, start, index + 1)
             self._follow(index - start.epoch_batch, is_over=False)
-            self._strategy.begin_work(source, number=index - work.start)
+            self.strategy.begin_work(source, number=index - work.start)
             yield from self._train_batch(portion)
 
     def _train_batch(self, portion: Portion) -> Generator[Any, None, None]:
         """Give a batch to the caller's code."""
-        run = self._run
-        run.optimization.begin(portion)
-        self._group.is_in_batch = True
-        with run._batch_context(portion):
+        self.optimization.begin(portion)
+        self.group.is_in_batch = True
+        with self.batch_context(portion):
             yield portion.data
-        self._group.is_in_batch = False
-        run._instruments.beat()
-        run.archive.tell()
+        self.group.is_in_batch = False
+        self.instruments.beat()
+        self.archive.tell()
 
-    def _portions(self, work: ShardWork, lanes: _Lanes, epoch: int, first: int) -> Iterator[Portion]:
+    def _lane_portions(self, work: ShardWork, lanes: _Lanes, epoch: int, first: int) -> Iterator[Portion]:
         weighted = portions(
             islice(lanes.batches(work.lane, epoch, first), work.stop - first),
-            strategy=self._strategy,
-            accumulate=self._run.settings.accumulate,
+            strategy=self.strategy,
+            accumulate=self.settings.accumulate,
             records=lanes.sizes(epoch)[first : work.stop],
         )
-        on_next = self._run.feed.on_next
+        on_next = self.feed.on_next
         return weighted if on_next is None else read_ahead(weighted, on_next)
 
     def _go_to(self, lanes: _Lanes, start: Position, epoch_batch: int) -> None:
         """Set the position to where so many batches of the epoch are read."""
-        position = self._run.position
+        position = self.position
         position.load_state_dict(start.state_dict())
         num_records = lanes.records_until(start.epoch, epoch_batch) - lanes.records_until(
             start.epoch, start.epoch_batch
@@ -190,11 +198,11 @@ class LeasedLoop:
 
     def _follow(self, num_batches: int, *, is_over: bool) -> None:
         """Let the schedulers follow the run to where it has trained so many batches of the segment."""
-        accumulate, batches = self._run.settings.accumulate, self._num_batches + num_batches
+        accumulate, batches = self.settings.accumulate, self._num_batches + num_batches
         steps = -(-num_batches // accumulate) if is_over else num_batches // accumulate
         followed = range(self._num_followed + 1, batches + 1)
         self._num_followed = max(self._num_followed, batches)
-        self._run.optimization.follow(steps=self._num_steps + steps, batches=followed)
+        self.optimization.follow(steps=self._num_steps + steps, batches=followed)
 
 
 class _Shards:
