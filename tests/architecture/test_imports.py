@@ -17,7 +17,7 @@ from trek.train.jobs.job import TRAINING_IMPORTS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
 
-_GROUND = {"errors", "_version", "distribution", "lazy", "registry", "metric_direction"}
+_GROUND = {"errors", "_version", "distribution", "lazy", "registry", "metric_direction", "phases"}
 _LOW = _GROUND | {"world", "engines", "fingerprints"}
 _MIDDLE = _LOW | {"data"}
 _PARALLEL = _MIDDLE | {"strategies", "elastic", "ps"}
@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "lazy": set(),
     "distribution": {"errors", "_version"},
     "metric_direction": set(),
+    "phases": set(),
     "registry": {"errors", "distribution"},
     "fingerprints": {"errors"},
     "world": _GROUND,

@@ -33,19 +33,20 @@ from trek.errors import InputError
 from trek.train.artifacts import store_artifact
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, check_savable
 from trek.train.checkpointing.stores import Storage
+from trek.train.folders import check_places
 from trek.train.jobs.hang_report import note_error
 from trek.train.loggers.base import ArtifactRow, JobIdentity, Logger
-from trek.train.loggers.choice import LoggerChoice
+from trek.train.loggers.choice import LoggerChoice, split_loggers
 from trek.train.loop.data_wait import DataWait
 from trek.train.loop.open_loop import open_loop
 from trek.train.loop.optimization import StepUnit
 from trek.train.loop.position import Position
 from trek.train.loop.precision import OwnScaler, Precision
-from trek.train.loop.stopping import SIGNAL_REASONS, Stopped, StopRequest, stopped
+from trek.train.loop.stopping import SIGNAL_REASONS, StopOnSignals, Stopped, StopRequest, stopped
+from trek.train.loop.training_loop import NO_CONTEXT
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.settings import TrainSettings
-from trek.train.setup import NO_CONTEXT, RunSetup
-from trek.train.trial_host import TrialHost
+from trek.train.trial_host import TrialHost, find_host
 from trek.world import World
 from trek.world.seeds import seed_everything
 
@@ -91,22 +92,38 @@ class Traveler:
         wait: DataWait | None = None,
         **named: Any,
     ) -> None:
-        setup = RunSetup.of(
-            settings,
+        if stop is not None and not isinstance(stop, StopRequest):
+            raise InputError(f"stop must be a StopRequest, got {stop!r}. Leave it out to stop on signals.")
+        if world is not None and not isinstance(world, World):
+            raise InputError(f"world must be a trek.World, got {world!r}.")
+        stop, on_signals = stop or StopRequest(), NO_CONTEXT
+        if world is None:
+            world = World.from_env()
+            host = find_host(world, stop=stop)
+            on_signals = StopOnSignals(stop) if host is None else NO_CONTEXT
+        chosen = TrainSettings.of(settings, **named)
+        names, objects = split_loggers(loggers)
+        check_places(checkpoint_dir=checkpoint_dir, resume=resume)
+        if host is not None:
+            chosen, folder = host.apply_to(chosen), host.folder
+            checkpoint_dir, resume, owner, job = host.checkpoint_dir, host.resume, host.owner, host.job
+            objects += host.loggers
+        self.loop = loop = open_loop(
+            chosen,
             world=world,
+            stop=stop,
+            on_signals=on_signals,
             host=host,
+            folder=folder,
             checkpoint_dir=checkpoint_dir,
             resume=resume,
-            folder=folder,
-            loggers=loggers,
-            stop=stop,
+            loggers=objects,
+            logger_names=names,
             trial=trial,
             owner=owner,
             job=job,
             wait=wait,
-            **named,
         )
-        self.loop = loop = open_loop(setup)
         """The loop behind this handle."""
         self.stop = loop.stop
         self.folder = loop.folder

@@ -28,7 +28,6 @@ from trek.train.loop.portions import Portion, portions, read_ahead
 from trek.train.loop.position import Position
 from trek.train.loop.segment import Segment, ShardWork
 from trek.train.loop.training_loop import TrainingLoop
-from trek.train.setup import RunSetup
 
 if TYPE_CHECKING:
     from trek.strategies.elastic_ps import ElasticServers
@@ -40,13 +39,13 @@ _FIRST_WAIT_S, _MAX_WAIT_S = 0.001, 0.02
 class LeasedLoop(TrainingLoop):
     """The loop of one such worker."""
 
-    counts_own_steps = False
     strategy: ElasticServers
     group: ElasticGroup
 
-    def __init__(self, setup: RunSetup, *, strategy: ElasticServers, group: ElasticGroup) -> None:
-        super().__init__(setup, strategy=strategy, group=group)
-        self._job = hashlib.sha256(strategy.world.secret.encode()).hexdigest()[:12]
+    def __init__(self, *settings: Any, **parts: Any) -> None:
+        """The arguments are those of a TrainingLoop."""
+        super().__init__(*settings, **parts)
+        self._job = hashlib.sha256(self.world.secret.encode()).hexdigest()[:12]
         self._has_told_stop = False
         self._pulled_for = 0
         """The generation for which everything was pulled: at its beginning, others may have loaded a checkpoint."""

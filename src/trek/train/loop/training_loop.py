@@ -9,8 +9,8 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cached_property, partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,136 +22,82 @@ from trek.errors import ConfigError, InputError
 from trek.phases import reached
 from trek.strategies import Strategy
 from trek.strategies.base import GroupBroken
-from trek.strategies.regrouping import Regrouping
 from trek.train.checkpointing.archive import Archive
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.checkpoint_writer import new_name
-from trek.train.checkpointing.keeping import KeepPolicy
-from trek.train.folders import job_key, leaders_places
 from trek.train.length import Length
-from trek.train.loggers.base import EndState, JobIdentity
-from trek.train.loggers.choice import LoggerChoice, open_loggers
-from trek.train.loop.feed import Feed
+from trek.train.loggers.base import EndState
 from trek.train.loop.instruments import Instruments
 from trek.train.loop.logical_workers import LogicalWorkers
-from trek.train.loop.optimization import Optimization
 from trek.train.loop.plan import Action, Plan
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
-from trek.train.loop.precision import open_precision
 from trek.train.loop.progress import print_above_bars
 from trek.train.loop.replicas import check_data
 from trek.train.loop.run_state import RunState
-from trek.train.loop.stop_agreement import StopAgreement
-from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, stopped
+from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, StopRequest, stopped
 from trek.train.loop.worker_group import Rewound, WorkerGroup
 from trek.train.metrics.goal import Goal
-from trek.train.metrics.journal import Journal
 from trek.train.metrics.metric_sums import Reduction
 from trek.train.settings import TrainSettings
-from trek.train.setup import NO_CONTEXT, RunSetup
+from trek.train.trial_host import TrialHost
 from trek.world import World
-from trek.world.seeds import seed_everything
+
+NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
 
 
 class TrainingLoop:
     """The loop of workers that step together. Workers that lease their batches have `LeasedLoop`."""
 
-    counts_own_steps = True
-    """Whether a step here is one of the run, in which all workers take part."""
-
-    def __init__(self, setup: RunSetup, *, strategy: Strategy, group: WorkerGroup) -> None:
+    def __init__(
+        self,
+        settings: TrainSettings,
+        *,
+        strategy: Strategy,
+        group: WorkerGroup,
+        state: RunState,
+        archive: Archive,
+        instruments: Instruments,
+        stop: StopRequest,
+        on_signals: AbstractContextManager[Any],
+        host: TrialHost | None,
+        folder: Path,
+        resume: CheckpointFolder | Path | str | None,
+    ) -> None:
+        self.settings = settings
         self.strategy = strategy
         self.group = group
-        self.stop = setup.stop
-        self.on_signals = setup.on_signals
-        folder, checkpoint_dir = setup.folder, setup.checkpoint_dir
-        if setup.host is None:
-            folder, checkpoint_dir = leaders_places(strategy, folder or Path.cwd(), checkpoint_dir)
-        self.folder = Path(folder or Path.cwd())
-        self.settings = settings = setup.settings.with_default_paths(self.folder)
-        seed_everything(settings.seed)
-        self._setup = setup
-        self.optimization = Optimization(
-            strategy,
-            open_precision(settings.precision, setup.world.device),
-            group=group if self.counts_own_steps else None,
-            clip_norm=settings.clip_norm,
-            clip_value=settings.clip_value,
-            compiled=settings.compile,
-            ema_decay=settings.ema_decay,
-        )
-        self.optimization.counts_own_steps = self.counts_own_steps
-        self.feed = Feed(strategy, accumulate=settings.accumulate, wait=setup.wait)
-        self.journal = self._open_journal(setup)
-        self.agreement = StopAgreement(strategy, setup.stop, group=group)
-        self.logical: LogicalWorkers | None = None
-        if isinstance(strategy, Regrouping) and strategy.exact is not None:
-            self.logical = LogicalWorkers(strategy, models=self.optimization.models, seed=settings.seed)
-        self.state = RunState(
-            strategy,
-            seed=settings.seed,
-            optimization=self.optimization,
-            feed=self.feed,
-            journal=self.journal,
-            agreement=self.agreement,
-            logical=self.logical,
-        )
-        self.archive = self._open_archive(setup, checkpoint_dir)
+        self.state = state
+        self.optimization = state.optimization
+        self.feed = state.feed
+        self.journal = state.journal
+        self.agreement = state.agreement
+        self.archive = archive
+        self.instruments = instruments
+        self.stop = stop
+        self.on_signals = on_signals
+        """Around the loop, and around the block of a `with`; callers that pass a World handle signals themselves."""
+        self.folder = folder
         self.goal = Goal(settings.metric, settings.smaller_is_better)
         self.plan = Plan.of(settings)
-        self.instruments = Instruments(settings, world=setup.world)
         self.on_validation: Callable[[], None] | None = None
         """Called on every rank when a validation is due; if None, the caller's loop decides when to validate."""
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
         self.has_failed = False
+        self.resumes_latest = resume == "latest"
         self.num_samples = 1
         """Samples of the batch at hand; 0 if it is a stand-in, for a rank without a row of a short last batch."""
+        self.closing = ExitStack()
+        """Closed with the loop, after everything else."""
+        self._host = host
+        self._resume = resume
+        self._length = settings.max_length
         self._sources: dict[int, tuple[int, Loader, Any]] = {}
         """In an elastic run: for which generation each loader was made, and from what, to make it anew."""
-        self._length = settings.max_length
-        self._resume = setup.resume
-        self._resumes_latest = setup.resume == "latest"
         self._is_in_epochs = False
         self._is_in_train = False
         self._is_closed = False
-        self.closing = ExitStack()
-        """Closed with the loop, after everything else."""
-        if group.is_elastic:
-            self.journal.hold_batches()
-            self.close_at_exit()
-
-    def _open_journal(self, setup: RunSetup) -> Journal:
-        named: Sequence[LoggerChoice] = [*self.settings.loggers, *setup.logger_names]
-        return Journal(
-            self.strategy,
-            loggers=setup.loggers,
-            open_more=partial(open_loggers, named, folder=self.folder),
-            on_nan=self.settings.on_nan,
-            find_job=lambda: self._own_job,
-        )
-
-    def _open_archive(self, setup: RunSetup, checkpoint_dir: Any) -> Archive:
-        settings = self.settings
-        keep = KeepPolicy(best=settings.keep_best, last=settings.keep_last, every=settings.keep_every)
-        return Archive(
-            checkpoint_dir,
-            strategy=self.strategy,
-            journal=self.journal,
-            policy=keep if setup.owner is None else None,
-            trial=setup.trial,
-            owner=setup.owner,
-            find_job=lambda: self._own_job.key,
-        )
-
-    @cached_property
-    def _own_job(self) -> JobIdentity:
-        """Which job the run belongs to, on the leader: that of the run which "latest" resumes."""
-        if self._setup.job is not None:
-            return self._setup.job
-        found = self.archive.found_job if self._resumes_latest else ""
-        return JobIdentity(key=found or job_key(self.folder if self._setup.folder is not None else None))
 
     @property
     def world(self) -> World:
@@ -165,8 +111,8 @@ class TrainingLoop:
 
     def set_lengths(self, named: Mapping[str, Any]) -> None:
         """Change settings of the plan before training begins; what the trial of an experiment decides stays."""
-        chosen, host = TrainSettings.of(self.settings, **named), self._setup.host
-        self.settings = chosen if host is None else host.apply_to(chosen)
+        chosen = TrainSettings.of(self.settings, **named)
+        self.settings = chosen if self._host is None else self._host.apply_to(chosen)
         self._length = self.settings.max_length
         self.plan = Plan.of(self.settings)
 
@@ -301,17 +247,19 @@ class TrainingLoop:
         return True
 
     def _portions(self, loader: Loader, data: Any) -> Iterator[Portion]:
-        if self.logical is None:
+        logical = self.state.logical
+        if logical is None:
             return self.feed.training(loader)
         if len(self.optimization.optimizers) > 1:
             raise ConfigError("elastic='exact' needs one optimizer, whose step ends a batch. Use elastic='fast'.")
-        return self.feed.training_shares(self.logical.loaders(self.source(data)), self.logical)
+        return self.feed.training_shares(logical.loaders(self.source(data)), logical)
 
     def batch_context(self, portion: Portion) -> AbstractContextManager[Any]:
         """Around the caller's work on a batch: metrics count by its samples, and not at all for a stand-in."""
         self.num_samples = portion.num_samples
-        if self.logical is not None and self.optimization.is_training:
-            return self._share_context(self.logical, portion)
+        logical = self.state.logical
+        if logical is not None and self.optimization.is_training:
+            return self._share_context(logical, portion)
         return NO_CONTEXT if portion.num_samples else self.journal.discard_batch()
 
     @contextmanager
@@ -542,7 +490,7 @@ class TrainingLoop:
     def restore(self, resume: CheckpointFolder | Path | str | None = None) -> CheckpointFolder | None:
         """See `Traveler.restore`."""
         chosen, self._resume = resume or self._resume, None
-        self._resumes_latest |= chosen == "latest"
+        self.resumes_latest |= chosen == "latest"
         return self.group.join(
             partial(self._restore, chosen), state=self.state, begin_generation=self._begin_generation
         )
