@@ -51,19 +51,6 @@ def test_a_killed_rank_is_named_with_its_signal_and_where_the_others_waited(
     assert "SIGKILL" not in str(caught.value)
 
 
-def test_a_hang_is_told_by_every_rank_with_its_place_and_the_collective(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(VARIABLE, "hang rank=1 step=3")
-    with pytest.raises(RankFailed) as caught:
-        fit(hang_s=1.5, strategy_options={"timeout_s": 5.0})
-    told = capfd.readouterr().err
-    assert "trek: rank 0 has not finished a batch for 1.5 s: waiting in all_reduce" in told
-    assert "[rank 1] trek: rank 1 has not finished a batch for 1.5 s: at test_train_failures.py" in told
-    assert "rank 0 of 2 failed: " in str(caught.value)
-    assert "rank 1 was at test_train_failures.py" in str(caught.value)
-
-
 def _join_wrongly(tr: trek.Traveler) -> None:
     raise AssertionError("the group should have been refused")
 

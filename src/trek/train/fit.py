@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from trek.engines import open_engine
 from trek.errors import ConfigError
@@ -116,7 +116,13 @@ def fit(
         return _result(outcome, goal=job.goal)
     output = JobOutput(loggers=sent, hparams=job.hparams)
     returned = run_anywhere(
-        job, origin=trial_class, workers=chosen_workers, num_servers=servers, engine=where, output=output
+        job,
+        origin=trial_class,
+        workers=chosen_workers,
+        num_servers=servers,
+        engine=where,
+        output=output,
+        resumed=job.resumed if chosen.on_hang == "restart" else None,
     )
     return _result(returned, goal=job.goal)
 
@@ -152,6 +158,11 @@ class _Fit:
     @property
     def goal(self) -> Goal:
         return Goal(self.settings.metric, self.settings.smaller_is_better)
+
+    def resumed(self) -> Self:
+        """The same fit, from its last checkpoint on."""
+        self.resume = "latest"
+        return self
 
     def __call__(self, world: World) -> dict[str, Any]:
         stop = StopRequest()

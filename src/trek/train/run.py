@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from trek.elastic.joining import is_elastic
 from trek.engines import open_engine
@@ -81,7 +81,15 @@ def run(
     if world is not None:
         return unpack(job.packed(world))
     output = JobOutput(loggers=own_loggers)
-    returned = run_anywhere(job, origin=train_fn, workers=num_workers, num_servers=servers, engine=where, output=output)
+    returned = run_anywhere(
+        job,
+        origin=train_fn,
+        workers=num_workers,
+        num_servers=servers,
+        engine=where,
+        output=output,
+        resumed=job.resumed if chosen.on_hang == "restart" else None,
+    )
     return None if returned is None else unpack(returned)
 
 
@@ -106,6 +114,11 @@ class _Run:
         self._checkpoint_dir = checkpoint_dir
         self._resume = resume
         self._loggers = loggers
+
+    def resumed(self) -> Self:
+        """The same loop, from its last checkpoint on."""
+        self._resume = "latest"
+        return self
 
     def __call__(self, world: World) -> Any:
         try:

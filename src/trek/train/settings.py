@@ -142,7 +142,9 @@ class TrainSettings(BaseModel):
     on_nan: Literal["warn", "stop"] = "warn"
     """What to do about a training loss that is not a finite number: warn once, or end the run with an error."""
     hang_s: _Amount | None = 600.0
-    """Seconds without a finished batch after which a rank reports its stack."""
+    """Seconds without a finished batch after which the ranks report where they are, and for whom they wait."""
+    on_hang: Literal["report", "restart", "stop"] = "report"
+    """What follows that report: nothing; a restart from the last checkpoint, twice at most for a cause; an error."""
 
     @classmethod
     def of(cls, base: TrainSettings | None = None, /, **named: Any) -> Self:

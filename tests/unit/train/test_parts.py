@@ -19,7 +19,7 @@ from trek.data.loaders import DataLoader, as_loader
 from trek.engines.member_folder import ANSWER, MemberFolder
 from trek.errors import ConfigError, InputError, NotFound
 from trek.train.folders import new_run_folder, open_run_folder
-from trek.train.jobs.hang_report import HangWatch, note_error
+from trek.train.jobs.hang_report import Lookout, note_error
 from trek.train.length import Length
 from trek.train.loop.pace import Pace
 from trek.train.loop.position import Position
@@ -178,6 +178,24 @@ def test_processes_that_pay_and_other_ranks_say_nothing(
     assert pace_says(sync_ms=sync_ms, step_ms=4.0, caplog=caplog, rank=rank) == []
 
 
+@pytest.mark.parametrize(("own_ms", "named"), [(5.0, True), (3.9, False), (2.0, False)])
+def test_a_rank_that_takes_twice_as_long_as_the_others_is_named(
+    own_ms: float, named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    world = World(rank=0, size=3, local_rank=0, local_size=3, device_name="cpu")
+    others = (2.0 * 60 / 1e3, own_ms * 60 / 1e3)
+    pace = Pace(world, gather=lambda own: [own, *others], clock=lambda: now[0])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(200):
+            if pace.is_measuring:
+                pace.add_sync((own_ms - 2.0) / 1e3)
+            now[0] += own_ms / 1e3
+    said = [record.getMessage() for record in caplog.records if "wait for" in record.getMessage()]
+    assert bool(said) == named
+    assert all("rank 2: its own part of a step takes 5.00 ms, the median rank's 2.00 ms" in one for one in said)
+
+
 def test_one_process_is_never_measured() -> None:
     assert not Pace(World()).is_measuring
 
@@ -185,38 +203,17 @@ def test_one_process_is_never_measured() -> None:
 # -- lookout
 
 
-def wait_for_words(capsys: pytest.CaptureFixture[str]) -> str:
-    deadline = time.monotonic() + 240
-    said = ""
-    while not said and time.monotonic() < deadline:
-        time.sleep(0.02)
-        said = capsys.readouterr().err
-    return said
-
-
-def test_a_rank_that_is_silent_says_once_where_it_is_until_it_beats_again(capsys: pytest.CaptureFixture[str]) -> None:
-    lookout = HangWatch(rank=3, hang_s=0.1)
-    said = wait_for_words(capsys)
-    assert "trek: rank 3 has not finished a batch for 0.1 s: at " in said
-    assert "test_parts.py" in said
-    time.sleep(0.5)
-    assert capsys.readouterr().err == ""
-    lookout.beat()
-    assert "rank 3 has not finished" in wait_for_words(capsys)
-    lookout.close()
-
-
 def test_a_rank_answers_when_it_is_asked(tmp_path: Path) -> None:
     note_error(None)  # an earlier run may have failed, which is what a rank answers first
     folder = MemberFolder(tmp_path)
-    watch = HangWatch(rank=1, folder=folder)
+    lookout = Lookout(folder)
     folder.ask()
     deadline = time.monotonic() + 240
     while (answer := folder.read(ANSWER)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert "test_parts.py" in json.loads(answer)["where"]
-    watch.close()
+    lookout.close()
 
 
 # -- folders

@@ -48,6 +48,7 @@ VALUES: dict[str, Any] = {
     "profile": {"first": 1, "last": 2, "path": "trace.json"},
     "on_nan": "stop",
     "hang_s": 30.0,
+    "on_hang": "stop",
 }
 
 

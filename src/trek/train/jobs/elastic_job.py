@@ -100,6 +100,7 @@ def run_anywhere(
     num_servers: int = 0,
     engine: Engine,
     output: JobOutput | None = None,
+    resumed: Callable[[], Callable[[World], Any]] | None = None,
 ) -> Any:
     """`run_elastic_job` for a range of workers, `run_job` for a number."""
     warn_of_crowding(engine, workers.min if isinstance(workers, WorkerRange) else workers)
@@ -107,4 +108,12 @@ def run_anywhere(
         return run_elastic_job(
             function, origin=origin, workers=workers, num_servers=num_servers, engine=engine, output=output
         )
-    return run_job(function, origin=origin, num_workers=workers, num_servers=num_servers, engine=engine, output=output)
+    return run_job(
+        function,
+        origin=origin,
+        num_workers=workers,
+        num_servers=num_servers,
+        engine=engine,
+        output=output,
+        resumed=resumed,
+    )

@@ -5,10 +5,8 @@ Looks from another thread, so it sees a rank that is stuck inside a collective.
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
-import time
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,18 +28,33 @@ def _torch_folder() -> Path:
 _OURS = str(Path(trek.__file__).parent)
 _TORCH = str(_torch_folder())
 _COLLECTIVES = (str(Path(_TORCH) / "distributed"), str(Path(_OURS) / "strategies" / "host_sum.py"))
+_UNHURRIED = (
+    str(Path(_TORCH) / "_dynamo"),
+    str(Path(_TORCH) / "_inductor"),
+    str(Path(_OURS) / "train" / "checkpointing"),
+)
 _POLL_S = 0.1
 WAITING = "waiting in"
 
 
 def describe(stack: traceback.StackSummary) -> str:
     """In a few words: the collective waited in, if any, and the user's own line."""
-    collective = next((frame.name for frame in stack if _is_collective(frame)), "")
+    collective = collective_of(stack)
     users = [f for f in stack if not f.filename.startswith((_OURS, _TORCH, "<frozen"))]
     own = [f for f in stack if f.filename.startswith(_OURS)]
     line = (users or own or list(stack))[-1]
     place = f"{Path(line.filename).name}:{line.lineno} in {line.name}"
     return f"{WAITING} {collective} ({place})" if collective else f"at {place}"
+
+
+def collective_of(stack: traceback.StackSummary) -> str:
+    """The collective that a thread waits in; "" if it waits in none."""
+    return next((frame.name for frame in stack if _is_collective(frame)), "")
+
+
+def is_unhurried(stack: traceback.StackSummary) -> bool:
+    """Whether a thread is at work that may take its time: compiling, writing a checkpoint, validating on one rank."""
+    return any(frame.filename.startswith(_UNHURRIED) or frame.name == "_evaluate_full" for frame in stack)
 
 
 def _is_collective(frame: traceback.FrameSummary) -> bool:
@@ -63,25 +76,14 @@ def note_error(found: TracebackType | None) -> None:
     _error_place = of_traceback(found)
 
 
-class HangWatch:
-    """A thread that reports where the main thread is: on request through `folder`, and after `hang_s` without a beat.
+class Lookout:
+    """A thread that says where the main thread is, whenever the starter of this process asks through `folder`."""
 
-    `beat` says that all is well; a run that beats never hangs. One that hangs is told of once, until it beats again.
-    """
-
-    def __init__(self, *, rank: int, hang_s: float | None = None, folder: MemberFolder | None = None) -> None:
-        self._rank = rank
-        self._hang_s = hang_s
+    def __init__(self, folder: MemberFolder) -> None:
         self._folder = folder
-        self._main = threading.main_thread().ident
         self._end = threading.Event()
-        self._last_beat = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="trek-lookout", daemon=True)
         self._thread.start()
-
-    def beat(self) -> None:
-        """A batch is done."""
-        self._last_beat = time.monotonic()
 
     def close(self) -> None:
         """End the thread."""
@@ -90,24 +92,14 @@ class HangWatch:
 
     def _watch(self) -> None:
         while not self._end.wait(_POLL_S):
-            if self._folder is not None and self._folder.is_asked:
-                self._folder.answer({"where": _error_place or describe(self._stack())})
-            if self._hang_s is not None and time.monotonic() - self._last_beat > self._hang_s:
-                self._last_beat = math.inf
-                self._tell_hang()
+            if self._folder.is_asked:
+                self._folder.answer({"where": _error_place or describe(main_stack())})
 
-    def _tell_hang(self) -> None:
-        stack = self._stack()
-        print(
-            f"trek: rank {self._rank} has not finished a batch for {self._hang_s:g} s: {describe(stack)}.\n"
-            + "".join(stack.format()[-8:]),
-            file=sys.stderr,
-            flush=True,
-        )
 
-    def _stack(self) -> traceback.StackSummary:
-        frame: FrameType | None = sys._current_frames().get(self._main or 0)
-        return traceback.extract_stack(frame)
+def main_stack() -> traceback.StackSummary:
+    """Where the main thread is, from any thread."""
+    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
+    return traceback.extract_stack(frame)
 
 
 def ask_where(gang: Gang, *, timeout_s: float = 1.0) -> dict[int, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ PAYLOAD = "job.pkl"
 # Whoever is in a hurry kills this process, and its members die with it: only members that hang wait this long.
 STOP_GRACE_S = 300.0
 _REMINDER_S = 10.0
+_MAX_HANGS = 2
 TRAINING_IMPORTS = (
     "torch",
     "torch._dynamo",
@@ -49,8 +51,12 @@ def run_job(
     engine: Engine,
     num_servers: int = 0,
     output: JobOutput | None = None,
+    resumed: Callable[[], Callable[[World], Any]] | None = None,
 ) -> Any:
     """Call `function(world)` on `num_workers` processes; what the leader's call returned, which must be JSON-able.
+
+    `resumed` gives the function that goes on from the last checkpoint, for a job that is to be restarted when its ranks
+    hang: at most `_MAX_HANGS` times for the same cause.
 
     `num_servers` parameter servers run beside them. One that dies is started again, and goes on from its journal.
 
@@ -60,6 +66,39 @@ def run_job(
     `output` shows what they write, by default without loggers, and is closed here. The first failure ends all, and is
     raised here: the user's exception as `RankFailed`, a mistake Trek named as it was.
     """
+    output, hangs = output or JobOutput(), Counter[str]()
+    with closing(output):
+        while True:
+            try:
+                return _run_once(
+                    function,
+                    origin=origin,
+                    num_workers=num_workers,
+                    engine=engine,
+                    num_servers=num_servers,
+                    output=output,
+                )
+            except _Hung as hung:
+                hangs[str(hung)] += 1
+                if resumed is None or hangs[str(hung)] > _MAX_HANGS:
+                    raise
+                function = resumed()
+                print("trek: the job is restarted from its last checkpoint.", file=sys.stderr, flush=True)
+
+
+class _Hung(RankFailed):
+    """The ranks of a job ended since none of them went on."""
+
+
+def _run_once(
+    function: Callable[[World], Any],
+    *,
+    origin: Any,
+    num_workers: int,
+    engine: Engine,
+    num_servers: int,
+    output: JobOutput,
+) -> Any:
     servers = open_servers(num_servers)
     spec = GangSpec(
         command=[sys.executable, "-m", "trek.train.jobs.job_worker"],
@@ -68,8 +107,8 @@ def run_job(
         imports=TRAINING_IMPORTS,
         roles=servers.roles,
     )
-    stop, output = StopRequest(), output or JobOutput()
-    with StopOnSignals(stop), closing(output), closing(servers):
+    stop = StopRequest()
+    with StopOnSignals(stop), closing(servers):
         gang = engine.start(spec, on_line=output.on_line)
         try:
             failed = _watch(gang, stop, output)
@@ -77,6 +116,9 @@ def run_job(
         finally:
             gang.stop(grace_s=2.0)
     outcomes = read_outcomes(gang)
+    hang = next((outcome for outcome in outcomes if outcome.is_hang), None)
+    if hang is not None:
+        raise _Hung(hang.message, rank=hang.rank, process_exit_code=hang.exit_code)
     if failed is not None:
         ended = gang.wait(timeout_s=0) or [failed]
         raise error_of(_first_to_leave(ended, failed, outcomes), outcomes, waiting, num_workers=num_workers)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trek.elastic.joining import is_elastic
 from trek.engines.member_folder import MemberFolder
-from trek.train.jobs.hang_report import WAITING, HangWatch
+from trek.train.jobs.hang_report import WAITING, Lookout
 from trek.train.jobs.job import PAYLOAD
 from trek.train.jobs.messages import send_message
 from trek.train.jobs.rank_outcome import RankOutcome
@@ -23,7 +23,7 @@ from trek.world.leaving import leave
 def main(folder: MemberFolder) -> int:
     """Run the job's function on this rank; the exit code."""
     world = World.from_env()
-    HangWatch(rank=world.rank, folder=folder)
+    Lookout(folder)
     try:
         returned = _load(folder)(world)
         RankOutcome(world.rank, "done", returned=returned if world.is_leader or is_elastic() else None).write(folder)

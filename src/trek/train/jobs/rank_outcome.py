@@ -20,6 +20,8 @@ from trek.train.jobs.user_traceback import format_user_traceback
 
 Kind = Literal["done", "user", "input", "outside", "rejected"]
 MAX_TEXT_CHARS = 65_536
+HANG = "Hang"
+"""The `error` of a rank that ended itself since no rank went on."""
 EXIT_CODES: dict[Kind, int] = {"done": 0, "user": 1, "input": 2, "outside": 3, "rejected": 0}
 
 
@@ -61,6 +63,11 @@ class RankOutcome:
     def exit_code(self) -> int:
         """What the process exits with."""
         return EXIT_CODES[self.kind] if self.status is None else self.status
+
+    @property
+    def is_hang(self) -> bool:
+        """Whether the rank ended itself since no rank went on; see `hang_watch`."""
+        return self.error == HANG
 
     @property
     def is_consequence(self) -> bool:

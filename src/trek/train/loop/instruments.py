@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
 from trek.data.loaders.base import do_nothing
-from trek.train.jobs.hang_report import HangWatch
+from trek.train.jobs.hang_watch import HangWatch
 from trek.train.loop.determinism import Determinism
 from trek.train.loop.profiling import Profiler
 from trek.train.loop.progress import Bar, open_bar
@@ -26,8 +26,9 @@ class Instruments:
         self._settings = settings
         self._determinism = Determinism() if settings.deterministic else None
         self._profiler = Profiler(settings.profile) if settings.profile is not None and world.is_leader else None
-        is_watched = settings.hang_s is not None and world.is_distributed
-        self._hang_watch = HangWatch(rank=world.rank, hang_s=settings.hang_s) if is_watched else None
+        self._hang_watch: HangWatch | None = None
+        if settings.hang_s is not None and world.is_distributed:
+            self._hang_watch = HangWatch(world, hang_s=settings.hang_s, on_hang=settings.on_hang)
         self.beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else do_nothing
         """Call it after every batch."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trek.elastic.joining import elastic_world, is_elastic, open_member
+from trek.errors import ConfigError
 from trek.strategies import Strategy
 from trek.strategies.regrouping import Regrouping
 from trek.strategies.strategy_registry import default_strategy, open_elastic_strategy, open_strategy
@@ -117,6 +118,11 @@ def _open_group(settings: TrainSettings, *, world: World, stop: StopRequest) -> 
         fixed = open_strategy(settings.strategy or default_strategy(world.size), world, **options)
         fixed.setup()
         return fixed, WorkerGroup()
+    if settings.on_hang != "report":
+        raise ConfigError(
+            f"on_hang={settings.on_hang!r} needs a fixed number of workers: an elastic run evicts a worker that hangs. "
+            "Leave it out."
+        )
     world, is_exact = elastic_world(world), settings.elastic == "exact"
     strategy = open_elastic_strategy(settings.strategy, world, is_exact=is_exact, options=options)
     strategy.setup()

@@ -84,7 +84,7 @@ class Optimization:
         self._buffer_syncs: list[Callable[[], None]] = []
         self._facts: Facts = {}
         """What was added, as ranks compare it."""
-        self._pace = Pace(strategy.world)
+        self._pace = Pace(strategy.world, gather=strategy.gather)
         self._scheduled: list[_Scheduled] = []
         self._parameters: dict[int, list[nn.Parameter]] = {}
         self._initial_settings: dict[int, list[dict[str, Any]]] = {}
