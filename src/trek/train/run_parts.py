@@ -416,6 +416,8 @@ class RunParts:
             note_error(tb)
             self._has_failed = not isinstance(error, Stopped) or error.reason == "dismissed"
         self.close()
+        if error is not None and (cause := self.strategy.cause_of(error)) is not None:
+            raise cause from error
         is_alone = not self.group.is_elastic  # of an elastic job, all that was to be done is done
         if error is None and is_alone and self._on_signals is not _NO_CONTEXT and self.stop.reason in SIGNAL_REASONS:
             raise stopped(self.stop.reason)  # it came after the last batch
