@@ -1,4 +1,5 @@
-"""Buffers that training changes are part of what `elastic="exact"` keeps to the bit, whoever is killed and joins."""
+"""Buffers that training changes, and schedulers that step in the middle of a group of accumulated batches, are part of
+what `elastic="exact"` keeps to the bit, whoever is killed and joins."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ def train(tr: trek.Traveler, kills: str, killed: Path) -> list[list[float]]:
     torch.manual_seed(0)
     model = tr.add_model(Normalised())
     optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
+    tr.add_scheduler(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9), per="batch")
     rows = torch.randn(48, 4, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 3.0, 9.0, 1.0])
     data = tr.add_loader((rows, rows.sum(1, keepdim=True)), global_batch_size=6, shuffle=True)
     for _ in tr.epochs(2):
@@ -59,7 +61,8 @@ def train(tr: trek.Traveler, kills: str, killed: Path) -> list[list[float]]:
 
 @pytest.mark.parametrize(("kills", "accumulate"), [("leader", 1), ("other", 2)])
 def test_parameters_and_buffers_are_those_of_an_undisturbed_run(kills: str, accumulate: int, tmp_path: Path) -> None:
-    """A worker that joined, and a batch that was given again, each lost what one batch had done to buffers."""
+    """A worker that joined, and a batch that was given again, each lost what one batch had done to buffers. A scheduler
+    stepped again with a batch that was given again because a later one of its group was interrupted."""
     options: dict[str, Any] = {"workers": (1, 2), "elastic": "exact", "show_progress": False, "accumulate": accumulate}
     undisturbed = trek.run(train, "", tmp_path / "killed", **options)
     assert trek.run(train, kills, tmp_path / "killed", **options) == undisturbed

@@ -157,3 +157,41 @@ def test_layers_in_containers_are_sharded_and_tied_weights_stay_tied(home: Path)
         torch.testing.assert_close(torch.tensor(weights), torch.tensor(alone[name]), rtol=1e-4, atol=1e-5)
     (saved,) = (home / "runs" / "sharded" / "checkpoints").iterdir()
     assert trek.run(train_transformer, name="part", resume=saved, show_progress=False, **options) == sharded
+
+
+class Borrowing(torch.nn.Module):
+    """Uses the weight of its child while no forward pass of the child runs, as tied heads are often written."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.embedding, self.how = torch.nn.Embedding(20, 8), how
+
+    def looked_up(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding(ids, self.embedding.weight)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = self.looked_up(ids) if self.how == "a method" else self.embedding(ids)
+        return torch.nn.functional.linear(hidden, self.embedding.weight)
+
+
+def train_borrowing(tr: trek.Traveler, how: str) -> float:
+    torch.manual_seed(0)
+    model = tr.add_model(Borrowing(how))
+    optimizer = tr.add_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in tr.epochs(1):
+        for (x,) in tr.train(tr.add_loader((torch.arange(16),), global_batch_size=8)):
+            loss = model(x).square().mean()
+            tr.backward(loss)
+            tr.step(optimizer)
+            tr.log(loss=loss)
+    return float(tr.results["train_loss"].iloc[-1])
+
+
+@pytest.mark.parametrize("how", ["a method", "a function"])
+def test_a_parameter_that_is_used_outside_of_its_module_is_one_error_and_works_with_the_remedy(how: str) -> None:
+    """torch's own error names an operator, and two types of tensors that the program has never mentioned."""
+    options: dict[str, Any] = {"workers": 2, "show_progress": False}
+    with pytest.raises(ConfigError, match=r"F\.linear\(x, embedding\.weight\).*shard_bytes \(now 1\).*strategy 'ddp'"):
+        trek.run(train_borrowing, how, strategy="fsdp", strategy_options={"shard_bytes": 1}, **options)
+    sharded = trek.run(train_borrowing, how, strategy="fsdp", strategy_options={"shard_bytes": 1000}, **options)
+    assert sharded == pytest.approx(trek.run(train_borrowing, how, **options), rel=1e-5)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from trek.errors import InputError
+from trek.errors import ConfigError, InputError
 from trek.ps.embedding import row_modules
 from trek.strategies.naming import by_index, by_name, parameter_names
 from trek.strategies.row_tables import RowStore, RowTables
@@ -49,6 +49,11 @@ class Strategy(ABC):
         """Whether `error`, raised during a backward pass, means that the ranks are to form a new group."""
         del error
         return False
+
+    def cause_of(self, error: BaseException) -> ConfigError | None:
+        """What to raise from `error`, which ended the training, if it comes from how this strategy keeps parameters."""
+        del error
+        return None
 
     def setup(self) -> None:  # noqa: B027 - one process has nothing to set up
         """Connect to the other ranks."""

@@ -29,6 +29,8 @@ from trek.world import World
 # The shards of a smaller module are not worth a separate message; they are sent with their parent's.
 _SHARD_BYTES = 1 << 20
 _FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_MIXED = "mixed torch.Tensor and DTensor"
+"""What torch says when a computation uses a parameter of which this rank has its shard alone."""
 
 
 class FSDP(CollectiveStrategy):
@@ -74,6 +76,17 @@ class FSDP(CollectiveStrategy):
             fully_shard(unit, mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model
+
+    def cause_of(self, error: BaseException) -> ConfigError | None:
+        """A parameter that was used while it was not gathered."""
+        if not isinstance(error, RuntimeError) or _MIXED not in str(error):
+            return None
+        return ConfigError(
+            "strategy 'fsdp' gathers the parameters of a module while its forward() runs, but one was used outside of "
+            "it, such as by another method of the module, or by F.linear(x, embedding.weight). Call the module itself, "
+            f"set shard_bytes (now {self._shard_bytes}) to more than the module has, so that it is gathered with the "
+            "whole model, or use strategy 'ddp'."
+        )
 
     def loss_weight(self, num_samples: int, global_samples: int) -> float:
         """This rank's share of the samples times the number of ranks, because gradients are averaged over ranks."""

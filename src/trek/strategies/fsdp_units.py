@@ -36,6 +36,11 @@ def check_shardable(model: nn.Module, units: Sequence[nn.Module]) -> None:
                 f"strategy 'fsdp' cannot shard the parameter {name!r}, which is a scalar. Give it the shape (1,), "
                 "or use strategy 'ddp'."
             )
+        if not parameter.numel() and parameter.requires_grad:
+            raise ConfigError(
+                f"strategy 'fsdp' cannot shard the parameter {name!r}, which has no elements: its shape is "
+                f"{tuple(parameter.shape)}. Remove it, or use strategy 'ddp'."
+            )
     in_units = {id(parameter) for unit in units for parameter in unit.parameters()}
     rest = {id(p) for p in model.parameters()} - in_units
     for members in (rest, *({id(p) for p in unit.parameters()} for unit in units)):

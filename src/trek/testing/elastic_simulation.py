@@ -49,6 +49,9 @@ class SimulationSettings:
     kill: float = 0.02
     stand_still: float = 0.01
     get_stuck: float = 0.005
+    stuck_s: float = 3 * _HEARTBEAT
+    """After which a worker that waits in an ended generation is evicted. With more than `max_ticks` and no worker that
+    gets stuck, a job ends only if all that wait are woken up."""
     disconnect: float = 0.02
     crash_coordinator: float = 0.01
     scale: float = 0.01
@@ -156,7 +159,7 @@ class Simulation:
             self.settings.min_workers,
             self.settings.max_workers,
             heartbeat_s=_HEARTBEAT,
-            stuck_s=3 * _HEARTBEAT,
+            stuck_s=self.settings.stuck_s,
             settle_s=5.0,
             loss_s=self.settings.max_ticks,
             max_restarts=10_000,

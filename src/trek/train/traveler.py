@@ -334,6 +334,8 @@ class Traveler:
             note_error(tb)
             self.loop.has_failed = not isinstance(error, Stopped) or error.reason == "dismissed"
         self.close()
+        if error is not None and (cause := self.strategy.cause_of(error)) is not None:
+            raise cause from error
         is_fixed = not self.group.is_elastic  # an elastic job has done everything that was to be done
         handles_signals = self.loop.on_signals is not NO_CONTEXT
         if error is None and is_fixed and handles_signals and self.stop.reason in SIGNAL_REASONS:

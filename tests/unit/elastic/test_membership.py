@@ -13,6 +13,9 @@ from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import InputError
 from trek.testing.elastic_simulation import BrokenInvariant, SimulationSettings, simulate
 
+_NO_EVICTIONS = SimulationSettings(get_stuck=0.0, stuck_s=1e6)
+"""Histories in which no worker is evicted because it waits."""
+
 
 def test_the_first_generation_waits_for_all_that_are_wanted() -> None:
     job = Membership(MembershipSettings(1, 3))
@@ -305,6 +308,22 @@ def test_random_histories_train_every_step_once() -> None:
 
 def test_jobs_that_need_all_their_workers_come_to_their_end() -> None:
     assert simulate(range(1000, 1050), SimulationSettings(min_workers=3, max_workers=3)) > 30
+
+
+def test_workers_that_wait_in_a_generation_that_ended_are_woken_up_and_need_no_eviction() -> None:
+    assert simulate(range(2000, 2100), _NO_EVICTIONS) > 70
+
+
+def test_the_simulation_notices_when_workers_that_wait_are_not_woken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def summons(self: Membership) -> list[Action]:
+        actions = real(self)
+        is_awaited = any(isinstance(action, Regroup) for action in actions)
+        return [action for action in actions if not (is_awaited and isinstance(action, Abandon))]
+
+    real = Membership._summons
+    monkeypatch.setattr(Membership, "_summons", summons)
+    with pytest.raises(BrokenInvariant, match="did not end"):
+        simulate(range(2000, 2100), _NO_EVICTIONS)
 
 
 def test_the_simulation_notices_when_the_furthest_state_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

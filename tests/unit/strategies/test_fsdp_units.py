@@ -52,6 +52,15 @@ def test_a_scalar_parameter_is_refused_by_name() -> None:
         check_shardable(model, shard_units(model, shard_bytes=1))
 
 
+def test_a_trained_parameter_without_elements_is_refused_by_name() -> None:
+    model = Model()
+    model.head.register_parameter("nothing", nn.Parameter(torch.zeros(0, 4)))
+    with pytest.raises(ConfigError, match=r"'head.nothing', which has no elements: its shape is \(0, 4\)\. Remove it"):
+        check_shardable(model, [])
+    model.head.nothing.requires_grad_(False)
+    check_shardable(model, [])
+
+
 def test_types_may_differ_between_units_but_not_inside_of_one() -> None:
     model = Model()
     model.layers[1].double()

@@ -297,8 +297,9 @@ class Optimization:
         """Keep buffers equal on all ranks, and step the schedulers that are due after the `count`-th batch."""
         for sync in self._buffer_syncs:
             sync()
-        if self._scheduled:
+        if self._scheduled and not self._group.has_done("schedulers"):  # else it is read again in its group of batches
             self._advance("batch", count)
+            self._group.note_done("schedulers")
 
     def end_epoch(self, count: int) -> None:
         """Step the schedulers that are due after the `count`-th epoch."""
