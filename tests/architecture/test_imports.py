@@ -18,7 +18,7 @@ from trek.train.jobs.job import TRAINING_IMPORTS
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
 
 _GROUND = {"errors", "_version", "distribution", "lazy", "registry", "metric_direction"}
-_LOW = _GROUND | {"world", "engines", "fingerprints"}
+_LOW = _GROUND | {"system", "world", "wire", "engines", "fingerprints"}
 _MIDDLE = _LOW | {"data"}
 _PARALLEL = _MIDDLE | {"strategies", "elastic", "ps"}
 _TRAIN = _PARALLEL | {"train", "nn"}
@@ -33,11 +33,13 @@ ALLOWED: dict[str, set[str]] = {
     "metric_direction": set(),
     "registry": {"errors", "distribution"},
     "fingerprints": {"errors"},
+    "system": _GROUND,
     "world": _GROUND,
-    "engines": _GROUND | {"world"},
-    "listening": _GROUND | {"world"},
+    "wire": _GROUND | {"system", "world"},
+    "engines": _GROUND | {"system", "world"},
+    "listening": _GROUND | {"system", "world"},
     "search": _GROUND,
-    "client": _GROUND | {"world"},
+    "client": _GROUND | {"system", "world"},
     "data": _LOW,
     "strategies": _PARALLEL,
     "elastic": _PARALLEL,
@@ -60,6 +62,7 @@ NO_TORCH = [
     "client",
     "experiments/config.py",
     "train/length.py",
+    "system",
     "world",
     "engines",
     "fingerprints",

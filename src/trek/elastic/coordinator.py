@@ -25,7 +25,7 @@ from trek.elastic.membership_settings import MembershipSettings
 from trek.elastic.shards import BadShard, ShardPlan, ShardQueue
 from trek.errors import InputError
 from trek.strategies.job_store_server import JobStoreServer
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 _LOOK_S = 0.1
 """How often it looks for members that were not heard of."""

@@ -1,6 +1,6 @@
 """One process's connection to the coordinator, on the coordinator's side: the proof, then frames of JSON.
 
-The counterpart of `trek.world.job_connection.connect`, within an event loop.
+The counterpart of `trek.wire.job_connection.connect`, within an event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from trek.world.job_connection import HANDSHAKE_S, MAX_MESSAGE_BYTES, NONCE_BYTES, PROOF_BYTES, proof
+from trek.wire.job_connection import HANDSHAKE_S, MAX_MESSAGE_BYTES, NONCE_BYTES, PROOF_BYTES, proof
 
 _HEAD = struct.Struct("!I")
 

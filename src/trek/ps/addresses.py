@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from trek.engines.member_folder import ADDRESSES, MEMBER_DIR, MemberFolder
 from trek.errors import ConfigError
+from trek.wire.job_connection import Stranger, prove
 from trek.world.addresses import is_loopback
-from trek.world.job_connection import Stranger, prove
 
 Address = tuple[str, int]
 SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"

@@ -8,8 +8,8 @@ from trek.errors import ConfigError, OutsideError, PortInUse
 from trek.ps.addresses import Address, local_name
 from trek.ps.protocol.frames import FrameReader, send_frame, widen
 from trek.ps.service import Service
+from trek.wire.job_server import JobServer
 from trek.world.addresses import is_loopback
-from trek.world.job_server import JobServer
 
 
 def listen(address: Address, *, secret: str) -> list[socket.socket]:

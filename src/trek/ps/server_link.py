@@ -17,7 +17,7 @@ from trek.ps.addresses import Address, current_address, open_connection
 from trek.ps.protocol import messages as pb
 from trek.ps.protocol.frames import FrameReader, frame_parts, send_frame, send_parts, widen
 from trek.ps.protocol.tensors import Attachments, Bytes
-from trek.world.job_connection import Stranger
+from trek.wire.job_connection import Stranger
 
 _RETRY_S = 0.02
 _CONNECT_S = 5.0

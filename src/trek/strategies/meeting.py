@@ -27,9 +27,9 @@ from trek.errors import OutsideError
 from trek.strategies.connections import Connections
 from trek.strategies.job_store import JobStore
 from trek.strategies.job_store_server import JobStoreServer
+from trek.wire.job_connection import listen_at, proof
 from trek.world import World
 from trek.world.addresses import is_loopback
-from trek.world.job_connection import listen_at, proof
 
 # gloo's threads release a tensor to Python shortly after its collective has returned. A program that exits in between
 # aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.

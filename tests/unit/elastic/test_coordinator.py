@@ -14,7 +14,7 @@ from tests.unit.elastic.conftest import SECRET, Served
 from trek.elastic.coordinator_client import CoordinatorClient, Dismissed, Formation, MemberClient
 from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import TrekError
-from trek.world.clock import SystemClock
+from trek.system.clock import SystemClock
 
 Serve = Callable[[MembershipSettings], Served]
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from trek.errors import OutsideError
 from trek.strategies.job_store import JobStore
 from trek.strategies.job_store_server import JobStoreServer
-from trek.world import job_connection
-from trek.world.job_connection import listen_at, proof
+from trek.wire import job_connection
+from trek.wire.job_connection import listen_at, proof
 
 SECRET = "only the ranks of this job know it"
 

@@ -27,7 +27,7 @@ from ray.exceptions import RayError
 
 from trek.data.execution.base import Stream
 from trek.errors import OutsideError
-from trek.world.job_connection import (
+from trek.wire.job_connection import (
     MAX_STRANGERS,
     Stranger,
     connect,

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 
-from trek.world.job_connection import MAX_STRANGERS, Stranger, prove, shut
+from trek.wire.job_connection import MAX_STRANGERS, Stranger, prove, shut
 
 
 class JobServer:
