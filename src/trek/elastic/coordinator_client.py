@@ -18,7 +18,8 @@ from trek.elastic.actions import Seat
 from trek.elastic.membership import NOTHING, Progress
 from trek.errors import OutsideError, TrekError
 from trek.system.clock import Clock
-from trek.wire.job_connection import connect, receive_message, send_message, shut
+from trek.wire.connections import connect, shut
+from trek.wire.frames import receive_message, send_message
 from trek.world import World
 
 _CONNECT_S = 2.0

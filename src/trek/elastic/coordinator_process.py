@@ -21,7 +21,7 @@ from trek.elastic.coordinator import Coordinator
 from trek.elastic.membership_settings import MembershipSettings
 from trek.strategies.job_store_server import JobStoreServer
 from trek.system.clock import SystemClock
-from trek.wire.job_connection import listen_at
+from trek.wire.connections import listen_at
 from trek.world.addresses import is_loopback
 
 SETTINGS = "TREK_ELASTIC"
