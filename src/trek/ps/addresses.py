@@ -18,6 +18,8 @@ from trek.world.addresses import is_loopback
 
 Address = tuple[str, int]
 SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
+SERVER_FOLDER = "TREK_SERVER_FOLDER"
+"""Where the servers of a job keep their journals: a server that is started again must find its own."""
 
 
 def parse_address(text: str) -> Address:

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from trek.errors import ConfigError
+from trek.ps.addresses import SERVER_ADDRESSES
 from trek.ps.client import Client, PushResult
 from trek.ps.row_prefetch import RowPrefetch
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode
 from trek.strategies.row_tables import RowTables
 
-SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
 _OF_ASYNC = ("pull_period", "max_lead", "scale_lr_by_staleness", "grads_to_wait", "version_tolerance")
 
 
