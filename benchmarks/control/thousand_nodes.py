@@ -33,8 +33,8 @@ from trek.control.trials.supervisor import Supervisor
 from trek.elastic.membership import Membership
 from trek.elastic.membership_settings import MembershipSettings
 from trek.experiments.package import pack
+from trek.system.clock import SystemClock
 from trek.testing.simulated_engine import SimulatedEngine
-from trek.world.clock import SystemClock
 
 TRAINED = 100
 WAIT_S = 60.0

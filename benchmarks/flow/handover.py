@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 import trek
-from trek.world import trek_home
+from trek.system.home import trek_home
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist"
 sys.path.insert(0, str(EXAMPLE))

@@ -13,12 +13,14 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 logger = logging.getLogger(__name__)
 
 
@@ -139,3 +141,21 @@ def _attribute(address: str) -> Any:
 
 def _distribution(point: EntryPoint) -> str:
     return f"the package {point.dist.name}" if point.dist is not None else "an installed package"
+
+
+def takes_fields_of(settings: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function whose `**keywords` are the fields of `settings`, so that they are declared only there.
+
+    `help` and `Registry.check_settings` show them with their defaults.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        names = {one.name for one in own}
+        fields = [one for one in inspect.signature(settings).parameters.values() if one.name not in names]
+        keywords = [one.replace(kind=one.KEYWORD_ONLY) for one in fields]
+        function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        return function
+
+    return decorate

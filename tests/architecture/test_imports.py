@@ -18,7 +18,7 @@ from trek.train.jobs.job import TRAINING_IMPORTS
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "trek"
 
 _GROUND = {"errors", "_version", "distribution", "lazy", "registry", "metric_direction", "phases"}
-_LOW = _GROUND | {"world", "engines", "fingerprints"}
+_LOW = _GROUND | {"system", "world", "wire", "engines", "fingerprints"}
 _MIDDLE = _LOW | {"data"}
 _PARALLEL = _MIDDLE | {"strategies", "elastic", "ps"}
 _TRAIN = _PARALLEL | {"train", "nn"}
@@ -34,11 +34,13 @@ ALLOWED: dict[str, set[str]] = {
     "phases": set(),
     "registry": {"errors", "distribution"},
     "fingerprints": {"errors"},
+    "system": _GROUND,
     "world": _GROUND,
-    "engines": _GROUND | {"world"},
-    "listening": _GROUND | {"world"},
+    "wire": _GROUND | {"system", "world"},
+    "engines": _GROUND | {"system", "world"},
+    "listening": _GROUND | {"system", "world"},
     "search": _GROUND,
-    "client": _GROUND | {"world"},
+    "client": _GROUND | {"system", "world"},
     "data": _LOW,
     "strategies": _PARALLEL,
     "elastic": _PARALLEL,
@@ -61,7 +63,11 @@ NO_TORCH = [
     "client",
     "experiments/config.py",
     "train/length.py",
+    "system",
     "world",
+    "wire/connections.py",
+    "wire/frames.py",
+    "wire/secret.py",
     "engines",
     "fingerprints",
     "errors.py",

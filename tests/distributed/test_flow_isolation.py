@@ -109,7 +109,7 @@ def test_a_step_that_dies_fails_alone_and_says_how() -> None:
     with pytest.raises(trek.errors.TrainingError, match=r"step 'killed' failed: its process .* was killed by SIGSEGV"):
         flow.run(show=False, parallel=1)
     from trek.flow.records import own_run_or_newest
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     steps = {step.name: step for step in own_run_or_newest("dies", None, home=trek_home()).steps}
     assert steps["left"].error is not None

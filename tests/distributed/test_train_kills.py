@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from trek.system.home import trek_home
 from trek.train.checkpointing.checkpoint_folder import find_latest
 from trek.train.checkpointing.stores import open_storage
-from trek.world import trek_home
 
 SCRIPT = """
 import os, sys, time

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from trek.errors import ConfigError, InputError
-from trek.registry import Registry
+from trek.registry import Registry, takes_fields_of
 from trek.testing.plugins import plugin_package
 
 SHAPES: Registry[type] = Registry(
@@ -93,3 +95,24 @@ def test_a_name_that_two_packages_provide_is_refused(install: Install) -> None:
 def test_a_missing_optional_package_is_named_with_its_extra() -> None:
     with pytest.raises(InputError, match=r"needs the package nowhere_at_all.*pip install 'trek-ml\[nowhere_at_all\]'"):
         SHAPES.load("missing")
+
+
+def test_the_fields_of_settings_are_keywords_of_a_function_that_passes_them_on() -> None:
+    @dataclass
+    class Sizes:
+        width: int
+        height: int = 2
+
+    @takes_fields_of(Sizes)
+    def make(name: str, *, height: int = 3, **sizes: int) -> tuple[str, Sizes]:
+        return name, Sizes(height=height, **sizes)
+
+    keywords = inspect.signature(make).parameters
+    assert {name: one.default for name, one in keywords.items() if one.kind is one.KEYWORD_ONLY} == {
+        "height": 3,
+        "width": inspect.Parameter.empty,
+    }
+    LISTS.check_settings("list", {"width": 1}, taken_by=make)
+    with pytest.raises(ConfigError, match=r"has no setting 'depth'\. It has: name, height, width"):
+        LISTS.check_settings("list", {"depth": 1}, taken_by=make)
+    assert make("a", width=1) == ("a", Sizes(1, 3))

@@ -88,7 +88,7 @@ def _is_alive(process: Any, client: Client) -> bool:
 def _running(obj: dict[str, Any]) -> Client | None:
     from trek.client.client import Client
     from trek.client.embedded import running_address
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     if obj["master"]:
         return Client(obj["master"])

@@ -214,7 +214,7 @@ def clean(flow_name: str, keep_runs: int, as_json: bool) -> None:
     """Remove old runs of FLOW, and the results and files that no remaining run uses."""
     from trek.flow.cleaning import clean_flow
     from trek.flow.memory import remove_left_memory
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     name = _name_of(flow_name)
     count, num_bytes = clean_flow(name, home=trek_home(), keep_runs=keep_runs)
@@ -298,7 +298,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 def _open(name: str) -> FlowReader:
     from trek.flow.inspect import open_reader
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     return open_reader(name, home=trek_home())
 
@@ -323,7 +323,7 @@ def _nodes(obj: dict[str, Any], flow_or_file: str, run_id: str | None) -> list[A
     from trek.flow.graph import graph_of
     from trek.flow.inspect import flow_names, nodes_of
     from trek.flow.loading import load_flow
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     loaded = load_flow(flow_or_file) if _is_file(flow_or_file) and not obj["master"] else None
     graph = graph_of(loaded.steps) if loaded else None

@@ -21,7 +21,7 @@ _FOLLOW_S = 0.2
 def find_flows(obj: dict[str, Any]) -> list[FlowSummary]:
     """All flows by name, each with its newest run."""
     from trek.flow.records import own_flows
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     if not obj["master"]:
         return own_flows(trek_home())
@@ -32,7 +32,7 @@ def find_flows(obj: dict[str, Any]) -> list[FlowSummary]:
 def find_runs(obj: dict[str, Any], flow: str) -> list[FlowRun]:
     """The runs of a flow, the newest first."""
     from trek.flow.records import own_runs
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     if obj["master"]:
         with connect(obj) as client:
@@ -46,7 +46,7 @@ def find_runs(obj: dict[str, Any], flow: str) -> list[FlowRun]:
 def find_run(obj: dict[str, Any], flow: str, run: str | None) -> FlowRunDetails:
     """One run of a flow, or its newest, with its steps."""
     from trek.flow.records import own_run_or_newest
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     if not obj["master"]:
         return own_run_or_newest(flow, run, home=trek_home())
@@ -79,7 +79,7 @@ def read_step_log(obj: dict[str, Any], flow: str, run: str | None, *, step: str,
     """What a step wrote, from the byte `start` on. The log is where the run ran: here or at the master."""
     from trek.flow.inspect import open_reader, read_log_bytes
     from trek.flow.records import own_run
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     if obj["master"]:
         with connect(obj) as client:

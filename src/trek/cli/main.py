@@ -11,7 +11,7 @@ import click
 from trek._version import __version__
 from trek.cli.terminal import echo_lines
 from trek.errors import TrainingError, TrekError
-from trek.world.leaving import run_and_leave
+from trek.system.leaving import run_and_leave
 
 # command -> (module:attribute, help shown in the list, so that listing imports nothing)
 COMMANDS = {

@@ -15,8 +15,8 @@ from trek.cli.render import json_option
 from trek.cli.terminal import echo, echo_json
 from trek.cli.trial_report import report
 from trek.errors import InputError
-from trek.world.artifact_names import artifact_name
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
+from trek.train.artifacts import artifact_name
 
 if TYPE_CHECKING:
     from trek.client.client import Client

@@ -102,7 +102,7 @@ def up(
     from trek.engines import ENGINES
     from trek.engines.option_words import read_engine_options
     from trek.master.control_plane import ControlPlane, MasterSettings
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     options = read_engine_options(engine_options)
     engine = "ray" if has_ray else engine

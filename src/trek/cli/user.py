@@ -31,7 +31,7 @@ def user() -> None:
 def login(obj: dict[str, Any], name: str, *, password: str, as_json: bool) -> None:
     """Log in as NAME; the login is saved for this master."""
     from trek.client.logins import save_token
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     with connect(obj) as client:
         token = client.login(name, password)
@@ -45,7 +45,7 @@ def login(obj: dict[str, Any], name: str, *, password: str, as_json: bool) -> No
 def logout(obj: dict[str, Any], *, as_json: bool) -> None:
     """Delete the saved login for this master."""
     from trek.client.logins import save_token
-    from trek.world import trek_home
+    from trek.system.home import trek_home
 
     with connect(obj) as client:
         save_token(client.url, None, home=trek_home())

@@ -11,7 +11,7 @@ from trek.client.client import Address
 from trek.client.embedded import ensure_running, read_address
 from trek.client.logins import saved_token
 from trek.errors import InputError
-from trek.world import trek_home
+from trek.system.home import trek_home
 from trek.world.addresses import is_loopback
 
 Relocate = Callable[[], Address | None]

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from trek.client.client import Address, Client
 from trek.errors import InputError, MasterUnreachable, StorageError, TrekError
-from trek.world.home import claim_home
+from trek.system.home import claim_home
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0

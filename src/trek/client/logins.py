@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from trek.errors import StorageError
-from trek.world.home import claim_home
+from trek.system.home import claim_home
 
 _NAME = "logins.json"
 

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from trek.world.plain_files import open_folder, open_plain
+from trek.system.plain_files import open_folder, open_plain
 
 _CHUNK = 2**20
 

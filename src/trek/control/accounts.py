@@ -25,7 +25,7 @@ from trek.control.identity_cache import IdentityCache
 from trek.control.store import Store
 from trek.control.tables import SecretRow, TokenRow, UserRow
 from trek.errors import InputError, NotAllowed, NotFound
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 LOGIN_DAYS = 30.0
 

@@ -28,7 +28,7 @@ from trek.control.tables import MasterRow
 from trek.engines.agent import start_time
 from trek.errors import InputError
 from trek.experiments.masking import masked_text
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 LEASE_S = 20.0
 BEAT_S = 4.0

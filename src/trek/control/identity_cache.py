@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 T = TypeVar("T")
 MAX_AGE_S = 5.0

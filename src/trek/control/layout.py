@@ -15,7 +15,7 @@ from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.run_as import RunAs, check_url
 from trek.control.tables import TrialRow
 from trek.experiments.config import CheckpointStorage
-from trek.world.urls import is_remote
+from trek.system.urls import is_remote
 
 
 @dataclass(frozen=True)

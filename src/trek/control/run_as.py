@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from trek.control.file_rights import rights_of
 from trek.engines import OsUser
 from trek.errors import InputError
+from trek.system.urls import is_remote, scheme_of
 from trek.train.checkpointing.stores import STORES
-from trek.world.urls import is_remote, scheme_of
 
 OWNER = "owner"
 """The choice that maps the owner of an experiment to the system's user of the same name."""

@@ -23,7 +23,7 @@ from trek.control.store import Store
 from trek.control.trials.artifacts import ArtifactService
 from trek.control.trials.trial_runner import TrialRunner
 from trek.control.trials.trial_service import TrialService
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 
 @dataclass(frozen=True)

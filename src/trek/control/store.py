@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from trek._version import __version__
 from trek.errors import InputError, StorageError
 from trek.experiments.masking import masked_text, redacted, secret_values
-from trek.world.home import claim_home
+from trek.system.home import claim_home
 
 Subject = tuple[str, int]
 """What a transaction may change, if it changes little: the metrics or the logs of a trial, or an experiment."""

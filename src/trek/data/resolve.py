@@ -12,7 +12,7 @@ from trek.data.execution import EXECUTORS
 from trek.data.storing.sharing import Handle
 from trek.data.table import Table
 from trek.errors import InputError
-from trek.world.urls import is_remote, local_path, scheme_of
+from trek.system.urls import is_remote, local_path, scheme_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,7 +34,7 @@ from trek.data.plans.schemas import schema_of
 from trek.data.sources.memory import MemorySource, table_from
 from trek.errors import InputError
 from trek.fingerprints import source_name
-from trek.world.urls import is_remote
+from trek.system.urls import is_remote
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -22,10 +22,10 @@ from trek.elastic.journal import Journal
 from trek.elastic.member_connection import MemberConnection
 from trek.elastic.membership import Membership
 from trek.elastic.membership_settings import MembershipSettings
-from trek.elastic.shards import BadShard, ShardPlan, ShardQueue
+from trek.elastic.shards import ShardPlan, ShardQueue
 from trek.errors import InputError
 from trek.strategies.job_store_server import JobStoreServer
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 _LOOK_S = 0.1
 """How often it looks for members that were not heard of."""
@@ -76,7 +76,7 @@ class Coordinator:
         """Do what a request asks for; everything that follows is sent after it is in the journal."""
         try:
             answer = {"answer": self._do(connection, request["do"], request["with"])}
-        except (InputError, BadShard) as error:
+        except InputError as error:
             answer = {"error": str(error)}
         self._journal.flush()
         connection.send({"id": request["id"], **answer})
@@ -162,7 +162,7 @@ class Coordinator:
         answer: dict[str, Any] = {"is_accepted": is_accepted, "is_done": shards.is_done, "reach": shards.reach}
         if lease is not None:
             shard = lease.shard
-            answer["lease"] = [lease.number, shard.epoch, shard.start, shard.stop, lease.is_again]
+            answer["lease"] = [lease.number, shard.start, shard.stop, lease.is_again]
         return answer
 
     def _do_close_shards(self, connection: MemberConnection, *, queue: str) -> None:
@@ -170,13 +170,6 @@ class Coordinator:
 
     def _do_commit_shard(self, connection: MemberConnection, *, queue: str, number: int, step: int) -> bool:
         return bool(self._shard_call(queue, "commit", number, step=step))
-
-    def _do_fail_shard(self, connection: MemberConnection, *, queue: str, number: int, reason: str) -> None:
-        try:
-            self._shard_call(queue, "fail", number, reason=reason)
-        except BadShard as error:
-            self._failure = self._failure or str(error)
-            raise
 
     def _do_count_shards(self, connection: MemberConnection, *, queue: str) -> dict[str, Any]:
         shards = self._queue(queue)
@@ -289,15 +282,8 @@ class Coordinator:
                 self._put_out.append(entry[0])
             else:
                 queue, method, arguments, named = entry
-                _replay(self._queues[queue], method, arguments, named)
+                getattr(self._queues[queue], method)(*arguments, **named)
         for shards in self._queues.values():
             shards.renew_all(now_s)
         if self._journal.entries:  # what is written from now on follows from the renewed leases
             self._journal.replace(self._summary())
-
-
-def _replay(queue: ShardQueue, method: str, arguments: list[Any], named: dict[str, Any]) -> None:
-    try:
-        getattr(queue, method)(*arguments, **named)
-    except BadShard:
-        return  # it was told when it happened

@@ -17,9 +17,10 @@ from typing import Any
 from trek.elastic.actions import Seat
 from trek.elastic.membership import NOTHING, Progress
 from trek.errors import OutsideError, TrekError
+from trek.system.clock import Clock
+from trek.wire.connections import connect, shut
+from trek.wire.frames import receive_message, send_message
 from trek.world import World
-from trek.world.clock import Clock
-from trek.world.job_connection import connect, receive_message, send_message, shut
 
 _CONNECT_S = 2.0
 _LOOK_S = 0.5

@@ -20,9 +20,9 @@ from pathlib import Path
 from trek.elastic.coordinator import Coordinator
 from trek.elastic.membership_settings import MembershipSettings
 from trek.strategies.job_store_server import JobStoreServer
+from trek.system.clock import SystemClock
+from trek.wire.connections import listen_at
 from trek.world.addresses import is_loopback
-from trek.world.clock import SystemClock
-from trek.world.job_connection import listen_at
 
 SETTINGS = "TREK_ELASTIC"
 FOLDER = "TREK_COORDINATOR_DIR"

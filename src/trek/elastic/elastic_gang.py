@@ -30,7 +30,7 @@ from trek.elastic.start_limits import StartLimits
 from trek.engines import Engine, Exit, Gang, GangSpec, OutputLine
 from trek.engines.base import WORKER, Role
 from trek.errors import OutsideError
-from trek.world.clock import Clock, SystemClock
+from trek.system.clock import Clock, SystemClock
 
 COORDINATOR = "coordinator"
 _PATIENCE_S = 2.0

@@ -14,8 +14,8 @@ from trek.elastic.coordinator_client import CoordinatorClient, MemberClient
 from trek.elastic.coordinator_process import ADDRESSES, SETTINGS
 from trek.elastic.membership_settings import MembershipSettings
 from trek.errors import InputError
+from trek.system.clock import SystemClock
 from trek.world import World
-from trek.world.clock import SystemClock
 
 STARTED = "TREK_JOB_STARTED_S"
 HEARTBEAT = "TREK_HEARTBEAT_S"

@@ -240,7 +240,7 @@ def _make_folder(request: dict[str, Any]) -> str:
 
 
 def _read_plain(path: str) -> bytes | None:
-    """As `trek.world.plain_files`, which cannot be imported here: no more of a regular file than is returned."""
+    """As `trek.system.plain_files`, which cannot be imported here: no more of a regular file than is returned."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

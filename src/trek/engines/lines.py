@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from trek.world.plain_files import NotPlainFile, open_plain
+from trek.system.plain_files import NotPlainFile, open_plain
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line arrives in pieces, so that output without newlines cannot fill the memory."""

@@ -25,9 +25,9 @@ from trek.engines.state_files import read_state, write_state
 from trek.engines.warm.rules import why_not_warm
 from trek.engines.warm.warm_agent import WarmParents
 from trek.errors import InputError, OutsideError
+from trek.system.plain_files import remove_tree
 from trek.world.addresses import is_loopback
 from trek.world.environments import LAUNCHER_NAMES
-from trek.world.plain_files import remove_tree
 from trek.world.world import World
 
 MEMBERS = "members.json"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trek.engines.base import LogLine
-from trek.world.plain_files import NotPlainFile, open_plain
+from trek.system.plain_files import NotPlainFile, open_plain
 
 MAX_LINE_BYTES = 16_384
 """A longer line is given in pieces; one without an end yet, as far as it has been written."""

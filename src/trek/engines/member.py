@@ -23,7 +23,7 @@ from trek.engines.lines import LineBuffer, Tail
 from trek.engines.log_file import read_lines
 from trek.engines.member_folder import MemberFolder
 from trek.errors import InputError
-from trek.world.plain_files import remove_tree
+from trek.system.plain_files import remove_tree
 
 _LAST_LINES = 60
 

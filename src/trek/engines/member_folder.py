@@ -23,7 +23,7 @@ from trek.engines.agent import (
     write_file,
 )
 from trek.errors import InputError
-from trek.world.plain_files import open_plain
+from trek.system.plain_files import open_plain
 
 __all__ = ["ADDRESSES", "ANSWER", "ASKED", "MEMBER_DIR", "NO_SHARED_DISK", "OUTCOME", "MemberFolder"]
 

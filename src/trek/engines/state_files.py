@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import InputError
-from trek.world.plain_files import read_plain, write_plain
+from trek.system.plain_files import read_plain, write_plain
 
 MAX_STATE_BYTES = 16 << 20
 

@@ -14,9 +14,9 @@ from trek.errors import NotFound
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.entrypoint import load_entrypoint
 from trek.experiments.package import unpack_once
+from trek.system.home import trek_home
+from trek.system.urls import is_remote
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, open_checkpoint
-from trek.world import trek_home
-from trek.world.urls import is_remote
 
 if TYPE_CHECKING:
     from torch import nn

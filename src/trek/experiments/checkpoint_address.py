@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trek.errors import StorageError
+from trek.system.urls import is_remote, local_path
 from trek.train.checkpointing.stores import Storage, open_storage
-from trek.world.urls import is_remote, local_path
 
 
 def open_uncached(place: str) -> Storage:

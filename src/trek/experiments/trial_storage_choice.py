@@ -11,9 +11,9 @@ from trek.experiments.checkpoint_address import fetch_checkpoint
 from trek.experiments.control_plane_storage import ControlPlaneStorage
 from trek.experiments.reported_storage import ReportedStorage
 from trek.experiments.trial_process import TrialProcess
+from trek.system.urls import is_remote
 from trek.train.checkpointing.stores import Storage, open_storage
 from trek.world import World
-from trek.world.urls import is_remote
 
 
 def open_trial_storage(assignment: Assignment, *, place: TrialProcess, client: Client) -> Storage:

@@ -21,11 +21,11 @@ from trek.experiments.command import run_command
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.package import unpack_once
 from trek.experiments.trial_process import TrialProcess, retry_until_reachable
+from trek.system.leaving import leave
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.loop.data_wait import DataWait
 from trek.train.loop.stopping import Stopped, StopRequest
 from trek.world import World
-from trek.world.leaving import leave
 
 if TYPE_CHECKING:
     from trek.train.session import Outcome

@@ -14,7 +14,7 @@ from trek.errors import InputError, StorageError
 from trek.flow.flow_reader import FlowReader
 from trek.flow.flow_store import FlowStore
 from trek.flow.inspect import open_reader
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 
 def clean_flow(name: str, *, home: Path, keep_runs: int) -> tuple[int, int]:

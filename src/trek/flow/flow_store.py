@@ -29,7 +29,7 @@ from trek.errors import StorageError
 from trek.fingerprints import FileFacts
 from trek.flow.artefacts import Stored
 from trek.flow.flow_reader import SCHEMA, UNUSED, FlowReader
-from trek.world.home import claim_home
+from trek.system.home import claim_home
 
 FINISHED = ("done", "cached", "skipped")
 

@@ -23,7 +23,7 @@ from trek.flow.pool import to_ended
 from trek.flow.randomness import same_hashes
 from trek.flow.script_member import REQUEST
 from trek.flow.tasks import Ended, Mailbox, Task
-from trek.world.disk import is_disk_full
+from trek.system.disk import is_disk_full
 
 GRACE_S = 5.0
 

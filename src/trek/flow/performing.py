@@ -17,8 +17,8 @@ from trek.errors import InputError, OutsideError, TrekError
 from trek.flow.artefacts import Stored, check_storable, store_value
 from trek.flow.artefacts.classes import give_classes
 from trek.flow.randomness import seed_generators, seed_of
+from trek.system.disk import is_disk_full
 from trek.world import World
-from trek.world.disk import is_disk_full
 
 _attempt: Path | None = None
 

@@ -25,8 +25,8 @@ from trek.flow.reporting import choose_reporter
 from trek.flow.run_plan import RunPlan, make_plan, share_threads
 from trek.flow.runner import Runner
 from trek.flow.tasks import Failure
-from trek.world import trek_home
-from trek.world.disk import is_disk_full
+from trek.system.disk import is_disk_full
+from trek.system.home import trek_home
 
 _LOG_LINES = 10
 

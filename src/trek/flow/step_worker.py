@@ -31,7 +31,7 @@ from trek.flow.artefacts import KINDS
 from trek.flow.artefacts.classes import give_classes
 from trek.flow.performing import full_disk, perform
 from trek.flow.randomness import seed_generators
-from trek.world.disk import is_disk_full
+from trek.system.disk import is_disk_full
 
 _LEFTOVER_GRACE_S = 1.0
 _LEFTOVER_POLL_S = 0.005

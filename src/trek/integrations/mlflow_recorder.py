@@ -22,9 +22,9 @@ from mlflow.entities import Metric, Param, Run, RunTag
 
 from trek._version import __version__
 from trek.distribution import DISTRIBUTION
+from trek.system.urls import is_remote
 from trek.train.loggers.base import ArtifactRow, CheckpointRow, EndState, JobIdentity, MetricRow
 from trek.train.loggers.recorder import Recorder
-from trek.world.urls import is_remote
 
 JOB_TAG, EXPERIMENT_TAG, PARENT_TAG = "trek.job", "trek.experiment", "mlflow.parentRunId"
 _STATUS: dict[EndState, str] = {

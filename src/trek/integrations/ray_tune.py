@@ -17,11 +17,11 @@ from typing import Any
 from trek.distribution import package_missing
 from trek.errors import ConfigError, InputError
 from trek.metric_direction import is_smaller_better
+from trek.system.home import claim_home, trek_home
 from trek.train.fit import fit
 from trek.train.length import Length
 from trek.train.loggers import Logger, MetricRow
 from trek.train.trial import Trial
-from trek.world import claim_home, trek_home
 
 _KINDS = (
     *("uniform", "quniform", "loguniform", "qloguniform", "randn", "qrandn"),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 T = TypeVar("T")
 HEAD_TIMEOUT_S = 10.0

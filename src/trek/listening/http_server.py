@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from trek.errors import OutsideError, PortInUse
 from trek.listening.connection_guard import MAX_IDLE, ConnectionGuard
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 MAX_FILES = 16_384
 NUM_THREADS = 4

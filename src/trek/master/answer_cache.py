@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trek.control.store import Subject
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 MAX_AGE_S = 2.0
 """Changes that were made directly in the database appear after this long."""

@@ -42,7 +42,7 @@ from trek.master.routes import (
 from trek.master.web_page import StrictHeaders
 from trek.master.web_page import make_router as make_page_router
 from trek.master.web_sessions import WebSessions
-from trek.world.clock import Clock, SystemClock
+from trek.system.clock import Clock, SystemClock
 
 _DOCUMENTED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Unchanged: the client's copy (If-None-Match) is current."},

@@ -7,7 +7,7 @@ import re
 from trek.control.checkpoints.trial_checkpoints import MAX_BYTES as MAX_CHECKPOINT_BYTES
 from trek.experiments.package import MAX_BYTES
 from trek.listening.limited_body import BodyLimit
-from trek.world.artifact_names import MAX_BYTES as MAX_ARTIFACT_BYTES
+from trek.train.artifacts import MAX_BYTES as MAX_ARTIFACT_BYTES
 
 _LIMITS: tuple[tuple[str, re.Pattern[str], BodyLimit], ...] = (
     ("POST", re.compile(r"/api/v1/(login|session)"), BodyLimit(16 * 2**10, timeout_s=10.0)),

@@ -42,9 +42,9 @@ from trek.master.app import make_app
 from trek.master.own_file import OwnFile
 from trek.master.prefix import UnderPrefix
 from trek.master.web_sessions import WebSessions
+from trek.system.clock import Clock, SystemClock
+from trek.system.home import OTHERS, claim_home
 from trek.world.addresses import is_loopback
-from trek.world.clock import Clock, SystemClock
-from trek.world.home import OTHERS, claim_home
 
 _LOG = logging.getLogger(__name__)
 STOP_GRACE_S = 30.0

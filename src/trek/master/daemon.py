@@ -13,7 +13,7 @@ import click
 from trek.engines.option_words import read_engine_options
 from trek.errors import TrekError
 from trek.master.control_plane import ControlPlane, MasterSettings
-from trek.world.leaving import run_and_leave
+from trek.system.leaving import run_and_leave
 
 IDLE_S = 30.0
 PATIENCE_S = 30.0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trek.errors import TooManyRequests
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 WINDOW_S = 60.0
 MAX_PER_NAME_AND_ADDRESS = 5

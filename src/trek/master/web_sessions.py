@@ -21,7 +21,7 @@ from trek.client.models import CreateToken, Login
 from trek.client.session_models import SessionLink
 from trek.control.accounts import LOGIN_DAYS, Accounts, Identity
 from trek.errors import NotAllowed
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 LINK_S = 600.0
 CSRF_HEADER = "x-trek-csrf"

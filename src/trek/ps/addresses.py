@@ -12,11 +12,14 @@ from collections.abc import Mapping
 
 from trek.engines.member_folder import ADDRESSES, MEMBER_DIR, MemberFolder
 from trek.errors import ConfigError
+from trek.wire.connections import prove
+from trek.wire.secret import AuthenticationError
 from trek.world.addresses import is_loopback
-from trek.world.job_connection import Stranger, prove
 
 Address = tuple[str, int]
 SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
+SERVER_FOLDER = "TREK_SERVER_FOLDER"
+"""Where the servers of a job keep their journals: a server that is started again must find its own."""
 
 
 def parse_address(text: str) -> Address:
@@ -46,7 +49,7 @@ def local_name(port: int) -> str:
 def open_connection(address: Address, *, secret: str, timeout_s: float) -> socket.socket:
     """A connection to a server, after both sides have proved that they know the secret.
 
-    OSError if it is not there, or not ready; `Stranger` if it has another secret, or ended at this moment.
+    OSError if it is not there, or not ready; AuthenticationError if it has another secret, or ended at this moment.
     """
     host, port = address
     if is_loopback(host):
@@ -61,7 +64,7 @@ def open_connection(address: Address, *, secret: str, timeout_s: float) -> socke
         connection = socket.create_connection(address, timeout=timeout_s)
     try:
         prove(connection, secret, is_server=False)
-    except (Stranger, OSError):
+    except (AuthenticationError, OSError):
         connection.close()
         raise
     return connection

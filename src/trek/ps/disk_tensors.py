@@ -11,7 +11,7 @@ import tempfile
 
 import torch
 
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 
 class DiskTensor(torch.Tensor):

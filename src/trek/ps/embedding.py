@@ -20,6 +20,7 @@ from torch._compile import _disable_dynamo
 
 from trek.errors import ConfigError, InputError
 from trek.ps.table_spec import Initial, TableSpec
+from trek.registry import takes_fields_of
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -54,20 +55,16 @@ def _untraced(function: Callable[Given, Result]) -> Callable[Given, Result]:
 class RowModule(nn.Module):
     """What looks rows up in a table."""
 
+    @takes_fields_of(TableSpec)
     def __init__(
         self,
         name: str,
         dim: int,
         *,
         initial: Initial | Literal["uniform", "normal", "zeros"] = "uniform",
-        dtype: Literal["float32", "float16", "bfloat16"] = "float32",
-        seed: int = 0,
-        admit_after: int = 1,
-        max_age: int | None = None,
-        max_rows: int | None = None,
-        memory_bytes: int | None = None,
+        **table: Any,
     ) -> None:
-        """See `trek.ps.TableSpec` for the settings."""
+        """See `trek.ps.TableSpec` for the settings of the table."""
         super().__init__()
         if isinstance(initial, str):
             if initial not in ("uniform", "normal", "zeros"):
@@ -75,17 +72,7 @@ class RowModule(nn.Module):
                     f"initial must be 'uniform', 'normal', 'zeros' or a trek.ps.Initial, got {initial!r}."
                 )
             initial = Initial(kind=initial)
-        self.spec = TableSpec.of(
-            name=name,
-            dim=dim,
-            dtype=dtype,
-            initial=initial,
-            seed=seed,
-            admit_after=admit_after,
-            max_age=max_age,
-            max_rows=max_rows,
-            memory_bytes=memory_bytes,
-        )
+        self.spec = TableSpec.of(name=name, dim=dim, initial=initial, **table)
         self.weight = nn.Parameter(torch.empty(0, dim))
         self._source: RowSource | None = None
         self._is_trained = False
@@ -208,6 +195,7 @@ class Embedding(RowModule):
 class EmbeddingBag(RowModule):
     """Rows of bags of ids, pooled: `trek.nn.EmbeddingBag("tags", dim=16, mode="mean")`."""
 
+    @takes_fields_of(RowModule)
     def __init__(self, name: str, dim: int, *, mode: Literal["sum", "mean", "max"] = "mean", **table: Any) -> None:
         super().__init__(name, dim, **table)
         if mode not in ("sum", "mean", "max"):

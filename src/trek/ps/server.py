@@ -6,10 +6,11 @@ import socket
 
 from trek.errors import ConfigError, OutsideError, PortInUse
 from trek.ps.addresses import Address, local_name
-from trek.ps.protocol.frames import FrameReader, send_frame, widen
+from trek.ps.protocol.frames import ReusedMemory, receive_envelope, request_parts
 from trek.ps.service import Service
+from trek.wire.connections import JobServer
+from trek.wire.frames import FrameReader, send_all, set_send_buffer
 from trek.world.addresses import is_loopback
-from trek.world.job_server import JobServer
 
 
 def listen(address: Address, *, secret: str) -> list[socket.socket]:
@@ -62,7 +63,7 @@ class Server:
         self._server.close()
 
     def _serve(self, connection: socket.socket) -> None:
-        widen(connection)
-        frames = FrameReader(connection, is_reusing=True)
+        set_send_buffer(connection)
+        frames = FrameReader(connection, allocate=ReusedMemory())
         while True:
-            send_frame(connection, *self._service.answer(*frames.receive()))
+            send_all(connection, request_parts(*self._service.answer(*receive_envelope(frames))))

@@ -15,9 +15,10 @@ from typing import NoReturn
 from trek.errors import InputError, OutsideError
 from trek.ps.addresses import Address, current_address, open_connection
 from trek.ps.protocol import messages as pb
-from trek.ps.protocol.frames import FrameReader, frame_parts, send_frame, send_parts, widen
+from trek.ps.protocol.frames import fresh_memory, receive_envelope, request_parts
 from trek.ps.protocol.tensors import Attachments, Bytes
-from trek.world.job_connection import Stranger
+from trek.wire.frames import FrameReader, Part, send_all, send_parts, set_send_buffer
+from trek.wire.secret import AuthenticationError
 
 _RETRY_S = 0.02
 _CONNECT_S = 5.0
@@ -54,7 +55,7 @@ class ServerLink:
         self._frames: FrameReader | None = None
         self._lock = threading.Lock()
         self._request: tuple[pb.Envelope, Attachments | None] | None = None
-        self._unsent: list[memoryview] = []
+        self._unsent: list[Part] = []
         self._num_refusals = 0
 
     def begin(self, envelope: pb.Envelope, attached: Attachments | None = None) -> None:
@@ -63,7 +64,7 @@ class ServerLink:
         self._request = (envelope, attached)
         try:
             connection = self._connected()
-            self._unsent = frame_parts(envelope, attached)
+            self._unsent = request_parts(envelope, attached)
             self._send_on(connection)
         except (OSError, OutsideError):
             self._drop()  # `receive` tries again, and raises what is still wrong then
@@ -115,9 +116,9 @@ class ServerLink:
         while True:
             try:
                 if self._connection is None:
-                    send_frame(self._connected(), *self._request)
+                    send_all(self._connected(), request_parts(*self._request))
                 assert self._frames is not None
-                return self._frames.receive()
+                return receive_envelope(self._frames)
             except (OSError, EOFError) as error:
                 self._drop()
                 if time.monotonic() >= deadline:
@@ -134,14 +135,14 @@ class ServerLink:
             self.address = current_address(self._first_address)
             try:
                 self._connection = open_connection(self.address, secret=self._secret, timeout_s=_CONNECT_S)
-            except Stranger as error:
+            except AuthenticationError as error:
                 self._refused(error)
-            widen(self._connection)
-            self._frames = FrameReader(self._connection, is_reusing=False)
+            set_send_buffer(self._connection)
+            self._frames = FrameReader(self._connection, allocate=fresh_memory)
         self._num_refusals = 0
         return self._connection
 
-    def _refused(self, error: Stranger) -> NoReturn:
+    def _refused(self, error: AuthenticationError) -> NoReturn:
         """A server that ends while somebody connects looks as one with another secret, but not again and again."""
         self._num_refusals += 1
         if self._num_refusals < _MAX_REFUSALS:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from trek.errors import OutsideError, TrekError
-from trek.ps.addresses import Address, parse_address
+from trek.ps.addresses import SERVER_ADDRESSES, SERVER_FOLDER, Address, parse_address
 from trek.ps.journal import LEAST_BYTES, Journal
 from trek.ps.rules import Rule
 from trek.ps.server import Server, listen
@@ -26,7 +26,6 @@ from trek.ps.server_state import Push, RowGradients, ServerState
 from trek.ps.service import Service
 from trek.ps.table_spec import TableSpec
 
-ADDRESSES = "TREK_SERVER_ADDRESSES"
 _POLL_S = 0.02
 
 
@@ -101,8 +100,8 @@ def warm_up() -> None:
 def main(environ: Mapping[str, str] = os.environ) -> None:
     """Serve as a member of a gang."""
     rank = int(environ["TREK_ROLE_RANK"])
-    address = parse_address(environ[ADDRESSES].split(",")[rank])
-    folder = Path(environ["TREK_SERVER_FOLDER"]) / str(rank)
+    address = parse_address(environ[SERVER_ADDRESSES].split(",")[rank])
+    folder = Path(environ[SERVER_FOLDER]) / str(rank)
     try:
         serve(address, secret=environ["TREK_JOB_SECRET"], folder=folder, outlives_clients=True)
     except TrekError as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trek.errors import InputError
+from trek.system.urls import is_remote
 from trek.train.checkpointing.stores import MANIFEST
-from trek.world.urls import is_remote
 
 _SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 

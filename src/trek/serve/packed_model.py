@@ -23,7 +23,7 @@ import numpy as np
 from trek.errors import InputError
 from trek.serve.handlers.model_code import code_files
 from trek.serve.model_source import ModelSource
-from trek.world.urls import is_remote
+from trek.system.urls import is_remote
 
 _CODE, _MODEL = "code", "model"
 _unpacking = threading.Lock()

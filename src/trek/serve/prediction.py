@@ -27,7 +27,7 @@ from trek.serve.model_source import ModelSource
 from trek.serve.packed_model import PackedModel
 from trek.serve.row_predictor import make_predictor
 from trek.serve.settings import check_engine_options
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 CHUNK_ROWS = 8192
 _LOOK_S = 0.5

@@ -27,8 +27,8 @@ from trek.serve.model_source import ModelSource
 from trek.serve.model_versions import ModelVersions, VersionPlan
 from trek.serve.serving_metrics import ServingMetrics
 from trek.serve.settings import ServeSettings
+from trek.system.clock import SystemClock
 from trek.world.addresses import is_loopback
-from trek.world.clock import SystemClock
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

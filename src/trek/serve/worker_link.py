@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trek.errors import InputError
-from trek.serve.framing import FrameReader, pack, split
 from trek.serve.tickets import Pieces, Reply, Ticket
+from trek.wire.frames import FrameParser, pack, split
 
 _GRACE_S = 5.0
 
@@ -30,7 +30,7 @@ class WorkerLink(asyncio.Protocol):
     def __init__(self, *, on_change: Callable[[], None], on_end: Callable[[WorkerLink], None]) -> None:
         self._on_change = on_change
         self._on_end = on_end
-        self._frames = FrameReader()
+        self._frames = FrameParser()
         self._transport: asyncio.Transport | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._loaded: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import logging
 import select
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 
 from trek.engines.agent import end_with_parent
 from trek.errors import TrekError
-from trek.serve.framing import pack, read_frame, split
+from trek.wire.frames import pack, receive, split
 
 
 def main(descriptor: int, front: int) -> None:
@@ -27,11 +28,9 @@ def main(descriptor: int, front: int) -> None:
         signal.signal(number, signal.SIG_IGN)  # the front process says when to end
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     with socket.socket(fileno=descriptor) as connection:
-        first = read_frame(connection)
-        if first is None:
-            return
+        settings, _ = receive(connection)
         try:
-            worker = _Worker(connection, first[0])
+            worker = _Worker(connection, json.loads(settings))
         except Exception as error:  # noqa: BLE001 - code and files of others are loaded there
             connection.sendall(pack({"op": "failed", **_reason(error)}))
             return
@@ -61,9 +60,10 @@ class _Worker:
         self._send({"op": "ready", **describe_handler(handler)})
 
     def answer_all(self) -> None:
-        """Until the front process closes the socket."""
-        while (frame := read_frame(self._connection)) is not None:
-            head, body = frame
+        """Until the front process closes the socket; EOFError then."""
+        while True:
+            packed, body = receive(self._connection)
+            head = json.loads(packed)
             if head["op"] == "infer":
                 self._infer(head, body)
             elif head["op"] == "stream":
@@ -108,5 +108,5 @@ def _reason(error: Exception) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front process has gone, or gone on
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the front process has gone, or gone on
         main(int(sys.argv[1]), int(sys.argv[2]))

@@ -21,10 +21,6 @@ Average = Callable[[torch.Tensor], Callable[[], None]]
 _Parameters = list[nn.Parameter]
 
 
-def do_nothing() -> None:
-    """For an average that is there at once."""
-
-
 class Bucket:
     """Parameters of one kind of numbers whose gradients are averaged in one message.
 
@@ -37,7 +33,7 @@ class Bucket:
         self._average = average
         self._flags: dict[tuple[bool, ...], torch.Tensor] = {}
         self._message: torch.Tensor | None = None
-        self._wait: Callable[[], None] = do_nothing
+        self._wait: Callable[[], None] = lambda: None
         self._has_grad: tuple[bool, ...] = ()
 
     @property
@@ -66,7 +62,7 @@ class Bucket:
         """Wait for the message, and return it unused."""
         assert self._message is not None
         self._wait()
-        message, self._message, self._wait = self._message, None, do_nothing
+        message, self._message, self._wait = self._message, None, lambda: None
         return message
 
     def _flags_of(self, has_grad: tuple[bool, ...]) -> torch.Tensor:

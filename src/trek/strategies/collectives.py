@@ -1,6 +1,6 @@
 """A Strategy that uses a torch process group: joining, leaving, and the collectives.
 
-Also the buffers of models, which every rank must read alike. Values travel as plain data (`plain_data`), never as
+Also the buffers of models, which every rank must read alike. Values travel as plain data (`trek.wire.values`), never as
 pickles. How ranks find each other, and how they keep others out, is in `meeting`. Knows nothing about gradients; `ddp`
 and `fsdp` add how they are synced.
 """
@@ -21,7 +21,7 @@ from trek.strategies.base import ReduceOp, Strategy
 from trek.strategies.connections import Connections
 from trek.strategies.meeting import joined_group
 from trek.strategies.moving_buffers import MovingBuffers
-from trek.strategies.plain_data import from_bytes, to_bytes
+from trek.wire.values import from_bytes, to_bytes
 from trek.world import World
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
@@ -73,7 +73,7 @@ class CollectiveStrategy(Strategy):
         return result.to(tensor.device)
 
     def gather(self, value: Any) -> list[Any]:
-        """All-gather of a plain value: see `plain_data`."""
+        """All-gather of a plain value: see `trek.wire.values`."""
         own = self._message(value)
         lengths = [torch.zeros(1, dtype=torch.int64, device=self.world.device) for _ in range(self.world.size)]
         dist.all_gather(lengths, torch.tensor([own.numel()], device=self.world.device))
@@ -84,7 +84,7 @@ class CollectiveStrategy(Strategy):
         return [_value(message[:count]) for message, count in zip(messages, counts, strict=True)]
 
     def broadcast(self, value: Any) -> Any:
-        """The leader's plain value: see `plain_data`."""
+        """The leader's plain value: see `trek.wire.values`."""
         own = self._message(value) if self.world.is_leader else None
         length = torch.tensor([own.numel() if own is not None else 0], device=self.world.device)
         dist.broadcast(length, src=0)

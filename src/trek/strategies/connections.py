@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trek.strategies.job_store import JobStore
-from trek.world.job_connection import shut
+from trek.wire.connections import shut
 
 _FDS = Path("/proc/self/fd")
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from trek.errors import ConfigError
-from trek.strategies.buckets import Bucket, OverlappedBuckets, do_nothing, split_by_bytes
+from trek.strategies.buckets import Bucket, OverlappedBuckets, split_by_bytes
 from trek.strategies.collectives import CollectiveStrategy, copy_bytes, flat_bytes
 from trek.strategies.exact_sum import sum_messages
 from trek.strategies.host_sum import HostSum, open_host_sum
@@ -158,7 +158,7 @@ class DDP(CollectiveStrategy):
         """Start to replace a flat tensor by its mean over ranks."""
         if self._host is not None:
             self._host.all_reduce(message, divisor=self.world.size)
-            return do_nothing
+            return lambda: None
         work: Any = dist.all_reduce(message, async_op=True)
 
         def wait() -> None:

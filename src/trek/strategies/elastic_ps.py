@@ -46,9 +46,9 @@ class ElasticServers(Regrouping):
         timeout_s: float = 1800.0,
         **options: Any,
     ) -> None:
-        """The options are those of `ParameterServers`."""
+        """`options` are fields of `ServerOptions`."""
         super().__init__(world, backend=backend or "gloo", timeout_s=timeout_s, shared_memory=False)
-        self.options = ServerOptions(**{**options, "servers": tuple(options.get("servers") or ())})
+        self.options = ServerOptions(**options)
         if is_exact:
             raise ConfigError(
                 "elastic='exact' is for strategy 'ddp': asynchronous pushes are applied as they come. Leave it out, or "

@@ -1,7 +1,7 @@
 """The key-value store through which the ranks of a job find each other: a rank's side.
 
 torch's TCPStore answers whoever connects. This one speaks only over connections of the job
-(`trek.world.job_connection`). Rank 0 serves it, or the coordinator of a job whose ranks come and go; see
+(`trek.wire.connections`). Rank 0 serves it, or the coordinator of a job whose ranks come and go; see
 `job_store_server`. Every rank, rank 0 included, is a client.
 """
 
@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from trek.phases import reached
-from trek.world.job_connection import connect, receive_message, send_message, shut
+from trek.wire.connections import connect, shut
+from trek.wire.frames import receive_message, send_message
 
 
 class JobStore(Store):

@@ -6,8 +6,8 @@ import socket
 import threading
 from typing import Any
 
-from trek.world.job_connection import receive_message, send_message
-from trek.world.job_server import JobServer
+from trek.wire.connections import JobServer
+from trek.wire.frames import receive_message, send_message
 
 _POLL_S = 0.2
 """How long an answer that is not there yet is held back; then the client asks again."""

@@ -9,7 +9,6 @@ meet at its coordinator, every generation of them apart.
 
 from __future__ import annotations
 
-import hmac
 import os
 import socket
 import sys
@@ -28,9 +27,10 @@ from trek.phases import reached
 from trek.strategies.connections import Connections
 from trek.strategies.job_store import JobStore
 from trek.strategies.job_store_server import JobStoreServer
+from trek.wire.connections import listen_at
+from trek.wire.secret import AuthenticationError, Handshake
 from trek.world import World
 from trek.world.addresses import is_loopback
-from trek.world.job_connection import listen_at, proof
 
 # gloo's threads release a tensor to Python shortly after its collective has returned. A program that exits in between
 # aborts, because a thread must not enter an interpreter that is shutting down; gloo does not signal when they are done.
@@ -153,18 +153,18 @@ def interface_towards(world: World) -> str | None:
 def check_peers(world: World, *, timeout_s: float) -> None:
     """OutsideError unless the process behind every connection knows the job's secret."""
     reached("proving")
-    peers = [rank for rank in range(world.size) if rank != world.rank]
-    own = {peer: os.urandom(32) for peer in peers}
-    other = _exchange(own, timeout_s=timeout_s)
-    order = {peer: own[peer] + other[peer] if world.rank < peer else other[peer] + own[peer] for peer in peers}
-    proofs = {peer: proof(world.secret, f"rank {world.rank}", order[peer]) for peer in peers}
-    answers = _exchange(proofs, timeout_s=timeout_s)
-    for peer in peers:
-        if not hmac.compare_digest(answers[peer], proof(world.secret, f"rank {peer}", order[peer])):
+    ranks = [rank for rank in range(world.size) if rank != world.rank]
+    peers = {rank: Handshake(world.secret, role=f"rank {world.rank}", peer=f"rank {rank}") for rank in ranks}
+    nonces = _exchange({rank: peer.nonce for rank, peer in peers.items()}, timeout_s=timeout_s)
+    proofs = _exchange({rank: peer.proof(nonces[rank]) for rank, peer in peers.items()}, timeout_s=timeout_s)
+    for rank, peer in peers.items():
+        try:
+            peer.check(nonces[rank], proofs[rank])
+        except AuthenticationError as error:
             raise OutsideError(
-                f"the process that connected as rank {peer} does not know the secret of this job. "
+                f"the process that connected as rank {rank} does not know the secret of this job. "
                 "Somebody else on this machine or network connected to it; start it again."
-            )
+            ) from error
 
 
 def _exchange(messages: dict[int, bytes], *, timeout_s: float) -> dict[int, bytes]:

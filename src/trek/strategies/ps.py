@@ -14,9 +14,9 @@ Rows of `trek.nn.Embedding` are pulled when they are looked up, dense parameters
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from trek.errors import ConfigError
 from trek.ps.client import Client
 from trek.ps.distinct_ids import sum_duplicates
 from trek.ps.server_rows import ServerRows
+from trek.registry import takes_fields_of
 from trek.strategies.collectives import CollectiveStrategy
 from trek.strategies.row_tables import RowStore
 from trek.strategies.served_model import ServedModel, ServerOptions
@@ -39,34 +40,11 @@ class ParameterServers(CollectiveStrategy):
 
     name = "ps"
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        mode: Literal["async", "sync"] = "async",
-        servers: Sequence[str] | None = None,
-        pull_period: int = 1,
-        max_lead: int | None = None,
-        scale_lr_by_staleness: bool = False,
-        grads_to_wait: int | None = None,
-        version_tolerance: int | None = None,
-        backend: str | None = None,
-        timeout_s: float = 1800.0,
-        patience_s: float = 120.0,
-    ) -> None:
-        """`servers` are addresses; by default those of the job. One that is down is waited for `patience_s`."""
+    @takes_fields_of(ServerOptions)
+    def __init__(self, world: World, *, backend: str | None = None, timeout_s: float = 1800.0, **options: Any) -> None:
         super().__init__(world, backend=backend or "gloo", timeout_s=timeout_s)
-        self._options = ServerOptions(
-            mode=mode,
-            servers=tuple(servers or ()),
-            pull_period=pull_period,
-            max_lead=max_lead,
-            scale_lr_by_staleness=scale_lr_by_staleness,
-            grads_to_wait=grads_to_wait,
-            version_tolerance=version_tolerance,
-            patience_s=patience_s,
-        )
-        if version_tolerance is not None and world.is_distributed:
+        self._options = ServerOptions(**options)
+        if self._options.version_tolerance is not None and world.is_distributed:
             raise ConfigError(
                 "version_tolerance needs workers that can compute a batch anew: start them with trek.fit, trek.run, or "
                 "as an experiment, with servers=1 or more."

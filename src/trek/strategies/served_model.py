@@ -7,7 +7,7 @@ of them does what all need only once, is the business of the strategies that use
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from trek.errors import ConfigError
+from trek.ps.addresses import SERVER_ADDRESSES
 from trek.ps.client import Client, PushResult
 from trek.ps.row_prefetch import RowPrefetch
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode
 from trek.strategies.row_tables import RowTables
 
-SERVER_ADDRESSES = "TREK_SERVER_ADDRESSES"
 _OF_ASYNC = ("pull_period", "max_lead", "scale_lr_by_staleness", "grads_to_wait", "version_tolerance")
 
 
@@ -31,7 +31,7 @@ class ServerOptions:
     """The options of strategy `ps`."""
 
     mode: Literal["async", "sync"] = "async"
-    servers: tuple[str, ...] = ()
+    servers: Sequence[str] | None = None
     """Addresses; by default those of the job."""
     pull_period: int = 1
     max_lead: int | None = None
@@ -75,7 +75,7 @@ class ServerOptions:
 
     def addresses(self, environ: Mapping[str, str] = os.environ) -> list[str]:
         """Where the servers are; ConfigError if there are none."""
-        found = list(self.servers) or [one for one in environ.get(SERVER_ADDRESSES, "").split(",") if one]
+        found = list(self.servers or ()) or [one for one in environ.get(SERVER_ADDRESSES, "").split(",") if one]
         if not found:
             raise ConfigError(
                 "strategy 'ps' needs parameter servers. Set servers=1 or more (resources.servers in YAML), or start "

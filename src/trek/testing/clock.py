@@ -6,7 +6,7 @@ import threading
 
 
 class FakeClock:
-    """Implements `trek.world.clock.Clock`. `sleep` advances it and returns at once."""
+    """Implements `trek.system.clock.Clock`. `sleep` advances it and returns at once."""
 
     def __init__(self, *, now_s: float = 1_000_000.0) -> None:
         self._lock = threading.Lock()

@@ -14,7 +14,7 @@ from pathlib import Path
 from argon2 import PasswordHasher
 
 from trek.control.store import Store
-from trek.world.home import claim_home
+from trek.system.home import claim_home
 
 QUICK_HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 _DATABASE = "control.db"

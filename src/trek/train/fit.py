@@ -31,6 +31,8 @@ from trek.train.trial_host import find_host
 from trek.train.workers import read_workers
 from trek.world import World
 
+_DEFAULTS = TrainSettings()
+
 
 def fit(
     trial_class: type[Trial],
@@ -38,15 +40,15 @@ def fit(
     hparams: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     max_length: Length,
-    validation_period: Length | None = None,
-    checkpoint_period: Length | None = None,
+    validation_period: Length | None = _DEFAULTS.validation_period,
+    checkpoint_period: Length | None = _DEFAULTS.checkpoint_period,
     workers: int | tuple[int, int] = 1,
     servers: int = 0,
-    strategy: str | None = None,
+    strategy: str | None = _DEFAULTS.strategy,
     engine: str = "local",
     engine_options: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    precision: str = "fp32",
+    seed: int = _DEFAULTS.seed,
+    precision: str = _DEFAULTS.precision,
     resume: CheckpointFolder | Path | str | None = None,
     name: str | None = None,
     checkpoint_dir: Path | str | None = None,

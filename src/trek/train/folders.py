@@ -16,10 +16,11 @@ from trek.elastic.joining import agree, is_elastic
 from trek.engines.member_folder import NO_SHARED_DISK
 from trek.errors import ConfigError, InputError, NotFound
 from trek.strategies import Strategy
+from trek.system.home import claim_home, trek_home
+from trek.system.urls import is_remote
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.checkpointing.stores import Storage
-from trek.world import World, claim_home, trek_home
-from trek.world.urls import is_remote
+from trek.world import World
 
 _MAX_NAME_BYTES = 200
 """File systems allow 255, of which `-2`, `-3`, … and the names of files beside the folder need some."""

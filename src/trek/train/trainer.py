@@ -13,6 +13,7 @@ from torch import nn
 from trek.data.loaders import Loader
 from trek.data.loaders.dataloader import column_names
 from trek.errors import ConfigError, EntrypointError, InputError
+from trek.system.urls import is_remote
 from trek.train.callbacks.callback import Callback, check_callback
 from trek.train.checkpointing.batch_signature import describe_batch
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
@@ -28,7 +29,6 @@ from trek.train.traveler import Traveler
 from trek.train.trial import Trial, TrialContext
 from trek.train.validation_data import open_validation_data
 from trek.world import World
-from trek.world.urls import is_remote
 
 
 class Trainer:

@@ -19,9 +19,9 @@ from trek.control.tables import TrialRow
 from trek.control.trials.supervisor import Supervisor
 from trek.engines.local import LocalEngine
 from trek.experiments.package import pack
+from trek.system.clock import Clock, SystemClock
 from trek.testing.control_parts import open_store
 from trek.testing.postgres import can_run_postgres, postgres
-from trek.world.clock import Clock, SystemClock
 
 CONFIG: dict[str, Any] = {
     "name": "tiny",

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from trek.control.database_lease import LEASE_S, DatabaseLease
 from trek.control.store import Store
 from trek.errors import InputError
+from trek.system.clock import Clock, SystemClock
 from trek.testing.clock import FakeClock
-from trek.world.clock import Clock, SystemClock
 
 Take = Callable[..., DatabaseLease]
 

@@ -20,8 +20,8 @@ from trek.control.services import Services
 from trek.control.store import Store, _migrate, migrations, open_database
 from trek.control.tables import Base, ExperimentRow
 from trek.experiments.config import ExperimentConfig
+from trek.system.clock import SystemClock
 from trek.testing.trial_runner import IdleRunner
-from trek.world.clock import SystemClock
 
 REVISIONS = [script.revision for script in reversed(list(ScriptDirectory.from_config(migrations()).walk_revisions()))]
 CONFIG = ExperimentConfig.parse(

@@ -15,8 +15,8 @@ from trek.control.accounts import Accounts
 from trek.control.store import Store
 from trek.control.tables import Base
 from trek.errors import StorageError
+from trek.system.clock import SystemClock
 from trek.testing.postgres import can_run_postgres, postgres
-from trek.world.clock import SystemClock
 
 MakePlane = Callable[..., Any]
 pytestmark = pytest.mark.skipif(not can_run_postgres(), reason="no PostgreSQL here")

@@ -1,4 +1,4 @@
-"""The shard queue: every record of every epoch once, whatever happens to those who hold it."""
+"""The shard queue: every record once, whatever happens to those who hold it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trek.elastic.shards import BadShard, Lease, Shard, ShardPlan, ShardQueue
+from trek.elastic.shards import Lease, Shard, ShardPlan, ShardQueue
 from trek.errors import InputError
 
 
-def test_an_epoch_is_handed_out_in_order_and_ends_with_a_short_shard() -> None:
+def test_records_are_handed_out_in_order_and_end_with_a_short_shard() -> None:
     queue = ShardQueue(ShardPlan(num_records=10, shard_records=4))
     shards = [_claim(queue).shard for _ in range(3)]
-    assert shards == [Shard(0, 0, 4), Shard(0, 4, 8), Shard(0, 8, 10)]
+    assert shards == [Shard(0, 4), Shard(4, 8), Shard(8, 10)]
     assert queue.claim("w", now_s=0) is None
 
 
@@ -38,49 +38,23 @@ def test_a_late_commit_of_a_worker_that_was_given_up_counts_nothing() -> None:
 
 
 def test_a_repeated_commit_is_answered_alike() -> None:
-    queue = ShardQueue(ShardPlan(num_records=4, shard_records=4, num_epochs=2))
+    queue = ShardQueue(ShardPlan(num_records=4, shard_records=4))
     lease = _claim(queue)
     assert queue.commit(lease.number, step=1)
-    assert queue.commit(lease.number, step=1), "the answer was lost, and the epoch has changed meanwhile"
+    assert queue.commit(lease.number, step=1), "the answer was lost, and the queue is done meanwhile"
     assert queue.counts.num_records_committed == 4
 
 
-def test_epochs_do_not_overlap() -> None:
-    """ElasticDL's did: a slow worker trained the first epoch while others were in the second."""
-    queue = ShardQueue(ShardPlan(num_records=8, shard_records=4, num_epochs=2))
-    slow, fast = _claim(queue), _claim(queue)
-    queue.commit(fast.number, step=1)
-    assert queue.claim("w", now_s=0) is None
-    queue.commit(slow.number, step=2)
-    assert _claim(queue).shard.epoch == 1
-
-
-def test_a_workers_death_is_not_a_failure_of_its_shards() -> None:
+def test_a_shard_outlives_any_number_of_workers() -> None:
     """ElasticDL dropped a shard at its third failure, and preemption counted as one."""
-    queue = ShardQueue(ShardPlan(num_records=4, shard_records=4, max_failures=1))
+    queue = ShardQueue(ShardPlan(num_records=4, shard_records=4))
     for _ in range(10):
         _claim(queue, member="mortal")
         assert queue.release("mortal") == 1
     assert queue.commit(_claim(queue).number, step=1)
 
 
-def test_a_shard_that_keeps_failing_stops_the_job_and_is_named() -> None:
-    queue = ShardQueue(ShardPlan(num_records=8, shard_records=4, max_failures=1))
-    queue.fail(_claim(queue).number, reason="bad row")
-    with pytest.raises(BadShard, match="records 0 to 3 of epoch 0 failed 2 times, the last time with: bad row"):
-        queue.fail(_claim(queue).number, reason="bad row")
-
-
-def test_a_shard_is_set_aside_only_where_the_plan_says_so_and_is_counted() -> None:
-    queue = ShardQueue(ShardPlan(num_records=8, shard_records=4, max_failures=0, on_failure="set_aside"))
-    queue.fail(_claim(queue).number, reason="bad row")
-    assert queue.set_aside == {Shard(0, 0, 4): "bad row"}
-    queue.commit(_claim(queue).number, step=1)
-    assert queue.is_done
-    assert (queue.counts.num_set_aside, queue.counts.num_records_committed) == (1, 4)
-
-
-@pytest.mark.parametrize("field", ["num_records", "shard_records", "num_epochs"])
+@pytest.mark.parametrize("field", ["num_records", "shard_records"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, "4", True])
 def test_a_plan_of_nothing_is_refused(field: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{field} must be a whole number of at least 1"):
@@ -133,12 +107,12 @@ def _claim(queue: ShardQueue, *, member: str = "w", now_s: float = 0) -> Lease:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Workers claim, commit, fail, die, fall asleep and wake up, and the queue is restored from snapshots."""
+    """Workers claim, commit, die, fall asleep and wake up, and the queue is restored from snapshots."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        plan = ShardPlan(num_records=11, shard_records=3, num_epochs=3, lease_s=10, max_failures=10_000)
+        plan = ShardPlan(num_records=11, shard_records=1, lease_s=10)
         self.queue = ShardQueue(plan)
         self.valid: dict[int, Lease] = {}
         self.ever: list[Lease] = []
@@ -168,13 +142,6 @@ class QueueMachine(RuleBasedStateMachine):
             self.done.append(lease.shard)
             del self.valid[lease.number]
 
-    @precondition(lambda self: self.valid)
-    @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(sorted(self.valid)))
-        self.queue.fail(number, reason="bad")
-        del self.valid[number]
-
     @rule(member=st.sampled_from("abc"))
     def die(self, member: str) -> None:
         self.queue.release(member)
@@ -203,7 +170,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.queue.commit(lease.number, step=1)
             self.done.append(lease.shard)
         plan = self.queue.plan
-        assert sorted(map(str, self.done)) == sorted(str(s) for epoch in range(3) for s in plan.shards(epoch))
+        assert sorted(map(str, self.done)) == sorted(map(str, plan.shards()))
 
 
 TestQueueMachine = QueueMachine.TestCase
@@ -212,5 +179,5 @@ TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40)
 
 @given(st.integers(1, 500), st.integers(1, 60))
 def test_shards_cover_every_record_once(num_records: int, shard_records: int) -> None:
-    shards = list(ShardPlan(num_records, shard_records).shards(0))
+    shards = list(ShardPlan(num_records, shard_records).shards())
     assert [at for shard in shards for at in range(shard.start, shard.stop)] == list(range(num_records))

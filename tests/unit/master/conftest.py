@@ -15,9 +15,9 @@ from trek.control.layout import Layout
 from trek.control.services import Services
 from trek.control.store import Store
 from trek.master.app import make_app
+from trek.system.clock import SystemClock
 from trek.testing.control_parts import QUICK_HASHER, open_store
 from trek.testing.trial_runner import IdleRunner
-from trek.world.clock import SystemClock
 
 PASSWORD = "correct horse"
 Asker = Callable[..., Awaitable[httpx.Response]]

@@ -28,9 +28,9 @@ from trek.control.store import Store
 from trek.control.tables import ExperimentRow, TemplateRow, TrialRow
 from trek.experiments.package import pack
 from trek.master.app import make_app
+from trek.system.clock import SystemClock
 from trek.testing.control_parts import QUICK_HASHER, open_store
 from trek.testing.trial_runner import IdleRunner
-from trek.world.clock import SystemClock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -19,7 +19,7 @@ from trek.ps.protocol import messages as pb
 from trek.ps.server import listen
 from trek.ps.server_state import Mode
 from trek.ps.table_rows import TableRows
-from trek.world.job_server import JobServer
+from trek.wire.connections import JobServer
 
 SGD = Rule.named("SGD", lr=0.5)
 USER = TableSpec.of(name="user", dim=4)

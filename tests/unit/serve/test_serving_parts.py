@@ -1,4 +1,4 @@
-"""The parts of a server that need no process: batches, choices, frames, tickets, settings."""
+"""The parts of a server that need no process: batches, choices, tickets, settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from trek.errors import InputError
 from trek.serve.batch_runner import BatchRunner, Job
-from trek.serve.framing import FrameReader, pack
 from trek.serve.handlers import open_handler
 from trek.serve.model_pool import take_batch
 from trek.serve.server import Server
@@ -61,15 +60,6 @@ def test_a_version_without_weight_gets_no_request() -> None:
 def test_weights_that_make_no_sense_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(InputError, match="weights must be"):
         WeightedChoice(weights)
-
-
-@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary()), max_size=5), st.integers(1, 20))
-def test_frames_arrive_whole_however_they_are_cut(sent: list[tuple[dict[str, int], bytes]], size: int) -> None:
-    stream = b"".join(pack(head, [body]) for head, body in sent)
-    reader, found = FrameReader(), []
-    for at in range(0, len(stream), size):
-        found += [(head, bytes(body)) for head, body in reader.feed(stream[at : at + size])]
-    assert found == sent
 
 
 def test_a_batch_is_what_waits_and_a_suspect_is_alone() -> None:

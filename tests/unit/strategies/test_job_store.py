@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from trek.errors import OutsideError
 from trek.strategies.job_store import JobStore
 from trek.strategies.job_store_server import JobStoreServer
-from trek.world import job_connection
-from trek.world.job_connection import listen_at, proof
+from trek.wire import connections
+from trek.wire.connections import listen_at
+from trek.wire.secret import proof
 
 SECRET = "only the ranks of this job know it"
 
@@ -108,7 +109,7 @@ def test_an_answer_to_the_servers_challenge_cannot_be_replayed(server: JobStoreS
 
 def test_a_rank_does_not_trust_whoever_took_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that listens at the job's port before rank 0 does would have been taken for it."""
-    monkeypatch.setattr(job_connection, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 0.5)
     refused = pytest.raises(OutsideError, match="does not belong to this job")
     with socket.create_server(("127.0.0.1", 0)) as squatter, refused:
         JobStore("127.0.0.1", squatter.getsockname()[1], secret=SECRET, timeout_s=5)

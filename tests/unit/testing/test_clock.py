@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trek.system.clock import Clock, SystemClock
 from trek.testing.clock import FakeClock
-from trek.world.clock import Clock, SystemClock
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=["system", "fake"])

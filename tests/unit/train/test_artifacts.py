@@ -18,9 +18,8 @@ from PIL import Image
 
 import trek
 from trek.errors import InputError
-from trek.train.artifacts import artifact_bytes, store_artifact
+from trek.train.artifacts import artifact_bytes, artifact_name, content_type, store_artifact
 from trek.train.loggers import ArtifactRow, Logger
-from trek.world.artifact_names import artifact_name, content_type
 
 
 @given(st.text(max_size=40) | st.from_regex(r"[./%\\ a-z]{1,30}", fullmatch=True))

@@ -16,10 +16,10 @@ from trek.control.checkpoints.checkpoint_rows import take_checkpoints
 from trek.control.checkpoints.trial_storage import TrialStorage
 from trek.control.tables import CheckpointTable, TrialRow
 from trek.experiments.checkpoint_address import open_uncached
+from trek.system.plain_files import read_plain
+from trek.system.urls import is_remote
 from trek.train.checkpointing.manifest import MAX_MANIFEST_BYTES
 from trek.train.checkpointing.stores import MANIFEST
-from trek.world.plain_files import read_plain
-from trek.world.urls import is_remote
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from trek.control.lookup import find_model
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ModelRow, ModelVersionRow
 from trek.errors import InputError, NotFound
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 
 class ModelRegistry:

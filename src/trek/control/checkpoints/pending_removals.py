@@ -14,7 +14,7 @@ from trek.control.layout import Layout
 from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.errors import InputError, StorageError
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 RETRY_S = 60.0
 """How long to wait before removing from a store that failed is tried again."""

@@ -27,10 +27,10 @@ from trek.control.store import Store
 from trek.control.tables import CheckpointTable, ExperimentRow, TrialRow
 from trek.errors import CheckpointError, InputError, NotFound
 from trek.experiments.checkpoint_address import borrowed_checkpoint, open_uncached
+from trek.system.disk import storage_errors
+from trek.system.plain_files import read_plain, remove_tree
 from trek.train.checkpointing.manifest import MAX_MANIFEST_BYTES, read_manifest, verify_files
 from trek.train.checkpointing.stores import MANIFEST, Storage
-from trek.world.disk import storage_errors
-from trek.world.plain_files import read_plain, remove_tree
 
 MAX_BYTES = 2**40
 """The largest checkpoint that is received."""

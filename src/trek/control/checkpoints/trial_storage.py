@@ -16,8 +16,8 @@ from pathlib import Path
 
 from trek.errors import InputError
 from trek.experiments.checkpoint_address import open_uncached, remove_checkpoint
-from trek.world.plain_files import remove_tree
-from trek.world.urls import is_remote, local_path
+from trek.system.plain_files import remove_tree
+from trek.system.urls import is_remote, local_path
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 

@@ -15,7 +15,7 @@ from trek.control.store import Store
 from trek.control.tables import ArchiveTable, ExperimentRow
 from trek.errors import InputError, StorageError
 from trek.experiments.package import inspect
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
 from trek.experiments.masking import check_unmasked, masked, restored
 from trek.experiments.yaml_source import parse_yaml
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 
 class ExperimentService:

@@ -24,7 +24,7 @@ from trek.control.tables import (
 )
 from trek.errors import InputError, StorageError
 from trek.experiments.config import CheckpointStorage
-from trek.world.plain_files import remove_tree
+from trek.system.plain_files import remove_tree
 
 _LOG = logging.getLogger(__name__)
 

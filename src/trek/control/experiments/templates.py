@@ -13,7 +13,7 @@ from trek.control.lookup import find_template
 from trek.control.store import Store
 from trek.control.tables import TemplateRow
 from trek.experiments.masking import check_unmasked, masked
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 
 class Templates:

@@ -23,7 +23,7 @@ from trek.errors import InputError, NotFound
 from trek.experiments.masking import masked, redacted, secret_values
 from trek.flow import records
 from trek.flow.inspect import open_reader, read_log
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 SILENCE_S = 60.0
 """A run that has not reported for this long has lost its process or its connection."""

@@ -17,9 +17,9 @@ from trek.control.layout import Layout
 from trek.control.lookup import find_running, find_trial
 from trek.control.store import Store
 from trek.errors import InputError, NotFound
-from trek.world.artifact_names import MAX_BYTES, artifact_name, content_type
-from trek.world.disk import storage_errors
-from trek.world.plain_files import NotPlainFile, open_plain
+from trek.system.disk import storage_errors
+from trek.system.plain_files import NotPlainFile, open_plain
+from trek.train.artifacts import MAX_BYTES, artifact_name, content_type
 
 MAX_FILES = 1000
 MAX_TRIAL_BYTES = 2**30

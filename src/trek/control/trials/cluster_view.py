@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trek.engines import Engine, Gang, Node
 from trek.errors import TrekError
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 REFRESH_S = 2.0
 _LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from trek.control.tables import TrialRow
 from trek.control.trials.ingest import take_lines
 from trek.engines import Gang, LogLine
 from trek.experiments.log_patterns import LogPatterns
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 MAX_LOG_BYTES = 64 << 20
 """How much of the log of one trial is stored, unless the control plane is told otherwise."""

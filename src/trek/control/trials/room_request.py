@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trek.control.trials.scheduler import Occupied, Request, SlotPlan
 from trek.engines import Engine
 from trek.errors import TrekError
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 MAX_WORKERS = 10_000
 """More is never asked for at once: the cluster has a limit of its own far below."""

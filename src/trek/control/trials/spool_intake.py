@@ -19,7 +19,7 @@ from trek.control.trials.ingest import take_report
 from trek.engines import Gang
 from trek.errors import InputError
 from trek.experiments.spool import SPOOL, merged, parse_spool
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 PART_BYTES = 256 << 10
 """About 2,000 reports."""

@@ -21,9 +21,9 @@ from trek.control.trials.trial_user import make_leaf, make_passages
 from trek.engines import OsUser
 from trek.errors import InputError, StorageError
 from trek.experiments.checkpoint_address import fetch_checkpoint
-from trek.world.clock import Clock
-from trek.world.plain_files import NotPlainFile, open_plain, remove_tree
-from trek.world.urls import is_remote, local_path
+from trek.system.clock import Clock
+from trek.system.plain_files import NotPlainFile, open_plain, remove_tree
+from trek.system.urls import is_remote, local_path
 
 _BUFFER = 1 << 20
 RETRY_S = 30.0

@@ -44,9 +44,9 @@ from trek.control.trials.worker_changes import record_changes
 from trek.engines import Engine, Exit, Gang
 from trek.errors import StorageError, TrekError
 from trek.experiments.log_patterns import LogPatterns
+from trek.system.clock import Clock
+from trek.system.home import close_to_others
 from trek.train.jobs.servers import restart_server
-from trek.world.clock import Clock
-from trek.world.home import close_to_others
 
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.1

@@ -27,8 +27,8 @@ from trek.engines.base import Handle
 from trek.engines.handle_file import attach_by_file, write_handle
 from trek.errors import InputError
 from trek.experiments.trial_process import MASTER_URL
+from trek.system.clock import Clock
 from trek.train.jobs.servers import restart_server
-from trek.world.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 

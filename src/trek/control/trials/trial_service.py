@@ -31,7 +31,7 @@ from trek.errors import InputError, RunEnded
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.config_merging import with_changes
 from trek.experiments.system_metrics import GROUP as SYSTEM
-from trek.world.clock import Clock
+from trek.system.clock import Clock
 
 
 class TrialService:

@@ -21,9 +21,9 @@ from trek.data.storing.persist import write_shards
 from trek.data.storing.persisted import Manifest, PersistedSource
 from trek.data.storing.used_folder import UsedFolder
 from trek.fingerprints import Fingerprint, digest_text
+from trek.system.disk import storage_errors
+from trek.system.home import claim_home, trek_home
 from trek.world import World
-from trek.world.disk import storage_errors
-from trek.world.home import claim_home, trek_home
 
 if TYPE_CHECKING:
     from trek.data.table import Table

@@ -26,7 +26,7 @@ from trek.data.storing.persist import persist
 from trek.data.storing.persisted import Manifest, PersistedSource
 from trek.data.storing.table_folder import MANIFEST
 from trek.errors import StorageError
-from trek.world.home import claim_home, trek_home
+from trek.system.home import claim_home, trek_home
 
 if TYPE_CHECKING:
     from trek.data.table import Table

@@ -23,7 +23,7 @@ import pyarrow as pa
 from trek.data.execution.parts import FileSegment, MemorySegment, Part, Segment
 from trek.data.execution.shm import new_folder
 from trek.data.execution.spill_folder import new_spill_folder, remove_spill_folder
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 _log = logging.getLogger("trek.data")
 _NUM_WRITERS = 64  # processes that may write to one store at the same time

@@ -27,15 +27,9 @@ from ray.exceptions import RayError
 
 from trek.data.execution.base import Stream
 from trek.errors import OutsideError
-from trek.world.job_connection import (
-    MAX_STRANGERS,
-    Stranger,
-    connect,
-    prove,
-    receive_message,
-    send_message,
-    shut,
-)
+from trek.wire.connections import connect, prove, shut
+from trek.wire.frames import receive_message, send_message
+from trek.wire.secret import MAX_UNAUTHENTICATED, AuthenticationError
 
 AHEAD_BYTES = 256 << 20
 """Rows that wait in this process for their reader, of all partitions that one pass reads."""
@@ -230,7 +224,7 @@ class Receiver:
         self._secret = secrets.token_hex(16)
         self._deliveries: dict[int, Delivery] = {}
         self._num_expected = 0
-        self._strangers = threading.Semaphore(MAX_STRANGERS)
+        self._unauthenticated = threading.Semaphore(MAX_UNAUTHENTICATED)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=128)
         threading.Thread(target=self._accept, name="trek-rows", daemon=True).start()
@@ -255,7 +249,7 @@ class Receiver:
 
     def _accept(self) -> None:
         while True:
-            self._strangers.acquire()
+            self._unauthenticated.acquire()
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # closed
@@ -267,7 +261,7 @@ class Receiver:
             try:
                 purpose, delivery = self._introduced(connection)
             finally:
-                self._strangers.release()
+                self._unauthenticated.release()
             if delivery is not None and purpose == _ROWS:
                 delivery.receive(connection)
             elif delivery is not None:
@@ -275,11 +269,11 @@ class Receiver:
                 send_message(connection, _ROOM)
 
     def _introduced(self, connection: socket.socket) -> tuple[str, Delivery | None]:
-        """What a connection is for, and the delivery; None for strangers, and for tasks that nobody wants any more."""
+        """What a connection is for, and its delivery; None without the secret, and if the rows are no longer wanted."""
         try:
             prove(connection, self._secret, is_server=True)
             purpose, number = receive_message(connection)
-        except (Stranger, EOFError):
+        except (AuthenticationError, EOFError):
             return "", None
         with self.changed:
             return purpose, self._deliveries.get(number)

@@ -22,8 +22,8 @@ from trek.data.datasets import Dataset, RemoteFile
 from trek.data.fetching.download import download
 from trek.data.progress import ProgressBar, progress_bar
 from trek.errors import DataUnavailable, StorageError
-from trek.world.disk import storage_errors
-from trek.world.home import claim_home, trek_home
+from trek.system.disk import storage_errors
+from trek.system.home import claim_home, trek_home
 
 
 def fetch(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trek.data.datasets import find_dataset
 from trek.data.fetching.fetch import fetch, find_fault
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 
 def fetch_files(

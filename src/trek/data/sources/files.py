@@ -38,7 +38,7 @@ from trek.data.sources.listing import FileInfo, list_files, partition_schema, pa
 from trek.data.sources.memory import require_distinct
 from trek.data.sources.web import RetriedFile, is_web, retried
 from trek.errors import DataUnavailable, InputError
-from trek.world.urls import is_remote, local_path
+from trek.system.urls import is_remote, local_path
 
 if TYPE_CHECKING:
     import polars as pl

@@ -18,7 +18,7 @@ import pyarrow as pa
 from trek.data.sources.web import is_web, retried
 from trek.distribution import install_command
 from trek.errors import DataUnavailable, InputError
-from trek.world.urls import is_remote
+from trek.system.urls import is_remote
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = "*?["

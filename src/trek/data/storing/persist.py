@@ -34,7 +34,7 @@ from trek.data.storing.persisted import Manifest, PersistedSource, Shard, Storag
 from trek.data.storing.table_folder import MANIFEST, replace_table, require_replaceable_folder, shard_name
 from trek.errors import DataUnavailable, InputError
 from trek.fingerprints import Fingerprint, digest_place
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 _log = logging.getLogger("trek.data")
 # What is held until it is written: a row group of Parquet; a batch of Arrow, for which smaller ones are put together.

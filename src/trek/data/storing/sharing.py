@@ -23,7 +23,7 @@ from trek.data.execution.shm import is_own_folder, new_folder
 from trek.data.plans.plan import Source, Stream
 from trek.errors import DataUnavailable, InputError
 from trek.registry import Registry
-from trek.world.disk import storage_errors
+from trek.system.disk import storage_errors
 
 if TYPE_CHECKING:
     from trek.data.table import Table

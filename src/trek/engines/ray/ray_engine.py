@@ -22,44 +22,25 @@ from trek.engines.pending_starts import PendingStarts
 from trek.engines.ray.autoscaler import Autoscaler
 from trek.engines.ray.connection import NAMESPACE, connect, living_nodes
 from trek.engines.ray.gang_record import ActorRecord, GangRecord
-from trek.engines.ray.options import PlacementRule, RayOptions, num_fitting
+from trek.engines.ray.options import RayOptions, num_fitting
 from trek.engines.ray.ray_member import write_end
 from trek.engines.ray.ray_starter import RayStarter
 from trek.errors import InputError
+from trek.registry import takes_fields_of
 
 ATTACH_TIMEOUT_S = 10.0
 
 
 class RayEngine(Engine):
-    """See the package. The options are those of `RayOptions`."""
+    """See the package."""
 
     name = "ray"
     shares_disk = False
     can_grow = True
 
-    def __init__(
-        self,
-        *,
-        address: str | None = None,
-        placement: PlacementRule = "PACK",
-        cpus: float | None = None,
-        gpus: float | None = None,
-        memory_gb: float = 0.0,
-        resources: Mapping[str, float] | None = None,
-        send_trek: bool = False,
-        wait_s: float | None = None,
-        warm_start: bool | None = None,
-    ) -> None:
-        self._options = RayOptions(
-            address=address,
-            placement=placement,
-            cpus=cpus,
-            gpus=gpus,
-            memory_gb=memory_gb,
-            resources=resources or {},
-            send_trek=send_trek,
-            wait_s=wait_s,
-        )
+    @takes_fields_of(RayOptions)
+    def __init__(self, *, warm_start: bool | None = None, **options: Any) -> None:
+        self._options = RayOptions(**{**options, "resources": options.get("resources") or {}})
         self._autoscaler = Autoscaler()
         self._is_warm = os.environ.get("TREK_WARM_START") != "0" if warm_start is None else warm_start
         self._pending = PendingStarts()

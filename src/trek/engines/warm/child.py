@@ -23,7 +23,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from trek.engines.warm.rules import ROOM, THREADS
-from trek.world.leaving import leave
+from trek.system.leaving import leave
 
 _PR_SET_NAME = 15
 _SETTERS = {

@@ -27,7 +27,7 @@ from trek.engines.lines import Pipe
 from trek.engines.warm.protocol import MAX_REQUEST_BYTES, READY, SOCKET, is_own_user
 from trek.engines.warm.refusals import read_refusals, remove_refusals
 from trek.engines.warm.rules import parent_environment, parent_key, surroundings
-from trek.world.home import trek_home
+from trek.system.home import trek_home
 
 IDLE_S = 300.0
 LOAD_TIMEOUT_S = 60.0

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from trek.client import models
 from trek.control.services import Services
 from trek.master.auth import Auth
-from trek.world.artifact_names import MAX_BYTES, OTHER_CONTENT, content_type
+from trek.train.artifacts import MAX_BYTES, OTHER_CONTENT, content_type
 
 _PART_BYTES = 1 << 20
 Name = Annotated[str, Query(max_length=200)]

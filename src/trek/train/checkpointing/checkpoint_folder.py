@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trek.errors import CheckpointError, InputError, TrekError
-from trek.strategies.plain_data import decode
+from trek.system.urls import is_remote, local_path
 from trek.train.checkpointing.manifest import read_manifest, verify_files
 from trek.train.checkpointing.stores import Storage, open_storage
-from trek.world.urls import is_remote, local_path
+from trek.wire.values import decode
 
 if TYPE_CHECKING:
     import torch

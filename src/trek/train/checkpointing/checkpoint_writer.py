@@ -21,14 +21,14 @@ import torch
 from trek._version import __version__
 from trek.errors import CheckpointError
 from trek.ps.disk_tensors import DiskTensor
-from trek.strategies.plain_data import encode, resolved
+from trek.system.disk import storage_error
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder, Snapshot, model_file
 from trek.train.checkpointing.keeping import KeepPolicy, KeptCheckpoint, ranked
 from trek.train.checkpointing.manifest import checksum, write_manifest
 from trek.train.checkpointing.stores import MANIFEST, REMEDY, Storage
 from trek.train.checkpointing.tensor_files import save_tensors
 from trek.train.loggers.base import CheckpointRow
-from trek.world.disk import storage_error
+from trek.wire.values import encode, resolved
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trek.errors import CheckpointError
+from trek.system.plain_files import NotPlainFile, open_plain, read_plain
 from trek.train.checkpointing.stores import MANIFEST
-from trek.world.plain_files import NotPlainFile, open_plain, read_plain
 
 FORMAT = 2
 MAX_MANIFEST_BYTES = 64 << 20

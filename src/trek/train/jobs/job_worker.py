@@ -10,6 +10,7 @@ from typing import Any
 
 from trek.elastic.joining import is_elastic
 from trek.engines.member_folder import MemberFolder
+from trek.system.leaving import leave
 from trek.train.jobs.hang_report import WAITING, Lookout
 from trek.train.jobs.job import PAYLOAD
 from trek.train.jobs.messages import send_message
@@ -17,7 +18,6 @@ from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.loop.progress import show_bars_through
 from trek.train.loop.stopping import Stopped
 from trek.world import World
-from trek.world.leaving import leave
 
 
 def main(folder: MemberFolder) -> int:

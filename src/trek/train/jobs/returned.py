@@ -10,7 +10,7 @@ from typing import Any
 
 from trek.engines.agent import MAX_FILE_BYTES
 from trek.errors import InputError
-from trek.strategies.plain_data import NotPlain, from_bytes, to_bytes
+from trek.wire.values import NotPlain, from_bytes, to_bytes
 
 _MAX_BYTES = MAX_FILE_BYTES // 4 * 3 - (1 << 20)
 """As base64 in a document with other entries, this fits into a file that a process may leave."""

@@ -12,10 +12,9 @@ from typing import Any
 
 from trek.engines.base import Exit, Gang, Role
 from trek.errors import ConfigError, InputError
+from trek.ps.addresses import SERVER_FOLDER
 
 SERVER = "server"
-FOLDER = "TREK_SERVER_FOLDER"
-"""Where the servers of a job keep their journals: a server that is started again must find its own."""
 _MAX_SERVERS = 4096
 _KILLED = {-9, -15, 137, 143}
 
@@ -44,7 +43,7 @@ def open_servers(num_servers: int) -> JobServers:
 def server_roles(num_servers: int, *, folder: Path) -> Mapping[str, Role]:
     """The role of the servers, whose journals are in `folder`; no role without servers."""
     command = [sys.executable, "-m", "trek.ps.server_process"]
-    return {SERVER: Role(command, num_servers, env={FOLDER: str(folder)})} if num_servers else {}
+    return {SERVER: Role(command, num_servers, env={SERVER_FOLDER: str(folder)})} if num_servers else {}
 
 
 def restart_server(gang: Gang, failed: Exit) -> bool:

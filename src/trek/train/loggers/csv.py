@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from trek.system.disk import storage_errors
 from trek.train.loggers.base import Logger, MetricRow
-from trek.world.disk import storage_errors
 
 _REMEDY = "Free some space, and continue with resume='latest'."
 

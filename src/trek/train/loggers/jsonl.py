@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from trek.system.disk import storage_errors
 from trek.train.loggers.base import Logger, MetricRow
-from trek.world.disk import storage_errors
 
 _REMEDY = "Free some space, or set TREK_HOME to another disk, and continue with resume='latest'."
 

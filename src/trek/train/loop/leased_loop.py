@@ -228,7 +228,7 @@ class _Shards:
             answer = self._group.next_shard(self._name, done=done, step=0)
             done = None
             if "lease" in answer:
-                done, _, number, _, is_again = answer["lease"]
+                done, number, _, is_again = answer["lease"]
                 wait_s = _FIRST_WAIT_S
                 yield self._segment.work(number), is_again
             elif answer["is_done"]:

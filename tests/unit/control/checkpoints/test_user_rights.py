@@ -27,10 +27,10 @@ from trek.control.trials.start_checkpoints import StartCheckpoints, copy_checkpo
 from trek.control.trials.trial_user import make_folders
 from trek.errors import InputError, StorageError, TrekError
 from trek.experiments.package import pack
+from trek.system.clock import SystemClock
 from trek.testing.control_parts import open_store
 from trek.testing.trial_runner import IdleRunner
 from trek.train.checkpointing.manifest import checksum, write_manifest
-from trek.world.clock import SystemClock
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for other users")
 USER = RunAs("nobody")

@@ -21,9 +21,9 @@ from trek.control.trials.runs import begin_run, end_run
 from trek.control.trials.searching import advance
 from trek.errors import ConfigError, NotFound
 from trek.experiments.masking import MASK
+from trek.system.clock import SystemClock
 from trek.testing.control_parts import open_store
 from trek.testing.trial_runner import IdleRunner
-from trek.world.clock import SystemClock
 
 FILES = {"model_def.py": b"print('hi')\n", "data/table.bin": b"\0\1\2", "notes.txt": "größe\n".encode()}
 CONFIG = {

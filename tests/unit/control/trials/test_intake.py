@@ -27,8 +27,8 @@ from trek.engines.member_folder import MemberFolder
 from trek.experiments.config import ExperimentConfig
 from trek.experiments.log_patterns import LogPatterns
 from trek.experiments.spool import SPOOL
+from trek.system.clock import SystemClock
 from trek.testing.control_parts import open_store
-from trek.world.clock import SystemClock
 
 CONFIG = ExperimentConfig.parse(
     {"entrypoint": "a:B", "searcher": {"name": "single", "metric": "m", "max_length": 1}}

@@ -19,9 +19,9 @@ from trek.engines import GangSpec
 from trek.engines.pending_starts import PendingStarts
 from trek.errors import NoRoom, OutsideError
 from trek.experiments.package import pack
+from trek.system.clock import SystemClock
 from trek.testing.shell import wait_until
 from trek.testing.simulated_engine import SimulatedEngine, SimulatedGang
-from trek.world.clock import SystemClock
 
 BROKEN, CROWDED, FULL, LIMITED = "broken", "crowded", "full", "limited"
 

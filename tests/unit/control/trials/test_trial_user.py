@@ -29,8 +29,8 @@ from trek.errors import InputError
 from trek.experiments.package import pack
 from trek.experiments.trial_process import TrialProcess
 from trek.master.control_plane import MasterSettings
+from trek.system.clock import SystemClock
 from trek.testing.shell import wait_until
-from trek.world.clock import SystemClock
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
 

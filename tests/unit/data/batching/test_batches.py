@@ -18,8 +18,8 @@ from trek.data import Table
 from trek.data.execution import running_on
 from trek.data.execution.threads import ThreadExecutor
 from trek.errors import InputError
+from trek.system.home import trek_home
 from trek.world import World
-from trek.world.home import trek_home
 
 
 def world(rank: int, size: int) -> World:

@@ -20,8 +20,8 @@ from trek.data.batching.batches import Batches
 from trek.data.batching.computed import ComputedSource, evaluated
 from trek.data.loaders import DataLoader
 from trek.data.loaders.table import TableLoader
+from trek.system.home import trek_home
 from trek.world import World
-from trek.world.home import trek_home
 
 NUM_ROWS = 100
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, Sampler
 
 from trek.data.loaders.own_generators import Generator, find_generators, seed_generator
 from trek.data.loaders.reader_state import ReaderState
-from trek.strategies.plain_data import from_bytes, to_bytes
+from trek.wire.values import from_bytes, to_bytes
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "torch": torch.Generator,

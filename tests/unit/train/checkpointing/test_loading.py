@@ -8,6 +8,7 @@ from torch import nn
 
 import trek
 from trek.errors import CheckpointError, InputError
+from trek.system.home import trek_home
 from trek.testing.trials import PointsTrial, make_points
 
 
@@ -60,7 +61,7 @@ def test_a_checkpoint_of_an_explicit_loop_says_that_only_its_code_can_rebuild_it
         tr.save()
 
     trek.run(train, workers=1, name="loop")
-    folder = trek.world.trek_home() / "runs" / "loop" / "checkpoints"
+    folder = trek_home() / "runs" / "loop" / "checkpoints"
     with pytest.raises(CheckpointError, match="explicit loop"):
         trek.Checkpoint(next(folder.iterdir())).load_model()
 

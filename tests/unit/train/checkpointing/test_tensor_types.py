@@ -11,8 +11,8 @@ from torch import nn
 
 import trek
 from trek.errors import InputError
-from trek.strategies.plain_data import from_bytes, to_bytes
 from trek.train.checkpointing.tensor_files import load_tensors, save_tensors
+from trek.wire.values import from_bytes, to_bytes
 
 TYPES = sorted({one for one in vars(torch).values() if isinstance(one, torch.dtype)}, key=str)
 REFUSED = {one for one in TYPES if str(one).startswith(("torch.bits", "torch.q", "torch.float4"))} | {

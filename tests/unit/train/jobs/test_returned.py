@@ -12,10 +12,10 @@ import torch
 
 import trek
 from trek.errors import InputError
-from trek.strategies.plain_data import NotPlain
 from trek.train.jobs import returned
 from trek.train.jobs.rank_outcome import RankOutcome
 from trek.train.jobs.returned import pack, unpack
+from trek.wire.values import NotPlain
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import secrets
 import tempfile
 from pathlib import Path
 
+from trek.system.disk import storage_error
+from trek.system.plain_files import remove_tree
+from trek.system.urls import local_path
 from trek.train.checkpointing.stores.base import MANIFEST, REMEDY, Storage
-from trek.world.disk import storage_error
-from trek.world.plain_files import remove_tree
-from trek.world.urls import local_path
 
 _WRITING, _DELETING = ".writing-", ".deleting-"
 

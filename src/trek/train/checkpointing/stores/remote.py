@@ -11,8 +11,8 @@ from typing import Any
 
 from trek.distribution import install_command
 from trek.errors import InputError, StorageError
+from trek.system.disk import storage_error
 from trek.train.checkpointing.stores.base import MANIFEST, REMEDY, Storage
-from trek.world.disk import storage_error
 
 
 class RemoteStorage(Storage):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trek.registry import Registry
+from trek.system.urls import scheme_of
 from trek.train.checkpointing.stores.base import Storage
-from trek.world.urls import scheme_of
 
 STORES: Registry[type[Storage]] = Registry(
     "stores",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trek.world.urls import is_remote, local_path, scheme_of
+from trek.system.urls import is_remote, local_path, scheme_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trek.errors import InputError
-from trek.world.home import claim_home, close_to_others, trek_home
+from trek.system.home import claim_home, close_to_others, trek_home
 
 
 def mode(path: Path) -> int:

@@ -8,8 +8,6 @@ checkpoint nor receiving a value from another rank ever runs code.
 from __future__ import annotations
 
 import base64
-import json
-import struct
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ import numpy as np
 import torch
 
 from trek.errors import InputError
+from trek.wire.frames import Part, pack, split, unpack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,25 +74,22 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 
 def to_bytes(value: Any) -> bytes:
-    """`value` as one message: the JSON with its length, then the bytes of the tensors."""
+    """`value` as one message: a frame whose body is the tensors."""
     tree, tensors = encode(value)
     plain = [resolved(tensor).cpu().contiguous() for tensor in tensors.values()]
     kinds = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in plain]
-    head = json.dumps([tree, kinds]).encode()
-    return b"".join([struct.pack("!Q", len(head)), head, *(_raw(tensor) for tensor in plain)])
+    return pack([tree, kinds], [_raw(tensor) for tensor in plain])
 
 
 def from_bytes(message: bytes) -> Any:
     """The value that was passed to `to_bytes`."""
-    (length,) = struct.unpack("!Q", message[:8])
-    tree, kinds = json.loads(message[8 : 8 + length])
-    tensors, at = {}, 8 + length
-    for index, (name, shape) in enumerate(kinds):
-        dtype = getattr(torch, name)
-        size = torch.Size(shape).numel() * dtype.itemsize
-        raw = torch.frombuffer(bytearray(message[at : at + size]), dtype=torch.uint8) if size else torch.empty(0)
-        tensors[f"t{index}"] = (raw.view(dtype) if size else raw.to(dtype)).reshape(shape)
-        at += size
+    (tree, kinds), body = unpack(message)
+    dtypes = [getattr(torch, name) for name, _ in kinds]
+    sizes = [torch.Size(shape).numel() * dtype.itemsize for dtype, (_, shape) in zip(dtypes, kinds, strict=True)]
+    tensors = {}
+    for index, (raw, dtype, (_, shape)) in enumerate(zip(split(body, sizes), dtypes, kinds, strict=True)):
+        flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype) if raw else torch.empty(0, dtype=dtype)
+        tensors[f"t{index}"] = flat.reshape(shape)
     return decode(tree, tensors)
 
 
@@ -102,8 +98,8 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg()
 
 
-def _raw(tensor: torch.Tensor) -> bytes:
-    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+def _raw(tensor: torch.Tensor) -> Part:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:

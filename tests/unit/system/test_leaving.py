@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-_BEGIN = "import atexit, sys, threading, time\nfrom trek.world.leaving import run_and_leave\n"
+_BEGIN = "import atexit, sys, threading, time\nfrom trek.system.leaving import run_and_leave\n"
 
 
 def _run(code: str, *, stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

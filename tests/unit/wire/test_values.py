@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trek.errors import InputError
-from trek.strategies.plain_data import decode, encode, from_bytes, to_bytes
+from trek.wire.values import decode, encode, from_bytes, to_bytes
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.binary()
 tensors = hnp.arrays(

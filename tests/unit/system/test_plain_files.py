@@ -14,8 +14,8 @@ from trek.engines.log_file import read_lines
 from trek.engines.member_folder import MemberFolder
 from trek.engines.state_files import read_state
 from trek.errors import CheckpointError, InputError
+from trek.system.plain_files import NotPlainFile, open_plain, read_plain, remove_tree, write_plain
 from trek.train.checkpointing.manifest import read_manifest, verify_files
-from trek.world.plain_files import NotPlainFile, open_plain, read_plain, remove_tree, write_plain
 
 
 @pytest.mark.parametrize("kind", KINDS)

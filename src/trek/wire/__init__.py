@@ -1,0 +1,1 @@
+"""How processes of a job talk: the job's secret, one framing, plain values."""
