@@ -7,7 +7,7 @@ and `fsdp` add how they are synced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,9 +21,11 @@ from trek.strategies.base import ReduceOp, Strategy
 from trek.strategies.connections import Connections
 from trek.strategies.meeting import joined_group
 from trek.strategies.moving_buffers import MovingBuffers
-from trek.wire.values import from_bytes, to_bytes
+from trek.wire.values import Message, from_bytes, to_bytes
 from trek.world import World
 
+_PIECE_BYTES = 4 << 20
+"""A value that is broadcast needs so much memory beside its own, on each rank."""
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
@@ -74,27 +76,35 @@ class CollectiveStrategy(Strategy):
 
     def gather(self, value: Any) -> list[Any]:
         """All-gather of a plain value: see `trek.wire.values`."""
-        own = self._message(value)
+        own = torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8).to(self.world.device)
         lengths = [torch.zeros(1, dtype=torch.int64, device=self.world.device) for _ in range(self.world.size)]
         dist.all_gather(lengths, torch.tensor([own.numel()], device=self.world.device))
         counts = [int(length.item()) for length in lengths]
         padded = torch.nn.functional.pad(own, (0, max(counts) - own.numel()))
         messages = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(messages, padded)
-        return [_value(message[:count]) for message, count in zip(messages, counts, strict=True)]
+        found = zip(messages, counts, strict=True)
+        return [from_bytes(message[:count].cpu().numpy().tobytes()) for message, count in found]
 
     def broadcast(self, value: Any) -> Any:
-        """The leader's plain value: see `trek.wire.values`."""
-        own = self._message(value) if self.world.is_leader else None
-        length = torch.tensor([own.numel() if own is not None else 0], device=self.world.device)
+        """The leader's plain value: see `trek.wire.values`. Tensors are sent from where they lie, piece by piece."""
+        own = Message.of(value) if self.world.is_leader else None
+        length = torch.tensor([len(own.head) if own is not None else 0], device=self.world.device)
         dist.broadcast(length, src=0)
-        count = int(length.item())
-        message = own if own is not None else torch.empty(count, dtype=torch.uint8, device=self.world.device)
-        dist.broadcast(message, src=0)
-        return _value(message)
-
-    def _message(self, value: Any) -> torch.Tensor:
-        return torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8).to(self.world.device)
+        head = torch.empty(int(length.item()), dtype=torch.uint8)
+        if own is not None:
+            head.copy_(torch.frombuffer(bytearray(own.head), dtype=torch.uint8))
+        head = head.to(self.world.device)
+        dist.broadcast(head, src=0)
+        message = own or Message.empty(head.cpu().numpy().tobytes())
+        for piece in pieces(message.parts, most_bytes=_PIECE_BYTES):
+            sent = torch.cat([part.to(self.world.device) for part in piece]) if own is not None else None
+            buffer = torch.empty(sum(map(len, piece)), dtype=torch.uint8, device=self.world.device)
+            dist.broadcast(buffer if sent is None else sent, src=0)
+            if sent is None:
+                for part, received in zip(piece, torch.split(buffer, [*map(len, piece)]), strict=True):
+                    part.copy_(received)
+        return message.value
 
     def any(self, flag: bool) -> bool:
         """One small all-reduce."""
@@ -176,5 +186,17 @@ def copy_bytes(message: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
 
 
-def _value(message: torch.Tensor) -> Any:
-    return from_bytes(message.cpu().numpy().tobytes())
+def pieces(parts: Iterable[torch.Tensor], *, most_bytes: int) -> Iterator[list[torch.Tensor]]:
+    """Views of flat bytes, in their order, in groups of at most `most_bytes`."""
+    group: list[torch.Tensor] = []
+    left = most_bytes
+    for part in parts:
+        while len(part):
+            taken, part = part[:left], part[left:]
+            group.append(taken)
+            left -= len(taken)
+            if not left:
+                yield group
+                group, left = [], most_bytes
+    if group:
+        yield group

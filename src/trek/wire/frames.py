@@ -37,10 +37,16 @@ def pack(head: Any, body: Sequence[Part] = ()) -> bytes:
     return b"".join(frame_parts(json.dumps(head).encode(), body))
 
 
-def unpack(frame: Part) -> tuple[Any, memoryview]:
-    """The head and the body that were passed to `pack`; the body lies in `frame`."""
+def unframed(frame: Part) -> tuple[bytes, memoryview]:
+    """The head and the body of a frame; the body lies in `frame`."""
     start = _SIZES.size + _SIZES.unpack_from(frame)[0]
-    return json.loads(bytes(frame[_SIZES.size : start])), memoryview(frame)[start:]
+    return bytes(frame[_SIZES.size : start]), memoryview(frame)[start:]
+
+
+def unpack(frame: Part) -> tuple[Any, memoryview]:
+    """The head and the body that were passed to `pack`."""
+    head, body = unframed(frame)
+    return json.loads(head), body
 
 
 def split(body: memoryview, sizes: Iterable[int]) -> list[memoryview]:

@@ -8,15 +8,17 @@ checkpoint nor receiving a value from another rank ever runs code.
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
 from trek.errors import InputError
-from trek.wire.frames import Part, pack, split, unpack
+from trek.wire.frames import Part, frame_parts, split, unframed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,33 +75,60 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     return {decode(key, tensors): decode(item, tensors) for key, item in content}
 
 
+@dataclass(frozen=True)
+class Message:
+    """A value as a head of JSON, and its tensors, whose bytes follow it; a sender need not copy them."""
+
+    head: bytes
+    tensors: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """From any plain value."""
+        tree, tensors = encode(value)
+        whole = [resolved(tensor).contiguous() for tensor in tensors.values()]
+        kinds = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in whole]
+        return cls(json.dumps([tree, kinds]).encode(), whole)
+
+    @classmethod
+    def empty(cls, head: bytes) -> Self:
+        """On the receiving side: tensors as the head says, for `parts` to be written to."""
+        _, kinds = json.loads(head)
+        return cls(head, [torch.empty(shape, dtype=getattr(torch, name)) for name, shape in kinds])
+
+    @property
+    def parts(self) -> list[torch.Tensor]:
+        """The bytes of each tensor."""
+        return [tensor.reshape(-1).view(torch.uint8) for tensor in self.tensors]
+
+    @property
+    def value(self) -> Any:
+        """What was passed to `of`."""
+        tree, _ = json.loads(self.head)
+        return decode(tree, {f"t{index}": tensor for index, tensor in enumerate(self.tensors)})
+
+
 def to_bytes(value: Any) -> bytes:
-    """`value` as one message: a frame whose body is the tensors."""
-    tree, tensors = encode(value)
-    plain = [resolved(tensor).cpu().contiguous() for tensor in tensors.values()]
-    kinds = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in plain]
-    return pack([tree, kinds], [_raw(tensor) for tensor in plain])
+    """`value` as one frame."""
+    message = Message.of(value)
+    body: list[Part] = [part.cpu().numpy().data if part.numel() else b"" for part in message.parts]
+    return b"".join(frame_parts(message.head, body))
 
 
-def from_bytes(message: bytes) -> Any:
+def from_bytes(frame: bytes) -> Any:
     """The value that was passed to `to_bytes`."""
-    (tree, kinds), body = unpack(message)
-    dtypes = [getattr(torch, name) for name, _ in kinds]
-    sizes = [torch.Size(shape).numel() * dtype.itemsize for dtype, (_, shape) in zip(dtypes, kinds, strict=True)]
-    tensors = {}
-    for index, (raw, dtype, (_, shape)) in enumerate(zip(split(body, sizes), dtypes, kinds, strict=True)):
-        flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype) if raw else torch.empty(0, dtype=dtype)
-        tensors[f"t{index}"] = flat.reshape(shape)
-    return decode(tree, tensors)
+    head, body = unframed(frame)
+    message = Message.empty(head)
+    parts = message.parts
+    for part, raw in zip(parts, split(body, [part.numel() for part in parts]), strict=True):
+        if raw:
+            part.copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+    return message.value
 
 
 def resolved(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` without gradients, and with its numbers in memory: conjugates and negatives may be lazy."""
     return tensor.detach().resolve_conj().resolve_neg()
-
-
-def _raw(tensor: torch.Tensor) -> Part:
-    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
