@@ -18,7 +18,7 @@ from typing import Any
 
 from trek.engines.agent import end_with_parent
 from trek.errors import TrekError
-from trek.wire.frames import pack, receive, split
+from trek.wire.frames import receive, send_message, split
 
 
 def main(descriptor: int, front: int) -> None:
@@ -32,7 +32,7 @@ def main(descriptor: int, front: int) -> None:
         try:
             worker = _Worker(connection, json.loads(settings))
         except Exception as error:  # noqa: BLE001 - code and files of others are loaded there
-            connection.sendall(pack({"op": "failed", **_reason(error)}))
+            send_message(connection, {"op": "failed", **_reason(error)})
             return
         worker.answer_all()
 
@@ -98,7 +98,7 @@ class _Worker:
         self._send(end)
 
     def _send(self, head: dict[str, Any], *pieces: bytes) -> None:
-        self._connection.sendall(pack(head, pieces))
+        send_message(self._connection, head, pieces)
 
 
 def _reason(error: Exception) -> dict[str, Any]:

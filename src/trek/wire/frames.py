@@ -71,9 +71,9 @@ def send_all(connection: socket.socket, parts: Sequence[Part]) -> None:
         parts = send_parts(connection, parts)
 
 
-def send_message(connection: socket.socket, message: Any) -> None:
-    """Send a value that JSON can hold."""
-    connection.sendall(pack(message))
+def send_message(connection: socket.socket, message: Any, body: Sequence[Part] = ()) -> None:
+    """Send a value that JSON can hold, with a body."""
+    send_all(connection, frame_parts(json.dumps(message).encode(), body))
 
 
 def receive_message(connection: socket.socket) -> Any:
