@@ -123,7 +123,7 @@ def _push_table(state: ServerState, request: pb.PushTableRequest, body: Bytes) -
     def apply() -> None:
         if request.replaces:
             state.replace_table(target)
-        target.put(ids, values, slots=slots, rule=rule, step=rows.step, version=max(1, state.version))
+        target.put(ids, values, slots=slots, rule=rule, step=rows.step, version=state.next_version)
 
     return Change(apply, discard)
 

@@ -104,13 +104,19 @@ class ServerState:
     _num_opened: int = 0
     """Tables so far: each has a folder of its own, also if it replaces another one."""
 
+    @property
+    def next_version(self) -> int:
+        """The version of what changes between two pushes: those who have the present version do not have it."""
+        return self.version + 1
+
     def initialize(self, dense: Mapping[DenseKey, torch.Tensor], *, mode: Mode) -> None:
         """Take the parameters that are not known yet; the mode of the first model counts."""
+        is_later = self.is_initialized
         if not self.is_initialized:
             self.mode, self.is_initialized = mode, True
         for key, value in dense.items():
             if key not in self.dense:
-                self.dense[key] = DenseParameter(value, version=self.version)
+                self.dense[key] = DenseParameter(value, version=self.next_version if is_later else self.version)
 
     def replacements(self, given: Mapping[DenseKey, DenseValue]) -> dict[DenseKey, DenseParameter]:
         """Parameters to put in the place of those that are here; InputError if one does not fit. Changes nothing."""
@@ -124,7 +130,7 @@ class ServerState:
             raise InputError(
                 f"there is no parameter {key[0]!r} of {value.dtype} and shape {tuple(value.shape)} on this server."
             )
-        made = DenseParameter(value, version=self.version)
+        made = DenseParameter(value, version=self.next_version)
         if rule is not None:
             made.load(slots, rule=rule)
         for waiting in (one for push in self.pending for name, _, one in push.dense if name == key):
@@ -174,8 +180,9 @@ class ServerState:
         return self.tables[name]
 
     def changed_since(self, version: int) -> dict[DenseKey, DenseParameter]:
-        """The dense parameters that changed after `version`; all, for a negative one."""
-        return {key: one for key, one in self.dense.items() if one.changed_at > version or version < 0}
+        """The dense parameters that changed after `version`; all, for one that this server has not or no longer."""
+        is_known = 0 <= version <= self.version
+        return {key: one for key, one in self.dense.items() if not is_known or one.changed_at > version}
 
     def judge(self, push: Push) -> Verdict:
         """What is to be done with a push; InputError if it does not fit. Changes nothing."""

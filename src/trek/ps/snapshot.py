@@ -165,7 +165,9 @@ def _load_dense(
         if part.server != server:
             continue
         is_whole = part.stop - part.start == value.numel() and len(ordered) == 1
-        own = DenseParameter(value if is_whole else value.reshape(-1)[part.start : part.stop], version=state.version)
+        own = DenseParameter(
+            value if is_whole else value.reshape(-1)[part.start : part.stop], version=state.next_version
+        )
         if entry["rule"] is not None:
             joined = {
                 slot: _cut([one[1][slot] for one in ordered], part.start, part.stop, is_whole=is_whole)

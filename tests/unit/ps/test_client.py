@@ -114,6 +114,29 @@ def test_pulls_skip_what_did_not_change(start: Start) -> None:
     assert into["b"].tolist() == [0.5, 0.5]
 
 
+def test_what_is_put_between_two_pushes_reaches_those_who_have_the_version(start: Start, tmp_path: Path) -> None:
+    """It had the version of the push before, so clients that knew this version went on with what was there."""
+    client, servers = start(2)
+    begin_model(client)
+    push(client, 0)
+    client.checkpoint(tmp_path / "saved")
+    other, version = Client(servers.addresses), client.stats()[0]["version"]
+    other.pull_dense()
+    client.put_dense({"weight": torch.full((2, 3), 7.0)}, state={}, rules={})
+    assert other.pull_dense()["weight"].unique().tolist() == [7]
+    client.push_model({"later": torch.ones(1)})
+    assert other.pull_dense()["later"].tolist() == [1]
+    rows = client.export_state("user")
+    client.put_rows("user", rows)
+    assert torch.equal(client.export_rows("user", since=version)[0], rows.ids)
+    push(client, 1)
+    pushed = other.pull_dense()["weight"].clone()
+    client.restore(tmp_path / "saved")
+    assert torch.equal(other.pull_dense()["weight"], client.pull_dense()["weight"])
+    assert not torch.equal(other.pull_dense()["weight"], pushed)
+    other.close()
+
+
 def test_only_the_first_model_counts(start: Start) -> None:
     client, servers = start()
     other = Client(servers.addresses)
