@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from trek.control.trials import elastic_watch
 from trek.control.trials.endings import Ending, read_elastic_ending
 from trek.elastic.elastic_gang import JobEnd
+from trek.elastic.joining import membership_settings
+from trek.elastic.membership_settings import MembershipSettings
 from trek.engines import Exit
 from trek.errors import InputError
 from trek.train.jobs.rank_outcome import RankOutcome
@@ -42,11 +46,19 @@ def test_an_error_in_the_users_code_ends_an_elastic_trial(make_plane: MakePlane)
     assert (details.state, details.error, details.trials[0].run) == ("errored", "it is wrong", 1)
 
 
-def test_workers_that_never_join_are_not_started_for_ever(make_plane: MakePlane) -> None:
+def test_workers_that_never_join_are_not_started_for_ever(
+    make_plane: MakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow start is no crash loop, so that a trial waits for minutes; here it has less time."""
+
+    def impatient(*given: Any) -> MembershipSettings:
+        return replace(membership_settings(*given), loss_s=1.0)
+
+    monkeypatch.setattr(elastic_watch, "membership_settings", impatient)
     plane = make_plane("os.kill(os.getpid(), 9)")
     trial = plane.run_to_end(plane.create(resources=ELASTIC, max_restarts=0)).trials[0]
     assert (trial.state, trial.run) == ("errored", 1)
-    assert "workers ended without joining the others" in trial.error
+    assert "workers were killed before they joined the others" in trial.error
     assert "SIGKILL" in trial.error
 
 
