@@ -7,13 +7,19 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from trek._version import __version__
 from trek.distribution import DISTRIBUTION, install_command, package_missing
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".ts", ".tsx", ".sh", ""}
-ANOTHER_PROJECT = re.compile(r"pip3? install\b[^\n`]*?[\s'\"]trek(?![-\w/.])")
+ANOTHER_PROJECT = re.compile(
+    r"pip3? install\b[^\n`]*?[\s'\"]trek(?![-\w/.])"  # in a command
+    r"|['\"]trek(\[[\w,]+\])?\s*[=<>~!]="  # as a requirement, such as those of a model in MLflow
+    r"|\bpip(_requirements)?['\"]?\s*[=:]\s*\[[^\]]*['\"]trek(?![-\w/.])"
+)
 
 
 def test_the_distribution_has_the_name_of_the_project() -> None:
@@ -35,6 +41,22 @@ def test_every_extra_that_an_error_names_exists() -> None:
     named = set(re.findall(r'(?:extra=|install_command\()["\'](\w+)["\']', users))
     assert "ray" in named
     assert named <= PROJECT["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("pip install trek", True),
+        ("pip install -U 'trek[ray]'", True),
+        ("pip_requirements=[f'trek=={version}']", True),
+        ('{"pip": ["torch", "trek"]}', True),
+        ("pip install 'trek-ml[ray]'", False),
+        ("pip_requirements=['trek-ml==1']", False),
+        ("pip install ./trek.whl", False),
+    ],
+)
+def test_what_asks_for_the_other_project(text: str, asks: bool) -> None:
+    assert bool(ANOTHER_PROJECT.search(text)) == asks
 
 
 def test_no_text_asks_for_the_other_project_by_pip() -> None:

@@ -46,6 +46,7 @@ def open(  # noqa: A001
     if isinstance(name_or_url, Sequence) and not isinstance(name_or_url, str):
         return _open_list(name_or_url, split=split, options=options)
     text = str(name_or_url)
+    _require_address(text)
     is_named = isinstance(name_or_url, str) and is_dataset(text)
     if split is not None and not is_named:
         raise InputError(f"split={split!r} is for named data sets ({', '.join(dataset_names())}), not for {text!r}.")
@@ -81,8 +82,16 @@ def _open_list(addresses: Sequence[str | Path], *, split: str | None, options: M
     if split is not None:
         raise InputError(f"split={split!r} is for named data sets, not for a list of files.")
     texts = [str(address) for address in addresses]
+    for text in texts:
+        _require_address(text)
     paths = [text if is_remote(text) else str(local_path(text).expanduser()) for text in texts]
     return Table(open_files(paths, options=_text_options(options)))
+
+
+def _require_address(text: str) -> None:
+    """An empty text, such as that of a variable that is not set, would be the present folder."""
+    if not text.strip():
+        raise InputError("the address of the data is empty. Pass the name of a data set, a path or a URL.")
 
 
 def _open_named(name: str, *, split: str) -> Table:

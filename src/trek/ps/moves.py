@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from uuid import uuid4
 
 from trek.errors import TrekError
 from trek.ps.protocol import messages as pb
@@ -50,7 +51,10 @@ def following_moves(method: Callable[Concatenate[Self, Given], Result]) -> Calla
 
 
 def save_all(servers: ServerGroup, folder: Path, *, hold_ms: int = HOLD_MS, stays_held: bool = False) -> None:
-    """Have every server write to `folder`, all at the same point; if one cannot, all take pushes again."""
+    """Have every server write to `folder`, all at the same point.
+
+    If one cannot, all take pushes again, and an earlier checkpoint in the folder stays as it was.
+    """
     with _released_on_failure(servers):
         _save_all(servers, folder, hold_ms=hold_ms, stays_held=stays_held)
 
@@ -61,12 +65,20 @@ def _save_all(servers: ServerGroup, folder: Path, *, hold_ms: int, stays_held: b
     for answer, _ in held:
         for source, last in answer.made.sequences.items():
             until[source] = max(last, until.get(source, 0))
-    common: dict[str, Any] = {"path": str(folder.absolute()), "wait_ms": hold_ms, "stay_held": stays_held}
-    requests = [
-        pb.CheckpointRequest(server=server, until=pb.Progress(sequences=until), **common)
-        for server in range(len(servers))
-    ]
-    servers.ask([(pb.Envelope(checkpoint=request), None) for request in requests])
+    cut: dict[str, Any] = {"path": str(folder.absolute()), "cut": uuid4().hex, "num_servers": len(servers)}
+    writing = {"until": pb.Progress(sequences=until), "wait_ms": hold_ms, "stay_held": stays_held}
+    try:
+        _ask_to_save(servers, **cut, **writing)
+    except BaseException:
+        with suppress(TrekError):  # the failure above counts
+            _ask_to_save(servers, **cut, discards=True)
+        raise
+    _ask_to_save(servers, **cut, publishes=True)
+
+
+def _ask_to_save(servers: ServerGroup, **request: Any) -> None:
+    requests = [pb.CheckpointRequest(server=server, **request) for server in range(len(servers))]
+    servers.ask([(pb.Envelope(checkpoint=one), None) for one in requests])
 
 
 def restore_all(servers: ServerGroup, folder: Path) -> None:

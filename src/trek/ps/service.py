@@ -23,6 +23,7 @@ from trek.ps.protocol import messages as pb
 from trek.ps.protocol.tensors import Attachments, Bytes, array_of
 from trek.ps.server_state import Push, ServerState
 from trek.ps.snapshot import read_snapshot, write_snapshot
+from trek.ps.snapshot_files import Cut, discard_snapshot, publish_snapshot
 from trek.ps.state_lock import StateLock
 from trek.ps.table import as_tensor
 
@@ -236,15 +237,23 @@ class Service:
         return pb.Envelope(made=self._progress("")), None
 
     def _do_checkpoint(self, request: pb.CheckpointRequest, body: Bytes) -> Answer:
-        """Let those pushes in that other servers have applied, write, and take pushes again."""
+        """Let those pushes in that other servers have applied, write, and take pushes again.
+
+        What is written of several servers is published, or discarded, by another request.
+        """
         del body
+        folder, cut = Path(request.path), Cut(request.cut, request.num_servers)
+        if request.publishes or request.discards:
+            finish = publish_snapshot if request.publishes else discard_snapshot
+            finish(folder, server=request.server, cut=cut)
+            return _DONE, None
         self._allowed = dict(request.until.sequences)
         self._lock.notify_all()
         try:
             self._lock.wait_for(lambda: self._is_closed or self._has_reached(self._allowed), request.wait_ms / 1e3)
             if not self._has_reached(self._allowed):
                 raise OutsideError("a push that reached some of the servers did not reach this one in time.")
-            write_snapshot(self._state, Path(request.path), server=request.server)
+            write_snapshot(self._state, folder, server=request.server, cut=cut)
         except BaseException:
             self._release()
             raise

@@ -6,9 +6,8 @@ A folder with the snapshots of several servers can be loaded by any other number
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,21 +23,33 @@ from trek.ps.distinct_ids import owners
 from trek.ps.placement import parts_of
 from trek.ps.rules import Rule
 from trek.ps.server_state import Mode, ServerState
+from trek.ps.snapshot_files import (
+    Cut,
+    check_whole,
+    discard_snapshot,
+    parts_of_snapshot,
+    publish_snapshot,
+    snapshot_documents,
+)
 from trek.ps.table import TableState
 from trek.ps.table_spec import TableSpec
 
 
-def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:
+def write_snapshot(state: ServerState, folder: Path, *, server: int, cut: Cut | None = None) -> None:
     """Write the state; the document last, so that a snapshot with a document is complete.
 
-    StorageError if that is not possible; then a snapshot that was there before is still there.
+    StorageError if that is not possible; then a snapshot that was there before is still there. That of a `cut` counts
+    once it is published; see `snapshot_files`.
     """
     if state.pending:
         raise InputError(
             f"{len(state.pending)} pushes wait for the others of their step: save a synchronous training between steps."
         )
     tensors: dict[str, torch.Tensor] = {}
+    own = cut or Cut()
     document = {
+        "cut": own.name,
+        "num_servers": own.num_servers,
         "version": state.version,
         "mode": asdict(state.mode),
         "is_initialized": state.is_initialized,
@@ -47,22 +58,18 @@ def write_snapshot(state: ServerState, folder: Path, *, server: int) -> None:
         "dense": [_describe_dense(name, start, one, tensors) for (name, start), one in state.dense.items()],
         "tables": [_describe_table(state, name, tensors) for name in state.tables],
     }
-    stem = folder / f"server-{server:05d}"
-    parts = [stem.with_suffix(".safetensors.partial"), stem.with_suffix(".json.partial")]
+    parts = parts_of_snapshot(folder, server=server, cut=own)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, parts[0])
         parts[1].write_text(json.dumps(document))
-        stem.with_suffix(".json").unlink(missing_ok=True)
-        for part in parts:
-            part.replace(part.with_suffix(""))
     except (OSError, SafetensorError) as error:
-        for part in parts:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+        discard_snapshot(folder, server=server, cut=own)
         raise StorageError(
             f"a parameter server cannot write its state to {folder}: {error}. Free some space, or use another folder."
         ) from error
+    if not own.name:
+        publish_snapshot(folder, server=server, cut=own)
 
 
 def read_snapshot(folder: Path, *, server: int, num_servers: int, spill: Path | None) -> ServerState:
@@ -135,12 +142,14 @@ def _describe_table(state: ServerState, name: str, tensors: dict[str, torch.Tens
 
 
 def _documents(folder: Path) -> Iterator[tuple[dict[str, Any], Any]]:
-    paths = sorted(path for path in folder.glob("server-*.json") if re.fullmatch(r"server-\d{5}", path.stem))
+    paths = snapshot_documents(folder)
     if not paths:
         raise CheckpointError(f"{folder} has no snapshot of parameter servers.")
-    for path in paths:
+    documents = [json.loads(path.read_text()) for path in paths]
+    check_whole(folder, documents)
+    for path, document in zip(paths, documents, strict=True):
         with safe_open(path.with_suffix(".safetensors"), "pt") as tensors:
-            yield json.loads(path.read_text()), tensors
+            yield document, tensors
 
 
 def _read_state(entry: Mapping[str, Any], tensors: Any) -> dict[str, Any]:

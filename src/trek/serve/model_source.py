@@ -67,12 +67,13 @@ def find_kind(text: str) -> str:
     elif ":" in text and "/" not in text and all(part.isidentifier() for part in text.replace(":", ".").split(".")):
         return "function"
     else:
+        what = f"{text!r} is not a model" if path.exists() else f"the model {str(path.absolute())!r} does not exist"
         raise InputError(
-            f"{text!r} is not a model: expected the folder or URL of a checkpoint, an archive such as model.mar, a "
+            f"{what}: expected the folder or URL of a checkpoint, an archive such as model.mar, a "
             "folder that save_pretrained wrote, or module:function."
         )
     if kind == "archive" and not path.is_file():
-        raise InputError(f"the archive {text!r} does not exist.")
+        raise InputError(f"the archive {str(path.absolute())!r} does not exist. Check the path.")
     return kind
 
 

@@ -208,24 +208,25 @@ class Trainer:
         self._call("on_validation_epoch_end", outputs)
         metrics = self._loop.end_validation(how=self._reductions())
         if not (metrics or has_returned):
-            raise InputError(
-                "evaluate_batch returned None for every batch, and the validation has no metrics. Return a dict of "
-                "metrics by name, such as {'validation_loss': loss}, or {} for a validation without metrics."
-            )
+            raise _without_metrics("evaluate_batch returned None for every batch")
         return metrics
 
     def _evaluate_full(self) -> dict[str, float]:
         """The leader evaluates all data and broadcasts the result."""
         self._loop.begin_validation()
-        metrics: dict[str, float] = {}
+        found: dict[str, float] | None = None
         if self.traveler.world.is_leader:
             evaluate = with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
             with torch.no_grad(), self.traveler.autocast():
-                out = evaluate(_OnDevice(self.validation_loader, self.context.device), self.model)
-                out = _checked_metrics(out, "evaluate_full_dataset")
-            metrics = self.traveler.journal.scalars.of(out)
+                returned = evaluate(_OnDevice(self.validation_loader, self.context.device), self.model)
+                out = _checked_metrics(returned, "evaluate_full_dataset")
+            found = None if returned is None else self.traveler.journal.scalars.of(out)
         self._call("on_validation_epoch_end", [])
-        return self._loop.end_validation(extra=self.traveler.strategy.broadcast(metrics))
+        found = self.traveler.strategy.broadcast(found)
+        metrics = self._loop.end_validation(extra=found or {})
+        if found is None and not metrics:
+            raise _without_metrics("evaluate_full_dataset returned None")
+        return metrics
 
     def _reductions(self) -> dict[str, Reduction]:
         """Reductions by metric name; a single reduction applies to every logged metric."""
@@ -355,6 +356,13 @@ def _checked_metrics(out: Any, method: str) -> Mapping[str, Any]:
     if out is not None and not isinstance(out, Mapping):
         raise InputError(f"{method} must return a dict of metrics by name, got {type(out).__name__}.")
     return out or {}
+
+
+def _without_metrics(what: str) -> InputError:
+    return InputError(
+        f"{what}, and the validation has no metrics. Return a dict of metrics by name, such as "
+        "{'validation_loss': loss}, or {} for a validation without metrics."
+    )
 
 
 def _as_metrics(out: Any) -> Mapping[str, Any]:

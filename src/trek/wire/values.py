@@ -23,7 +23,7 @@ from trek.wire.frames import Part, frame_parts, split, unframed
 if TYPE_CHECKING:
     import pandas as pd
 
-_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$bytes", "$complex", "$frame", "$dict")
+_MARKS = ("$tensor", "$sparse", "$array", "$tuple", "$set", "$frozenset", "$bytes", "$complex", "$frame", "$dict")
 
 
 class NotPlain(InputError):
@@ -66,6 +66,8 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return tuple(decode(item, tensors) for item in content)
     if mark == "$set":
         return {decode(item, tensors) for item in content}
+    if mark == "$frozenset":
+        return frozenset(decode(item, tensors) for item in content)
     if mark == "$frame":
         return _frame_of(base64.b64decode(content))
     if mark == "$complex":
@@ -154,7 +156,8 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, path: str) -> Any:
     if isinstance(value, tuple):
         return {"$tuple": [_encode(item, tensors, path=f"{path}[{i}]") for i, item in enumerate(value)]}
     if isinstance(value, set | frozenset):
-        return {"$set": [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
+        mark = "$set" if isinstance(value, set) else "$frozenset"  # of the two, only this one may be a key
+        return {mark: [_encode(item, tensors, path=path) for item in sorted(value, key=repr)]}
     if (frame := _frame_bytes(value)) is not None:
         return {"$frame": base64.b64encode(frame).decode()}
     kind = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__

@@ -399,6 +399,35 @@ def test_a_column_that_only_a_later_file_has_is_refused_by_name(
             read(table)
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl", "arrow"])
+def test_columns_of_files_are_known_by_name_whatever_their_order(suffix: str, tmp_path: Path) -> None:
+    """A scan took them by name, and reading in batches refused the same files."""
+    for number, rows in enumerate((pa.table({"a": [1], "b": [5]}), pa.table({"b": [6], "a": [2]}))):
+        path = tmp_path / f"{number}.{suffix}"
+        if suffix == "parquet":
+            pa.parquet.write_table(rows, path)
+        elif suffix == "csv":
+            pa.csv.write_csv(rows, path)
+        elif suffix == "jsonl":
+            write_lines(path, [json.dumps(row) for row in rows.to_pylist()])
+        else:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                writer.write_table(rows)
+    table = trek.data.open(tmp_path)
+    expected = [{"a": 1, "b": 5}, {"a": 2, "b": 6}]
+    assert table.to_arrow().to_pylist() == expected
+    assert table.map(lambda batch: batch).to_arrow().to_pylist() == expected
+    assert table.sort("a").to_arrow().to_pylist() == expected
+    batches = trek.data.open(tmp_path).batches(1)
+    assert [(a.item(), b.item()) for a, b in batches] == [(1, 5), (2, 6)]
+
+
+def test_a_type_is_taken_from_a_later_file_whose_columns_have_another_order(tmp_path: Path) -> None:
+    write_lines(tmp_path / "0.jsonl", ['{"a": 1, "b": null}'])
+    write_lines(tmp_path / "1.jsonl", ['{"b": 6, "a": 2}'])
+    assert trek.data.open(tmp_path).to_arrow().to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": 6}]
+
+
 def test_a_file_without_rows_still_has_its_columns(tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "a.parquet")
     assert repr(trek.data.open(tmp_path / "a.parquet")) == "Table(x: int64)"

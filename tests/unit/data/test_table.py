@@ -300,6 +300,23 @@ def test_a_missing_file_is_named_by_its_absolute_path(
     assert str(caught.value) == f"the file or folder '{tmp_path / name}' does not exist. Check the path."
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("", "the address of the data is empty"),
+        (["rows.csv", " "], "the address of the data is empty"),
+        ("memory://", "'memory://' names a store, but nothing in it"),
+    ],
+)
+def test_an_address_that_names_nothing_is_refused(
+    address: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        trek.data.open(address)
+
+
 def test_a_word_that_is_neither_a_data_set_nor_a_path_offers_the_data_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from trek.errors import ConfigError, InputError, OutsideError, PortInUse
-from trek.ps import Client, Initial, Rule, TableSpec
+from trek.errors import ConfigError, InputError, OutsideError, PortInUse, StorageError
+from trek.ps import Client, Initial, Rule, TableSpec, service
 from trek.ps.moves import save_all
 from trek.ps.placement import SPLIT_ELEMENTS, parts_of
 from trek.ps.protocol import messages as pb
 from trek.ps.server import listen
 from trek.ps.server_state import Mode
+from trek.ps.snapshot import write_snapshot
 from trek.ps.table_rows import TableRows
 from trek.wire.connections import JobServer
 
@@ -352,6 +353,32 @@ def test_a_checkpoint_is_restored_by_any_number_of_servers(start: Start, tmp_pat
         found.append(contents(client))
     assert same(found[0], found[1])
     assert same(found[0], found[2])
+
+
+def test_a_checkpoint_that_fails_on_one_server_leaves_the_one_before(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other servers had replaced their parts of it, and what was restored from both was of no point in time."""
+
+    def full(*given: Any, server: int, **named: Any) -> None:
+        if server == 1:
+            raise StorageError("no space left")
+        write_snapshot(*given, server=server, **named)
+
+    client, _ = start(2)
+    begin_model(client)
+    client.checkpoint(tmp_path / "saved")
+    before, files = contents(client), sorted((tmp_path / "saved").iterdir())
+    push(client, 0)
+    monkeypatch.setattr(service, "write_snapshot", full)
+    with pytest.raises(OutsideError, match="no space left"):
+        client.checkpoint(tmp_path / "saved")
+    assert sorted((tmp_path / "saved").iterdir()) == files
+    client.restore(tmp_path / "saved")
+    assert same(contents(client), before)
+    next((tmp_path / "saved").glob("*1.json")).unlink()
+    with pytest.raises(OutsideError, match="incomplete: it has the state of 1 of 2"):
+        client.restore(tmp_path / "saved")
 
 
 def test_a_checkpoint_is_a_consistent_cut(start: Start, tmp_path: Path) -> None:

@@ -219,8 +219,17 @@ def evaluating(value: Any) -> type[PointsTrial]:
     return Evaluating
 
 
+def evaluating_all(value: Any) -> type[PointsTrial]:
+    class EvaluatingAll(PointsTrial):
+        def evaluate_full_dataset(self, data_loader: Any, model: nn.Module) -> Any:
+            return value
+
+    return EvaluatingAll
+
+
 def test_a_validation_without_metrics_may_be_declared() -> None:
     assert fit(evaluating({})).best is None
+    assert fit(evaluating_all({})).best is None
 
 
 class Greedy(PointsTrial):
@@ -250,6 +259,7 @@ class Greedy(PointsTrial):
         (PointsTrial, {"tempo": 3}, ConfigError, "unknown setting 'tempo'. Known settings: accumulate"),
         (PointsTrial, {"metric": "f1"}, ConfigError, "'f1' not found in the validation metrics"),
         (evaluating(None), {}, InputError, "evaluate_batch returned None for every batch, .* or {} for a validation"),
+        (evaluating_all(None), {}, InputError, "evaluate_full_dataset returned None, .* or {} for a validation"),
         (evaluating(None), {"metric": "f1"}, ConfigError, "'f1' not found in a validation without metrics"),
         (evaluating({}), {"metric": "f1"}, ConfigError, "'f1' not found in a validation without metrics"),
         (PointsTrial, {"capture": True}, ConfigError, "needs a GPU"),

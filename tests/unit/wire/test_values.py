@@ -21,9 +21,17 @@ tensors = hnp.arrays(
     st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_]), hnp.array_shapes(min_dims=0, max_dims=2)
 ).map(lambda array: torch.from_numpy(array.copy()))
 arrays = hnp.arrays(np.float64, hnp.array_shapes(max_dims=2, max_side=3), elements=st.integers(0, 9))
-keys = st.text(max_size=3) | st.integers() | st.sampled_from(["$tensor", "$dict", "$tuple", "a"]) | st.booleans()
+frozen = st.frozensets(st.integers() | st.text(max_size=2) | st.frozensets(st.integers(), max_size=2), max_size=3)
+keys = (
+    st.text(max_size=3)
+    | st.integers()
+    | st.sampled_from(["$tensor", "$dict", "$tuple", "a"])
+    | st.booleans()
+    | st.tuples(frozen)
+    | frozen
+)
 trees = st.recursive(
-    plain | tensors | arrays | st.sets(st.integers() | st.text(max_size=2)),
+    plain | tensors | arrays | st.sets(st.integers() | st.text(max_size=2) | frozen, max_size=4) | frozen,
     lambda inner: (
         st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(keys, inner, max_size=3)
     ),

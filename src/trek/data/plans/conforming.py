@@ -75,7 +75,7 @@ def is_settled(schema: pa.Schema) -> bool:
 
 def merged_schema(left: pa.Schema, right: pa.Schema) -> pa.Schema:
     """The columns of `left`; types that are not known there are taken from `right`, if its columns are the same."""
-    if left.equals(right) or left.names != right.names:
+    if left.equals(right) or sorted(left.names) != sorted(right.names):
         return left
     fields = [field.with_type(merged_type(field.type, right.field(field.name).type)) for field in left]
     return pa.schema(fields, left.metadata)

@@ -69,7 +69,10 @@ class Expression:
         return Expression("is_valid", (self,))
 
     def cast(self, kind: str | pa.DataType) -> Expression:
-        """The values as another type: `cast("int32")`. One that does not fit is an error; fractions are cut off."""
+        """The values as another type: `cast("int32")`. Fractions are cut off.
+
+        One that does not fit in an integer type is an error; in a smaller float type, it is infinite.
+        """
         return Expression("cast", (self, parse_type(kind)))
 
     def abs(self) -> Expression:

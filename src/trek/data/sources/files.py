@@ -158,6 +158,8 @@ class FileSource(Source):
             if not batch.num_rows:
                 continue
             _require_no_more(batch.schema.names, schema.names, file)
+            if batch.num_columns == len(schema):  # columns are known by name, as they are in a scan
+                batch = batch.select(sorted(batch.schema.names, key=schema.names.index))
             yield conform(batch, schema, where=f"{file.url}, rows {start} to {start + batch.num_rows - 1}")
             start += batch.num_rows
 

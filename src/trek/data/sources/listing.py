@@ -41,6 +41,8 @@ class FileInfo:
 def list_files(url: str) -> list[FileInfo]:
     """The files that `url` means, by name; those and folders that begin with `.` or `_` are left out of folders."""
     system, root = file_system(url)
+    if not root:
+        raise InputError(f"{url!r} names a store, but nothing in it. Add the bucket and the path.")
     if is_there(system, root, url=url):
         found = [root] if is_web(url) or system.isfile(root) else _inside(system, root)
         return [_info(system, path, root=root) for path in found]

@@ -637,6 +637,10 @@ class CheckpointRequest(_message.Message):
     UNTIL_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     STAY_HELD_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    NUM_SERVERS_FIELD_NUMBER: _builtins.int
+    PUBLISHES_FIELD_NUMBER: _builtins.int
+    DISCARDS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """a folder that this server can write to"""
     server: _builtins.int
@@ -644,6 +648,15 @@ class CheckpointRequest(_message.Message):
     wait_ms: _builtins.int
     stay_held: _builtins.bool
     """take no pushes afterwards either, until the hold ends or the server moves"""
+    cut: _builtins.str
+    """The name of the checkpoint, in hexadecimal digits, if several servers write it: then a second request, to all of
+    them, has it count or removes it. Without a name, what a server writes counts at once.
+    """
+    num_servers: _builtins.int
+    publishes: _builtins.bool
+    """what was written counts from now on"""
+    discards: _builtins.bool
+    """what was written is removed"""
     @_builtins.property
     def until(self) -> Global___Progress:
         """pushes that other servers have applied already"""
@@ -656,10 +669,14 @@ class CheckpointRequest(_message.Message):
         until: Global___Progress | None = ...,
         wait_ms: _builtins.int = ...,
         stay_held: _builtins.bool = ...,
+        cut: _builtins.str = ...,
+        num_servers: _builtins.int = ...,
+        publishes: _builtins.bool = ...,
+        discards: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "server", b"server", "stay_held", b"stay_held", "until", b"until", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "discards", b"discards", "num_servers", b"num_servers", "path", b"path", "publishes", b"publishes", "server", b"server", "stay_held", b"stay_held", "until", b"until", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -32,7 +32,7 @@ class Predictions:
         Without a `kind`, scores below 0 or above 1 are logits, and others are refused.
         """
         check_kind(kind)
-        labels, scores = np.asarray(labels), np.asarray(scores, dtype=np.float64)
+        labels, scores = as_array(labels), as_array(scores).astype(np.float64)
         if scores.ndim == 2 and scores.shape[1] == 1:
             scores = scores[:, 0]
         if labels.ndim != 1 or scores.ndim not in (1, 2) or len(labels) != len(scores):
@@ -54,6 +54,14 @@ class Predictions:
     def predicted(self) -> Array:
         """The most probable class of each record."""
         return np.asarray(self.probabilities.argmax(1))
+
+
+def as_array(values: Any) -> Array:
+    """Values as NumPy, tensors of torch too: of any device and type, with or without gradients."""
+    if not hasattr(values, "detach"):
+        return np.asarray(values)
+    tensor = values.detach().cpu()
+    return np.asarray(tensor.double() if tensor.is_floating_point() else tensor)
 
 
 def check_kind(kind: ScoreKind | None) -> None:

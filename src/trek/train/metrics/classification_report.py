@@ -44,7 +44,9 @@ class ClassificationReport:
     @classmethod
     def from_classes(cls, labels: Any, predicted: Any, *, classes: Sequence[str]) -> Self:
         """Where only the predicted class of each record is known; areas and calibration then say little."""
-        chosen = classification.class_numbers("predicted classes", np.asarray(predicted), num_classes=len(classes))
+        chosen = classification.class_numbers(
+            "predicted classes", classification.as_array(predicted), num_classes=len(classes)
+        )
         return cls(labels, np.eye(len(classes))[chosen], kind="probabilities", classes=classes)
 
     @property

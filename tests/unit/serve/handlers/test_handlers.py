@@ -67,10 +67,18 @@ def test_what_cannot_be_loaded_says_why(address: str, message: str) -> None:
         open_handler(ModelSource.parse(address, code=CODE))
 
 
-@pytest.mark.parametrize("place", ["no/such/folder", "nothing", "missing.mar"])
-def test_what_is_not_a_model_is_refused_at_once(place: str) -> None:
-    with pytest.raises(InputError, match=r"is not a model|does not exist"):
+@pytest.mark.parametrize("place", ["no/such/folder", "nothing", "./missing", "missing.mar"])
+def test_a_missing_model_is_named_by_its_absolute_path(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"'{tmp_path / place}' does not exist"):
         ModelSource.parse(place)
+
+
+def test_what_is_not_a_model_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a model: expected the folder or URL of a checkpoint"):
+        ModelSource.parse(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from trek.wire.values import NotPlain
     "value",
     [
         *(None, 1, 1.5, True, "text", b"bytes", 2j, (1, 2), [1, (2,)], {1: 2}, {"a": {1, 2}}, {(1, 2): 3}),
+        *({frozenset({1}): 2}, {frozenset({1, 2})}, {(1, frozenset("a")): 3}),
         *(float("inf"), np.float32(0.5), np.int64(3), OrderedDict(a=1)),
     ],
     ids=repr,

@@ -100,6 +100,14 @@ def test_probabilities_may_be_rounded_to_bfloat16() -> None:
     assert rounded.probabilities == pytest.approx(exact.numpy(), abs=0.005)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_scores_and_labels_may_be_tensors_of_any_type(dtype: torch.dtype) -> None:
+    scores = torch.tensor([[0.5, 2.0], [3.0, -1.0]], dtype=dtype, requires_grad=True)
+    found = Predictions.of(torch.tensor([1, 0]), scores, kind="logits")
+    assert found.probabilities == pytest.approx(scores.detach().double().softmax(1).numpy())
+    assert found.labels.tolist() == found.predicted.tolist() == [1, 0]
+
+
 def test_scores_that_are_not_of_their_kind_are_refused() -> None:
     with pytest.raises(InputError, match="probabilities must be from 0 to 1, got -1 to 2"):
         Predictions.of([1], [[-1.0, 2.0]], kind="probabilities")
