@@ -99,6 +99,8 @@ class TrainSettings(BaseModel):
     """Number of records that count as one epoch in lengths and periods, instead of a pass over the data."""
     initial_validation: StrictBool = False
     """Validate a Trial before its first batch."""
+    sanity_check: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
+    """Number of batches that a Trial trains and validates on trial before it begins, to find mistakes; 0 for none."""
     strategy: Annotated[str, AfterValidator(STRATEGIES.check)] | None = None
     """How replicas are kept in sync; by default `ddp` for several processes and `solo` for one."""
     strategy_options: dict[str, Any] = Field(default_factory=dict)

@@ -168,6 +168,18 @@ class Optimization:
             for model in self.models:
                 self._strategy.hold_gradients(model, held=self._is_sync_deferred)
 
+    def release_gradients(self) -> None:
+        """Defer gradient sync no more."""
+        if self._is_sync_deferred:
+            self._is_sync_deferred = False
+            for model in self.models:
+                self._strategy.hold_gradients(model, held=False)
+
+    def follow_restored(self) -> None:
+        """The models were put back in place."""
+        for model in self.models:
+            self._strategy.follow_restored(model)
+
     def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
         """Backward pass from `loss`, a mean over this rank's samples."""
         if not isinstance(loss, torch.Tensor):
@@ -340,6 +352,13 @@ class Optimization:
             "emas": [ema.state_dict() for _, ema in self._emas],
             "num_steps": [self._num_steps.get(id(optimizer), 0) for optimizer in self.optimizers],
             "gradients": self._strategy.averaged_gradients(self._all_parameters()),
+        }
+
+    def own_state(self) -> dict[str, Any]:
+        """The state of optimizers and schedulers as this rank has it."""
+        return {
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "schedulers": [scheduled.scheduler.state_dict() for scheduled in self._scheduled],
         }
 
     def load(self, models: list[dict[str, torch.Tensor]], state: Mapping[str, Any]) -> None:

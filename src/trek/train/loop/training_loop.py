@@ -84,6 +84,8 @@ class TrainingLoop:
         """Called on every rank when a validation is due; if None, the caller's loop decides when to validate."""
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
+        self.is_dry = False
+        """Whether batches do not count now, so that nothing is recorded or saved."""
         self.has_failed = False
         self.resumes_latest = resume == "latest"
         self.num_samples = 1
@@ -386,6 +388,8 @@ class TrainingLoop:
 
     def report(self) -> dict[str, float]:
         """Reduce and report the training metrics since the last report; called on all ranks together."""
+        if self.is_dry:
+            return {}
         return self.group.together("report", self._report)
 
     def _report(self) -> dict[str, float]:
@@ -460,6 +464,8 @@ class TrainingLoop:
     def save(self) -> str | None:
         """See `Traveler.save`."""
         self.archive.check_open()
+        if self.is_dry:
+            return None
         if not (self._is_in_loop or self.journal.is_validating):
             return self.save_now()
         if not self.group.part("save request").is_done:
@@ -503,7 +509,14 @@ class TrainingLoop:
         checkpoint = own or self.archive.find(resume)
         if checkpoint is not None:
             self.state.load(checkpoint.read())
+        else:
+            self.check_savable()
         return checkpoint
+
+    def check_savable(self) -> None:
+        """Raise `InputError` if the run saves checkpoints, and its state is none that they can hold."""
+        if self.archive.is_open:
+            self.state.check_savable()
 
     def _begin_generation(self) -> None:
         """The group has other workers: go on with them; the leader shows the progress and writes checkpoints."""
