@@ -37,7 +37,7 @@ def fit(
     *,
     hparams: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
-    max_length: Length,
+    max_length: Length | None = None,
     validation_period: Length | None = None,
     checkpoint_period: Length | None = None,
     workers: int | tuple[int, int] = 1,
@@ -53,7 +53,7 @@ def fit(
     loggers: Sequence[Logger | LoggerChoice] = (),
     **settings: Any,
 ) -> Result:
-    """Train `trial_class` and return its metrics and checkpoints.
+    """Train `trial_class` to `max_length`, which must be given, and return its metrics and checkpoints.
 
     One worker trains in this process. Several are started on `engine` and kept in sync by `strategy` ("ddp" by
     default). With engine "ray", all of them run on a Ray cluster: see docs/cluster.md for its `engine_options`. With
@@ -86,6 +86,8 @@ def fit(
         precision=precision,
         **settings,
     )
+    if max_length is None:
+        raise ConfigError("trek.fit needs a max_length. Pass one, such as max_length=trek.epochs(3).")
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     check_servers(servers, strategy=strategy)
     chosen_workers = read_workers(workers, strategy=strategy, options=chosen.strategy_options)

@@ -28,6 +28,7 @@ from pydantic import (
 from trek.errors import ConfigError
 from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.length import Length
+from trek.train.other_names import meant_by
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class TrainSettings(BaseModel):
             raise ConfigError(f"settings must be a trek.TrainSettings, got {base!r}.")
         unknown = sorted(set(named) - set(cls.model_fields))
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]!r}.{_suggestion(unknown[0])}")
+            raise ConfigError(f"unknown setting {unknown[0]!r}.{_suggestion(unknown[0], named[unknown[0]])}")
         kept = {name: getattr(base, name) for name in base.model_fields_set} if base is not None else {}
         try:
             return cls(**{**kept, **named})
@@ -167,7 +168,10 @@ class TrainSettings(BaseModel):
         return self.of(self, profile=replace(self.profile, path=folder / "profile.json"))
 
 
-def _suggestion(name: str) -> str:
+def _suggestion(name: str, value: Any) -> str:
+    meant = meant_by(name, value)
+    if meant is not None:
+        return f" {meant}"
     near = difflib.get_close_matches(name, TrainSettings.model_fields, n=1, cutoff=0.6)
     return (
         f" Did you mean {near[0]!r}?" if near else f" Known settings: {', '.join(sorted(TrainSettings.model_fields))}."

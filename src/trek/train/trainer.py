@@ -22,6 +22,7 @@ from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
 from trek.train.loop.device_rates import DeviceRates
 from trek.train.loop.feed import to_device
+from trek.train.loop.optimizer_settings import naming_number_texts
 from trek.train.loop.stopping import Stopped
 from trek.train.lr_scheduler import LRScheduler
 from trek.train.metrics.metric_sums import Reduction
@@ -43,8 +44,9 @@ class Trainer:
         self.traveler: Traveler = context.traveler
         self._loop = self.traveler.loop
         self.context = context
-        self.trial = trial if isinstance(trial, Trial) else trial(context)
-        self.model = self._build_model()
+        with naming_number_texts(context.get_hparams()):  # optimizers are made in __init__, or by `optimizer`
+            self.trial = trial if isinstance(trial, Trial) else trial(context)
+            self.model = self._build_model()
         data = self.trial.build_training_data_loader()
         self.loader = self._loop.bind(data)
         self._column_names = column_names(data)

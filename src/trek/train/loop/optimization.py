@@ -21,7 +21,12 @@ from trek.strategies.base import GroupBroken
 from trek.strategies.naming import parameter_names
 from trek.train.loop.compiling import check_backend, compile_model
 from trek.train.loop.ema import EMA
-from trek.train.loop.optimizer_settings import apply_changed_settings, plain_settings, restore_types
+from trek.train.loop.optimizer_settings import (
+    apply_changed_settings,
+    check_numbers,
+    plain_settings,
+    restore_types,
+)
 from trek.train.loop.pace import Pace
 from trek.train.loop.portions import Portion
 from trek.train.loop.precision import Precision
@@ -118,6 +123,7 @@ class Optimization:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(f"an optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
         _check_step(optimizer)
+        check_numbers(optimizer)
         self._note_facts("optimizer", len(self.optimizers), optimizer_facts(optimizer, self.models))
         self.optimizers.append(optimizer)
         self._parameters[id(optimizer)] = [p for group in optimizer.param_groups for p in group["params"]]
