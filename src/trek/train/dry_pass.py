@@ -41,7 +41,7 @@ def run_dry(trainer: Trainer, num_batches: int) -> None:
         validation=trainer.validation_loader if validates else None,
         others=[trainer.trial, *trainer.callbacks.values()],
     )
-    with held, trainer.context.muted():
+    with held, trainer.context.muted(), loop.stop.ignoring():
         loop.is_dry, loop.journal.scalars.is_telling = True, False
         try:
             if trains:

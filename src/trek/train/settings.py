@@ -139,7 +139,7 @@ class TrainSettings(BaseModel):
     loggers: tuple[str | dict[str, Any], ...] = ()
     """Additional loggers: names, or dicts with the `name` and its settings."""
     show_progress: StrictBool = True
-    """Show a progress bar."""
+    """Show a progress bar, or lines of text where standard error is no terminal."""
     profile: ProfileSettings | None = None
     """Write a torch profiler trace of some batches."""
     on_nan: Literal["warn", "stop"] = "warn"

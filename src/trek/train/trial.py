@@ -15,7 +15,7 @@ from torch import nn
 from trek.data.loaders.batch_size import PerSlotBatchSize
 from trek.errors import ConfigError, InputError
 from trek.train.callbacks.callback import Callback
-from trek.train.loggers.tensorboard import NoWriter, open_writer, without_writing
+from trek.train.loggers.tensorboard import NO_WRITER, open_writer, without_writing
 from trek.train.loop.feed import to_device
 from trek.train.loop.optimization import StepUnit
 from trek.train.lr_scheduler import LRScheduler
@@ -202,7 +202,7 @@ class TrialContext:
         It is opened at the first call and closed with the run.
         """
         if self.traveler.loop.is_dry:
-            return NoWriter()
+            return NO_WRITER
         if self._writer is None:
             world, folder = self.traveler.world, self.traveler.folder
             self._writer = open_writer(folder if world.is_leader else folder / f"rank_{world.rank}")

@@ -279,6 +279,21 @@ def test_a_dry_pass_keeps_no_file() -> None:
     assert sorted(path.name for path in (result.path / "artifacts").iterdir()) == ["batch-0-0", "batch-1-1"]
 
 
+class Ends(PointsTrial):
+    """Asks for an end in its first batch."""
+
+    def train_batch(self, batch: Any, model: nn.Module) -> dict[str, Any]:
+        self.context.set_stop_requested()
+        return super().train_batch(batch, model, 0)
+
+
+def test_a_stop_that_the_trial_asks_for_in_a_dry_pass_does_not_count() -> None:
+    result = fit(Ends, POINTS)
+    assert result.stop_reason == "user"
+    assert result.checkpoint is not None
+    assert result.checkpoint.batches == 1
+
+
 # -- what it finds
 
 

@@ -52,6 +52,9 @@ class NoWriter:
         return lambda *args, **named: None
 
 
+NO_WRITER = NoWriter()
+
+
 @contextmanager
 def without_writing(writer: Any) -> Iterator[None]:
     """Within the block, a SummaryWriter that the caller's code has writes nothing."""

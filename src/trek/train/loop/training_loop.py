@@ -10,6 +10,7 @@ import atexit
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from trek.train.loop.plan import Action, Plan
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.progress import print_above_bars
+from trek.train.loop.progress_lines import ProgressLines
 from trek.train.loop.replicas import check_data
 from trek.train.loop.run_state import RunState
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, StopRequest, stopped
@@ -100,6 +102,7 @@ class TrainingLoop:
         self._is_in_epochs = False
         self._is_in_train = False
         self._is_closed = False
+        self.journal.add_logger(ProgressLines(self._place, is_shown=lambda: instruments.shows_progress))
 
     @property
     def world(self) -> World:
@@ -274,6 +277,14 @@ class TrainingLoop:
         label = self.plan.epoch_label(self.position)
         workers = f" · {self.world.size} worker{'s' * (self.world.size > 1)}" if self.group.is_elastic else ""
         return label + workers, self.plan.epoch_total(self.position)
+
+    def _place(self) -> str:
+        """Where the run is, in words."""
+        position, progress = self.position, self.plan.progress(self.position)
+        ended = position.epoch > 0 and position.epoch_batch == 0  # its end has been counted
+        label = self.plan.epoch_label(replace(position, epoch=position.epoch - 1) if ended else position)
+        done = f" ({progress:.0%})" if progress is not None else ""
+        return f"{label.replace(':', '')}, batch {position.batches}{done}"
 
     # -- validation
 
