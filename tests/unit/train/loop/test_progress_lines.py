@@ -27,7 +27,7 @@ def made(clock: Any, *, is_shown: bool = True) -> ProgressLines:
     return ProgressLines(lambda: "epoch 1/2", is_shown=lambda: is_shown, clock=clock.monotonic_s)
 
 
-def test_reports_are_at_least_five_seconds_apart_and_validations_always_there(
+def test_reports_are_five_seconds_apart_and_validations_always_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = FakeClock()
