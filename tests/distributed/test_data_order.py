@@ -111,7 +111,7 @@ class Rows(trek.Trial):
 if __name__ == "__main__":
     workers = int(sys.argv[2])
     sizes = {"global_batch_size": 300}
-    trek.fit(Rows, hparams=sizes, max_length=trek.epochs(1), workers=workers, strategy="ddp", seed=3)
+    trek.fit(Rows, hparams=sizes, max_length=trek.epochs(1), workers=workers, strategy="ddp", seed=3, sanity_check=0)
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -65,11 +66,37 @@ def test_a_terminal_shows_the_bar_of_the_leader(workers: int, tmp_path: Path) ->
     assert "a line from rank 0" in shown
     assert ("[rank 1] a line from rank 1" in shown) == (workers == 2)
     assert "\x02" not in shown
+    assert "trek: epoch" not in shown, "a bar is shown, and no lines"
+
+
+REPORT = r"trek: epoch 1/2, batch 10 \(67%\): loss 0\.\d+, [\d.e+]+ records/s"
+VALIDATION = r"trek: epoch {0}/2, batch {1} \({2}%\): validation: validation_loss 0\.\d+, accuracy [\d.]+"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_pipe_gets_lines_of_text_of_the_leader_alone(workers: int, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py", str(workers)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
+    assert ended.stdout == ""
+    lines = [line for line in ended.stderr.splitlines() if "a line from rank" not in line]
+    wanted = [REPORT, VALIDATION.format(1, 10, 67), VALIDATION.format(2, 15, 100)]
+    assert len(lines) == len(wanted), ended.stderr
+    for line, pattern in zip(lines, wanted, strict=True):
+        assert re.fullmatch(pattern, line)
+        assert line.isprintable()
+
+
+def test_launched_processes_write_each_line_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "trek", "launch", "--workers", "2", "script.py", "2"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
+    assert (ended.stdout + ended.stderr).count("validation: validation_loss") == 2
 
 
 def test_without_a_terminal_nothing_is_drawn_or_sent(capfd: pytest.CaptureFixture[str]) -> None:
     hparams = {"global_batch_size": 8, "rows": 16}
-    trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(1), workers=2)
+    trek.fit(PointsTrial, hparams=hparams, max_length=trek.epochs(1), workers=2, show_progress=False)
     printed = capfd.readouterr()
     assert printed.out == printed.err == ""
 

@@ -113,6 +113,9 @@ class Strategy(ABC):
     def sync_buffers(self, model: nn.Module) -> None:  # noqa: B027
         """Copy the leader's buffers (running statistics) to every rank, before they are used or saved."""
 
+    def follow_restored(self, model: nn.Module) -> None:  # noqa: B027
+        """The tensors of `model` were put back to what they were when this process held them before."""
+
     def buffer_sync(self, model: nn.Module) -> Callable[[], None] | None:
         """What to call after every training batch to keep buffers equal that forward passes read; None if nothing."""
         del model

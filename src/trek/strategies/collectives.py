@@ -146,6 +146,10 @@ class CollectiveStrategy(Strategy):
         super().load_model_state(model, state)
         self._mark_buffers(model)
 
+    def follow_restored(self, model: nn.Module) -> None:
+        """Buffers that are put back have not been moved by training."""
+        self._mark_buffers(model)
+
     def _mark_buffers(self, model: nn.Module) -> None:
         for known, buffers in self._moving:
             if known is model:

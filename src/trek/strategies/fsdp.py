@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from trek.errors import ConfigError
 from trek.ps.embedding import row_modules
@@ -108,6 +108,13 @@ class FSDP(CollectiveStrategy):
         shards = {name: _shard(value, like=own[name]) if name in own else value for name, value in state.items()}
         model.load_state_dict(shards)
         self._mark_buffers(model)
+
+    def follow_restored(self, model: nn.Module) -> None:
+        """Also forget whole parameters that a forward pass has gathered."""
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        super().follow_restored(model)
 
     def optimizer_state(self, model: nn.Module | None, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Gathered on the leader's CPU, with parameters by name."""

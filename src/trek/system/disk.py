@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import getpass
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +23,29 @@ _REFUSED = {
 
 
 def storage_error(error: OSError, place: object, *, remedy: str) -> StorageError:
-    """`error`, raised while writing to `place`, for a person to read."""
+    """`error`, raised while writing to `place`, for a person to read; `remedy` is for a place that is full."""
     if error.errno in _FULL:
         return StorageError(f"no space left in {place}. {remedy}")
-    return StorageError(f"cannot write to {place}: {error.strerror or error}. {remedy}")
+    return StorageError(f"cannot write to {place}: {error.strerror or error}. {_remedy(error, otherwise=remedy)}")
+
+
+def _remedy(error: OSError, *, otherwise: str) -> str:
+    """Space is no remedy for a folder that may not be written, or is none."""
+    where = f" {error.filename!r}" if isinstance(error.filename, str) else ""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"Let the user {_user()} write to the folder{where}, or choose another place."
+    if error.errno == errno.EROFS:
+        return f"The file system of{where or ' the folder'} is read-only: choose another place."
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return f"There is a file at{where or ' the path'} or above it, where a folder is needed: choose another place."
+    return otherwise
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        return str(os.getuid())
 
 
 def is_disk_full(error: BaseException) -> bool:

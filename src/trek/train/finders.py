@@ -222,7 +222,12 @@ def _temporary_trainer(
     before = random_state()
     try:
         settings = TrainSettings.of(
-            max_length=_UNLIMITED, validation_period=_UNLIMITED, seed=seed, report_period=1, show_progress=False
+            max_length=_UNLIMITED,
+            validation_period=_UNLIMITED,
+            seed=seed,
+            report_period=1,
+            sanity_check=0,
+            show_progress=False,
         )
         with Traveler(settings, world=World(), loggers=[logger]) as traveler:
             trainer = Trainer(trial_class, trial_class.context_class(traveler, hparams=hparams, data=data))

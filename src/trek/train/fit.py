@@ -39,7 +39,7 @@ def fit(
     *,
     hparams: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
-    max_length: Length,
+    max_length: Length | None = _DEFAULTS.max_length,
     validation_period: Length | None = _DEFAULTS.validation_period,
     checkpoint_period: Length | None = _DEFAULTS.checkpoint_period,
     workers: int | tuple[int, int] = 1,
@@ -55,7 +55,7 @@ def fit(
     loggers: Sequence[Logger | LoggerChoice] = (),
     **settings: Any,
 ) -> Result:
-    """Train `trial_class` and return its metrics and checkpoints.
+    """Train `trial_class` to `max_length`, which must be given, and return its metrics and checkpoints.
 
     One worker trains in this process. Several are started on `engine` and kept in sync by `strategy` ("ddp" by
     default). With engine "ray", all of them run on a Ray cluster: see docs/cluster.md for its `engine_options`. With
@@ -88,6 +88,8 @@ def fit(
         precision=precision,
         **settings,
     )
+    if max_length is None:
+        raise ConfigError("trek.fit needs a max_length. Pass one, such as max_length=trek.epochs(3).")
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)
     check_servers(servers, strategy=strategy)
     chosen_workers = read_workers(workers, strategy=strategy, options=chosen.strategy_options)

@@ -14,6 +14,7 @@ from trek.train.jobs.elastic_job import run_anywhere
 from trek.train.jobs.job import own_world
 from trek.train.jobs.job_output import JobOutput
 from trek.train.jobs.messages import send_message
+from trek.train.jobs.returned_source import check_source
 from trek.train.jobs.servers import check_servers
 from trek.train.loggers.base import Logger
 from trek.train.loggers.choice import LoggerChoice, split_loggers
@@ -52,6 +53,7 @@ def run(
     """
     if not callable(train_fn):
         raise InputError(f"train_fn must be a function that takes a Traveler, got {type(train_fn).__name__}.")
+    check_source(train_fn)
     named, own_loggers = split_loggers(loggers)
     chosen = TrainSettings.of(loggers=named, **settings)
     check_places(checkpoint_dir=checkpoint_dir, resume=resume)

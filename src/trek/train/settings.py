@@ -28,6 +28,7 @@ from pydantic import (
 from trek.errors import ConfigError
 from trek.strategies.strategy_registry import STRATEGIES
 from trek.train.length import Length
+from trek.train.other_names import meant_by
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class TrainSettings(BaseModel):
     """Number of records that count as one epoch in lengths and periods, instead of a pass over the data."""
     initial_validation: StrictBool = False
     """Validate a Trial before its first batch."""
+    sanity_check: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 1
+    """Number of batches that a Trial trains and validates on trial before it begins, to find mistakes; 0 for none."""
     strategy: Annotated[str, AfterValidator(STRATEGIES.check)] | None = None
     """How replicas are kept in sync; by default `ddp` for several processes and `solo` for one."""
     strategy_options: dict[str, Any] = Field(default_factory=dict)
@@ -136,7 +139,7 @@ class TrainSettings(BaseModel):
     loggers: tuple[str | dict[str, Any], ...] = ()
     """Additional loggers: names, or dicts with the `name` and its settings."""
     show_progress: StrictBool = True
-    """Show a progress bar."""
+    """Show a progress bar, or lines of text where standard error is no terminal."""
     profile: ProfileSettings | None = None
     """Write a torch profiler trace of some batches."""
     on_nan: Literal["warn", "stop"] = "warn"
@@ -153,7 +156,7 @@ class TrainSettings(BaseModel):
             raise ConfigError(f"settings must be a trek.TrainSettings, got {base!r}.")
         unknown = sorted(set(named) - set(cls.model_fields))
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]!r}.{_suggestion(unknown[0])}")
+            raise ConfigError(f"unknown setting {unknown[0]!r}.{_suggestion(unknown[0], named[unknown[0]])}")
         kept = {name: getattr(base, name) for name in base.model_fields_set} if base is not None else {}
         try:
             return cls(**{**kept, **named})
@@ -167,7 +170,10 @@ class TrainSettings(BaseModel):
         return self.of(self, profile=replace(self.profile, path=folder / "profile.json"))
 
 
-def _suggestion(name: str) -> str:
+def _suggestion(name: str, value: Any) -> str:
+    meant = meant_by(name, value)
+    if meant is not None:
+        return f" {meant}"
     near = difflib.get_close_matches(name, TrainSettings.model_fields, n=1, cutoff=0.6)
     return (
         f" Did you mean {near[0]!r}?" if near else f" Known settings: {', '.join(sorted(TrainSettings.model_fields))}."

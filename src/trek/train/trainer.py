@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
@@ -18,10 +18,12 @@ from trek.train.callbacks.callback import Callback, check_callback
 from trek.train.checkpointing.batch_signature import describe_batch
 from trek.train.checkpointing.checkpoint_folder import CheckpointFolder
 from trek.train.declared_arguments import with_declared_arguments
+from trek.train.dry_pass import run_dry
 from trek.train.loggers.base import CheckpointRow, Logger
 from trek.train.loop.capture import CapturedStep
 from trek.train.loop.device_rates import DeviceRates
 from trek.train.loop.feed import to_device
+from trek.train.loop.optimizer_settings import naming_number_texts
 from trek.train.loop.stopping import Stopped
 from trek.train.lr_scheduler import LRScheduler
 from trek.train.metrics.metric_sums import Reduction
@@ -42,8 +44,9 @@ class Trainer:
         self.traveler: Traveler = context.traveler
         self._loop = self.traveler.loop
         self.context = context
-        self.trial = trial if isinstance(trial, Trial) else trial(context)
-        self.model = self._build_model()
+        with naming_number_texts(context.get_hparams()):  # optimizers are made in __init__, or by `optimizer`
+            self.trial = trial if isinstance(trial, Trial) else trial(context)
+            self.model = self._build_model()
         data = self.trial.build_training_data_loader()
         self.loader = self._loop.bind(data)
         self._column_names = column_names(data)
@@ -54,6 +57,8 @@ class Trainer:
         self._train_batch = with_declared_arguments(
             self.trial.train_batch, ("batch", "model", "epoch_idx", "batch_idx")
         )
+        if not self.evaluates_full:
+            self._evaluate_batch = with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
         self._captured = self._make_captured() if self.traveler.settings.capture else None
         self._loop.has_captured_step = self._captured is not None
         self._validated_at = -1
@@ -74,6 +79,8 @@ class Trainer:
         self._call("on_trial_startup", self.traveler.position.batches, restored.uuid if restored else None)
         try:
             self._call("on_training_start")
+            if restored is None:
+                run_dry(self, self.traveler.settings.sanity_check)
             if self.traveler.settings.initial_validation and self.traveler.position.batches == 0:
                 self.traveler.group.together("initial_validation", self.validate)
             for epoch in self.traveler.epochs():
@@ -90,7 +97,7 @@ class Trainer:
             self.validation_loader = self._open_validation_data()
         self._call("on_validation_start")
         self._call("on_validation_epoch_start")
-        metrics = self._evaluate_full() if self._evaluates_full else self._evaluate_batches()
+        metrics = self._evaluate_full() if self.evaluates_full else self._evaluate_batches()
         self._validated_at = self.traveler.position.batches
         self._call("on_validation_end", metrics)
         return metrics
@@ -111,11 +118,12 @@ class Trainer:
         if position.epoch_batch == 0:
             self._call("on_training_epoch_start", epoch)
         for batch in self.traveler.train(self.loader):
-            self._train_one(batch)
+            self.train_one(batch)
         if position.epoch > epoch:
             self._call("on_training_epoch_end", epoch)
 
-    def _train_one(self, batch: Any) -> None:
+    def train_one(self, batch: Any) -> None:
+        """Train one batch of the loop, and log its metrics."""
         if not self._is_described:
             self._is_described = True
             self.traveler.archive.describe_batches(describe_batch(batch, names=self._column_names))
@@ -141,13 +149,7 @@ class Trainer:
         position = self.traveler.position
         with self.traveler.precision.autocast():
             returned = self._train_batch(batch, self.model, position.epoch, position.batches - 1)
-        if returned is None:
-            raise InputError("train_batch returned None. Return the loss, or a dict of metrics with a 'loss'.")
-        metrics = _as_metrics(returned)
-        if "loss" not in metrics:
-            raise InputError(
-                f"train_batch must return a 'loss', got {sorted(metrics)}. Return the loss under the key 'loss'."
-            )
+        metrics = _with_loss(returned)
         self.traveler.optimization.backward(metrics["loss"])
         return metrics
 
@@ -192,24 +194,32 @@ class Trainer:
     # -- validation
 
     def _evaluate_batches(self) -> dict[str, float]:
-        evaluate = with_declared_arguments(self.trial.evaluate_batch, ("batch", "model", "batch_idx"))
         keeps_outputs = any(_overrides(c, "on_validation_epoch_end") for c in self.callbacks.values())
         outputs: list[Any] = []
         has_returned = False
         for index, batch in enumerate(self._loop.validation_batches(self.validation_loader)):
-            with self.traveler.autocast():
-                returned = evaluate(batch, self.model, index)
-                out = _checked_metrics(returned, "evaluate_batch")
-            has_returned = has_returned or returned is not None
-            if out:
-                self.traveler.log(out)
+            returns, out = self.evaluate_one(batch, index)
+            has_returned = has_returned or returns
             if keeps_outputs:
                 outputs.append(out)
         self._call("on_validation_epoch_end", outputs)
-        metrics = self._loop.end_validation(how=self._reductions())
+        metrics = self._loop.end_validation(how=self.reductions())
         if not (metrics or has_returned):
-            raise _without_metrics("evaluate_batch returned None for every batch")
+            self.refuse_validation_without_result()
         return metrics
+
+    def evaluate_one(self, batch: Any, index: int) -> tuple[bool, Mapping[str, Any]]:
+        """Evaluate one batch of a validation, and log its metrics; also whether anything was returned."""
+        with self.traveler.autocast():
+            returned = self._evaluate_batch(batch, self.model, index)
+            out = _checked_metrics(returned, "evaluate_batch")
+        if out:
+            self.traveler.log(out)
+        return returned is not None, out
+
+    def refuse_validation_without_result(self) -> NoReturn:
+        """Raise `InputError` for an evaluate_batch that returns nothing."""
+        raise _without_metrics("evaluate_batch returned None for every batch")
 
     def _evaluate_full(self) -> dict[str, float]:
         """The leader evaluates all data and broadcasts the result."""
@@ -228,7 +238,7 @@ class Trainer:
             raise _without_metrics("evaluate_full_dataset returned None")
         return metrics
 
-    def _reductions(self) -> dict[str, Reduction]:
+    def reductions(self) -> dict[str, Reduction]:
         """Reductions by metric name; a single reduction applies to every logged metric."""
         how = self.trial.evaluation_reducer()
         if isinstance(how, str):
@@ -258,13 +268,14 @@ class Trainer:
         return model
 
     @property
-    def _evaluates_full(self) -> bool:
+    def evaluates_full(self) -> bool:
+        """Whether the Trial evaluates all data at once."""
         return callable(getattr(self.trial, "evaluate_full_dataset", None))
 
     def _open_validation_data(self) -> Loader:
         """The validation data of this rank; with `evaluate_full_dataset`, all of it for the leader."""
         self._bound_to = self.traveler.world.generation
-        world = World() if self._evaluates_full and self.traveler.world.is_leader else self.traveler.world
+        world = World() if self.evaluates_full and self.traveler.world.is_leader else self.traveler.world
         return open_validation_data(self._validation_data, world=world, seed=self.traveler.seed)
 
     def _connect_callbacks(self) -> None:
@@ -367,6 +378,29 @@ def _without_metrics(what: str) -> InputError:
 
 def _as_metrics(out: Any) -> Mapping[str, Any]:
     return out if isinstance(out, Mapping) else {"loss": out}
+
+
+def _with_loss(returned: Any) -> Mapping[str, Any]:
+    """What train_batch of the simple form returned, as metrics; their loss is a tensor."""
+    if returned is None:
+        raise InputError(
+            "train_batch returned None. Return the loss, or a dict of metrics with a 'loss'; a Trial with build_model "
+            "leaves backward() and the optimizer's step to Trek."
+        )
+    metrics = _as_metrics(returned)
+    if "loss" not in metrics:
+        raise InputError(
+            f"train_batch must return a 'loss', got {sorted(metrics)}. Return the loss under the key 'loss'."
+        )
+    loss = metrics["loss"]
+    if not isinstance(loss, torch.Tensor):
+        remedy = (
+            "Return the tensor itself, without item() or float()."
+            if isinstance(loss, int | float)
+            else ("Return the loss alone, or a dict with the key 'loss' and other metrics.")
+        )
+        raise InputError(f"the loss of train_batch must be a scalar tensor, got {type(loss).__name__}. {remedy}")
+    return metrics
 
 
 def _overrides(callback: Callback, hook: str) -> bool:

@@ -293,7 +293,7 @@ class Traveler:
         The suffix of `name` says how it is written; the same name again replaces the file. Only the leader's is kept,
         so that all ranks may call it.
         """
-        if not self.world.is_leader:
+        if not self.world.is_leader or self.loop.is_dry:
             return
         stored, path = store_artifact(value, name, folder=self.folder / "artifacts")
         self.journal.log_artifact(

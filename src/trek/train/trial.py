@@ -5,8 +5,8 @@ How long it trains, on how many processes, and where it is recorded are settings
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 from trek.data.loaders.batch_size import PerSlotBatchSize
 from trek.errors import ConfigError, InputError
 from trek.train.callbacks.callback import Callback
-from trek.train.loggers.tensorboard import open_writer
+from trek.train.loggers.tensorboard import NO_WRITER, open_writer, without_writing
 from trek.train.loop.feed import to_device
 from trek.train.loop.optimization import StepUnit
 from trek.train.lr_scheduler import LRScheduler
@@ -201,11 +201,22 @@ class TrialContext:
 
         It is opened at the first call and closed with the run.
         """
+        if self.traveler.loop.is_dry:
+            return NO_WRITER
         if self._writer is None:
             world, folder = self.traveler.world, self.traveler.folder
             self._writer = open_writer(folder if world.is_leader else folder / f"rank_{world.rank}")
             self.traveler.on_close(self._writer.close)
         return self._writer
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Within the block, the TensorBoard writer writes nothing."""
+        if self._writer is None:
+            yield
+        else:
+            with without_writing(self._writer):
+                yield
 
     def log_artifact(self, value: Any, name: str | None = None) -> None:
         """Keep a file with the run; see `Traveler.log_artifact`."""

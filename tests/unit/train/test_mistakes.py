@@ -97,14 +97,44 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"resume": 7}, r"resume must be"),
     ({"resume": "nowhere/at-all"}, r"nowhere/at-all"),
     ({"checkpoint_dir": 7}, r"checkpoint_dir must be"),
+    ({"device": "cuda"}, r"unknown setting 'device'. The device is a GPU if there is one; .* TREK_DEVICE"),
+    ({"epochs": 3, "max_length": None}, r"unknown setting 'epochs'. Pass max_length=trek.epochs\(3\)"),
+    ({"max_epochs": 3}, r"unknown setting 'max_epochs'. Pass max_length=trek.epochs\(3\)"),
+    ({"max_length": None}, r"trek.fit needs a max_length. Pass one, such as max_length=trek.epochs\(3\)"),
+    ({"lr": "1e-3"}, r"unknown setting 'lr'. Put it into the hyperparameters, hparams=\{'lr': '1e-3'\}"),
+    ({"batch_size": 8}, r"unknown setting 'batch_size'. Pass hparams=\{'global_batch_size': 8\}, or give"),
+    ({"gpus": 2}, r"unknown setting 'gpus'. Pass workers=2, the number of processes that train"),
+    ({"num_workers": 4}, r"unknown setting 'num_workers'. workers=n is the .*; num_workers=4 of a trek.DataLoader"),
+    ({"model": torch.nn.Linear(1, 1)}, r"unknown setting 'model'. It is a method of the Trial"),
+    ({"callbacks": [object()]}, r"unknown setting 'callbacks'. Return them from build_callbacks"),
+    ({"hparams": {**HPARAMS, "lr": "1e-3"}}, r"hyperparameter 'lr' is the text '1e-3', and .* Write 0.001; YAML"),
 ]
 
 
-@pytest.mark.parametrize(("given_", "words"), WRONG, ids=[next(iter(given_)) for given_, _ in WRONG])
+@pytest.mark.parametrize(
+    ("given_", "words"), WRONG, ids=[f"{next(iter(given_))}-{i}" for i, (given_, _) in enumerate(WRONG)]
+)
 def test_a_wrong_argument_is_one_sentence_before_any_batch(given_: dict[str, Any], words: str) -> None:
     with pytest.raises(TrekError, match=words):
         fit(**given_)
     assert Counts.trained == 0
+
+
+class Unchecked(torch.optim.Optimizer):
+    """Of another library, which does not look at what it is given."""
+
+    def __init__(self, parameters: Any, lr: Any) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def test_an_optimizer_with_text_for_a_number_is_refused() -> None:
+    with trek.Traveler(world=trek.World(device_name="cpu"), show_progress=False) as tr:
+        model = tr.add_model(nn.Linear(1, 1))
+        with pytest.raises(InputError, match="lr of Unchecked is the text '1e-3' where a number"):
+            tr.add_optimizer(Unchecked(model.parameters(), lr="1e-3"))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ VALUES: dict[str, Any] = {
     "ema_decay": 0.9,
     "compile": "eager",
     "capture": True,
+    "sanity_check": 3,
     "deterministic": True,
     "elastic": "exact",
     "seed": 3,

@@ -110,5 +110,27 @@ class Loader(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
         """Restore `state_dict`, of which parts may be missing."""
 
+    def read_from(self) -> dict[str, Any]:
+        """The user's objects that reading changes in this process, by name.
+
+        They are put back after batches were read that do not count; none, if a pass depends on the epoch alone.
+        """
+        return {}
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether what was read cannot be read again."""
+        return False
+
+    def keep_batches(self) -> bool:
+        """From now on, keep what is read, if reading it again would be slow or impossible.
+
+        Returns whether the objects of `read_from` go on from where they are, and must not be put back.
+        """
+        return False
+
+    def give_again(self) -> None:  # noqa: B027
+        """Everything read since `keep_batches` is given again by the next `batches`."""
+
     def close(self) -> None:  # noqa: B027 - most loaders hold nothing
         """End background workers; the loader can be iterated again afterwards."""

@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import default_collate
 
 from trek.data.batching.order import Order
 from trek.data.loaders.base import Batch, Loader, do_nothing
+from trek.data.loaders.kept_batches import KeptBatches
 from trek.data.loaders.own_generators import Generator, find_generators, seed_generator
 from trek.data.loaders.reader_state import ReaderState
 from trek.errors import InputError
@@ -76,6 +77,9 @@ class MappedLoader(Loader):
         here = {} if self.is_pure else {"dataset": dataset, "collate_fn": self._reading.get("collate_fn")}
         self._state = ReaderState(ordering={"sampler": self._sampler}, reading=here)
         self._planned: _Plan | None = None
+        self._is_keeping = False
+        self._kept: tuple[int, KeptBatches] | None = None
+        """The epoch that worker processes have begun to read, and what they have read."""
         if isinstance(order, Order):
             self.num_batches = order.num_batches
             self.batch_records = order.batch_size
@@ -87,7 +91,7 @@ class MappedLoader(Loader):
     def batches(self, epoch: int, *, start: int = 0, at_start: Callable[[], None] = do_nothing) -> Iterator[Batch]:
         """Read the planned batches from `start` on."""
         plan = self._plan(epoch)[start:]
-        reading = self._read(plan, epoch=epoch, start=start)
+        reading = self._reading_of(plan, epoch=epoch, start=start)
         at_start()
         for planned, data in zip(plan, reading, strict=True):
             yield Batch(data, planned.num_samples, planned.global_samples)
@@ -95,6 +99,32 @@ class MappedLoader(Loader):
     def records(self, epoch: int) -> list[int]:
         """What is planned."""
         return [planned.global_samples for planned in self._plan(epoch)]
+
+    def read_from(self) -> dict[str, Any]:
+        """The sampler, and what is read in this process."""
+        here = {} if self.is_pure else {"dataset": self._dataset, "collate_fn": self._reading.get("collate_fn")}
+        return {name: one for name, one in {"sampler": self._sampler, **here}.items() if one is not None}
+
+    def keep_batches(self) -> bool:
+        """Keep what worker processes read: they are not started twice. The sampler is asked again."""
+        self._is_keeping = self.is_pure
+        return False
+
+    def give_again(self) -> None:
+        """Also draw again what a sampler drew, which is put back."""
+        self._is_keeping = False
+        if self._planned is not None and self._planned.digest is not None:
+            self._planned = None
+
+    def _reading_of(self, plan: Sequence[PlannedBatch], *, epoch: int, start: int) -> Iterator[Any]:
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[0] == epoch and start == 0:
+            return kept[1].again()
+        reading = self._read(plan, epoch=epoch, start=start)
+        if not self._is_keeping or start:
+            return reading
+        self._kept = epoch, KeptBatches(reading)
+        return self._kept[1].first()
 
     def _read(self, plan: Sequence[PlannedBatch], *, epoch: int, start: int) -> Iterator[Any]:
         rows = [planned.rows for planned in plan]

@@ -67,6 +67,10 @@ class ReaderState:
                 if path in state["variables"]:
                     assign(state["variables"][path])
 
+    def holds_iterator(self) -> bool:
+        """Whether what orders the rows is an iterator or holds one, so that nothing can be read of it twice."""
+        return any(hasattr(one, "__next__") for _, one in _walk(self._ordering))
+
     def _is_changed(self, path: str, value: Any) -> bool:
         digest = _digest(value)
         return digest is not None and digest != self._made_with.get(path)

@@ -15,9 +15,11 @@ from typing import Any
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from trek.data.loaders.base import Batch, Loader, Place, count_samples, do_nothing
+from trek.data.loaders.kept_batches import KeptBatches
 from trek.data.loaders.reader_state import ReaderState
 from trek.errors import InputError
 from trek.world import World
+from trek.world.seeds import random_state, restore_random_state
 
 
 class StreamLoader(Loader):
@@ -36,6 +38,12 @@ class StreamLoader(Loader):
         self._step = 1 if is_sharded else world.size
         self._offset = 0 if is_sharded else world.rank
         self._state = ReaderState(ordering={"stream": batches})
+        self._is_keeping = False
+        self._kept: KeptBatches | None = None
+        """The pass that has begun before it counts."""
+        self._begun: dict[str, Any] = {}
+        self._reader_state: dict[str, Any] | None = None
+        """That of the place which reading has reached again; None if it is where the stream is."""
         self.num_batches = self._known_length()
         own_size = getattr(batches, "batch_size", None)
         self.batch_records = batch_records or (own_size * world.size if isinstance(own_size, int) else None)
@@ -73,11 +81,30 @@ class StreamLoader(Loader):
 
     def state_dict(self) -> dict[str, Any]:
         """What the stream's own generators and counters are at."""
-        return self._state.state_dict()
+        return self._state.state_dict() if self._reader_state is None else dict(self._reader_state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put them back."""
         self._state.load_state_dict(state)
+
+    def read_from(self) -> dict[str, Any]:
+        """The stream itself."""
+        return {"stream": self._source}
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether the stream is an iterator, or holds one."""
+        return self._state.holds_iterator()
+
+    def keep_batches(self) -> bool:
+        """Keep what is read of the stream, which may not begin a second time as it did."""
+        self._is_keeping, self._begun = True, self._state.state_dict()
+        return True
+
+    def give_again(self) -> None:
+        """The pass that was begun goes on with its first batch."""
+        self._is_keeping = False
+        self._reader_state = self._begun if self._kept is not None else None
 
     def _drop(self, stream: Iterator[Any], *, until: int) -> tuple[int, Batch | None]:
         """Read and drop batches with `until` records, or the rest of the stream; how many those were, and the last."""
@@ -91,9 +118,23 @@ class StreamLoader(Loader):
         return done, last
 
     def _open(self, epoch: int) -> Iterator[Any]:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept.again()
         if hasattr(self._source, "set_epoch"):
             self._source.set_epoch(epoch)
-        return iter(self._source)
+        if not self._is_keeping:
+            return iter(self._source)
+        self._kept = KeptBatches(iter(self._source), state=self._place, restore=self._reach)
+        return self._kept.first()
+
+    def _place(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return random_state(), self._state.state_dict()
+
+    def _reach(self, place: tuple[dict[str, Any], dict[str, Any]], is_last: bool) -> None:
+        """Reading draws random numbers, and what is given again was drawn already."""
+        restore_random_state(place[0])
+        self._reader_state = None if is_last else place[1]
 
     def _batch(self, data: Any) -> Batch:
         samples = count_samples(data)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,26 @@ class TensorBoardLogger(Logger):
 def open_writer(folder: Path) -> Any:
     """A SummaryWriter of torch that writes to `folder`."""
     return _summary_writer()(str(folder))
+
+
+class NoWriter:
+    """In place of a SummaryWriter, or of its file: every method does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **named: None
+
+
+NO_WRITER = NoWriter()
+
+
+@contextmanager
+def without_writing(writer: Any) -> Iterator[None]:
+    """Within the block, a SummaryWriter that the caller's code has writes nothing."""
+    writer._get_file_writer = NoWriter
+    try:
+        yield
+    finally:
+        del writer._get_file_writer
 
 
 def _summary_writer() -> Any:

@@ -21,7 +21,12 @@ from trek.strategies.base import GroupBroken
 from trek.strategies.naming import parameter_names
 from trek.train.loop.compiling import check_backend, compile_model
 from trek.train.loop.ema import EMA
-from trek.train.loop.optimizer_settings import apply_changed_settings, plain_settings, restore_types
+from trek.train.loop.optimizer_settings import (
+    apply_changed_settings,
+    check_numbers,
+    plain_settings,
+    restore_types,
+)
 from trek.train.loop.pace import Pace
 from trek.train.loop.portions import Portion
 from trek.train.loop.precision import Precision
@@ -118,6 +123,7 @@ class Optimization:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise InputError(f"an optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}.")
         _check_step(optimizer)
+        check_numbers(optimizer)
         self._note_facts("optimizer", len(self.optimizers), optimizer_facts(optimizer, self.models))
         self.optimizers.append(optimizer)
         self._parameters[id(optimizer)] = [p for group in optimizer.param_groups for p in group["params"]]
@@ -167,6 +173,18 @@ class Optimization:
             self._is_sync_deferred = not portion.is_last
             for model in self.models:
                 self._strategy.hold_gradients(model, held=self._is_sync_deferred)
+
+    def release_gradients(self) -> None:
+        """Defer gradient sync no more."""
+        if self._is_sync_deferred:
+            self._is_sync_deferred = False
+            for model in self.models:
+                self._strategy.hold_gradients(model, held=False)
+
+    def follow_restored(self) -> None:
+        """The models were put back in place."""
+        for model in self.models:
+            self._strategy.follow_restored(model)
 
     def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
         """Backward pass from `loss`, a mean over this rank's samples."""
@@ -341,6 +359,13 @@ class Optimization:
             "emas": [ema.state_dict() for _, ema in self._emas],
             "num_steps": [self._num_steps.get(id(optimizer), 0) for optimizer in self.optimizers],
             "gradients": self._strategy.averaged_gradients(self._all_parameters()),
+        }
+
+    def own_state(self) -> dict[str, Any]:
+        """The state of optimizers and schedulers as this rank has it."""
+        return {
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "schedulers": [scheduled.scheduler.state_dict() for scheduled in self._scheduled],
         }
 
     def load(self, models: list[dict[str, torch.Tensor]], state: Mapping[str, Any]) -> None:

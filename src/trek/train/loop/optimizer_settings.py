@@ -6,11 +6,14 @@ creates the optimizer with a different setting than before, the new setting take
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from trek.errors import ConfigError, InputError
 from trek.strategies.sharded import is_sharded, sharded_like
 
 
@@ -20,6 +23,50 @@ def plain_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
         {key: value for key, value in group.items() if isinstance(value, bool | int | float | tuple)}
         for group in optimizer.param_groups
     ]
+
+
+def check_numbers(optimizer: torch.optim.Optimizer) -> None:
+    """Raise `InputError` if a setting of an optimizer is text that is a number."""
+    for group in optimizer.param_groups:
+        for key, value in group.items():
+            if is_number_text(value):
+                raise InputError(
+                    f"{key} of {type(optimizer).__name__} is the text {value!r} where a number belongs. Write "
+                    f"{key}={float(value)!r}, or convert it with float()."
+                )
+
+
+def is_number_text(value: Any) -> bool:
+    """Whether a value is text that could be read as a number, such as what YAML makes of 1e-3."""
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def naming_number_texts(hparams: Mapping[str, Any]) -> Iterator[None]:
+    """Within the block, an error of an optimizer of torch that was given text for a number names the hyperparameter."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        texts = [(name, value) for name, value in hparams.items() if is_number_text(value)]
+        if not texts or not _is_of_optimizers(error):
+            raise
+        name, value = texts[0]
+        raise ConfigError(
+            f"hyperparameter {name!r} is the text {value!r}, and the optimizer needs a number. Write {float(value)!r}; "
+            "YAML reads 1e-3 as text, and 1.0e-3 as a number."
+        ) from error
+
+
+def _is_of_optimizers(error: BaseException) -> bool:
+    """Whether the error was raised in one of torch's modules of optimizers."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__", "")).startswith("torch.optim")
 
 
 def apply_changed_settings(

@@ -99,9 +99,14 @@ class BarScreen:
             self._bar = None
 
 
+def draws_bars() -> bool:
+    """Whether bars of this process are drawn, here or where they are sent to."""
+    return _send is not None or can_show_bars()
+
+
 def can_show_bars() -> bool:
     """Whether this process writes to a terminal or a notebook."""
-    return sys.stderr.isatty() or _is_notebook()
+    return (sys.stderr is not None and sys.stderr.isatty()) or _is_notebook()
 
 
 def print_above_bars(text: str, *, file: Any = None) -> None:

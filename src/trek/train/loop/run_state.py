@@ -3,6 +3,7 @@
     a checkpoint        `snapshot` and `load`         shared() once, rank() of every rank
     a worker joins      `handover` and `take`         what a snapshot has, and what only matters while the run lives
     a broken group      `mark` and `rewind`           back to the last complete step
+    a dry pass          `held`                        back to its beginning, in place, with what the user's objects were
 
 A new piece of state is added to `shared`, `rank` or `_live`, and nowhere else. Knows nothing about who the ranks are,
 nor about files: see `group` and `checkpointing`.
@@ -10,23 +11,32 @@ nor about files: see `group` and `checkpointing`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from trek.data.loaders import Loader
 from trek.phases import reached
 from trek.strategies import Strategy
-from trek.train.checkpointing.checkpoint_folder import Snapshot
+from trek.strategies.plain_data import encode
+from trek.train.checkpointing.checkpoint_folder import Snapshot, check_savable
+from trek.train.loggers.base import Logger
 from trek.train.loop.done_log import DoneLog
 from trek.train.loop.feed import Feed, Mark
+from trek.train.loop.held_objects import HeldObjects
 from trek.train.loop.logical_workers import LogicalWorkers
 from trek.train.loop.optimization import Optimization
 from trek.train.loop.position import Position
 from trek.train.loop.stop_agreement import StopAgreement
+from trek.train.loop.worker_group import WorkerGroup
 from trek.train.metrics.journal import Journal
-from trek.world.seeds import seed_everything
+from trek.world.seeds import random_state, restore_random_state, seed_everything
+
+MADE_BY_SAVING = ("extras",)
+"""Names of holders whose state is made by callbacks when a checkpoint is saved, and only then."""
 
 
 class RunState:
@@ -133,6 +143,13 @@ class RunState:
         self._resumed_gradients = [one["gradients"] for one in snapshot.ranks], snapshot.shared["optimization"]
         self._load_resumed_gradients()
 
+    def check_savable(self) -> None:
+        """Raise `InputError` if the user's objects have a state that a checkpoint cannot hold; saves nothing."""
+        for model in self.optimization.models:
+            check_savable(model)
+        of_user = {name: _state_of(holder) for name, holder in self.holders.items() if name not in MADE_BY_SAVING}
+        encode({"stateful": of_user, "optimization": self.optimization.own_state()})
+
     # -- a worker that joins, or is behind
 
     def handover(self) -> dict[str, Any]:
@@ -209,6 +226,36 @@ class RunState:
         self.optimization.swap_averages()
         self.optimization.set_mode(is_training=True)
 
+    # -- back to where nothing had been read
+
+    @contextmanager
+    def held(self, *, training: Loader | None, validation: Loader | None, others: Sequence[Any]) -> Iterator[None]:
+        """Within the block, nothing counts: at its end everything is what it was at its beginning, to the bit.
+
+        The loaders are those that are read in the block, and `others` are objects of the user that it may change. The
+        run has read nothing yet. Nothing is put back if the block raises an error.
+        """
+        held, random = HeldObjects(opaque=(Strategy, WorkerGroup, Loader, Logger)), random_state()
+        loaders = [loader for loader in (training, validation) if loader is not None]
+        read_again = [loader.read_from() for loader in loaders]
+        if training is not None and training.keep_batches():
+            held.leave(read_again.pop(0))
+        held.hold([self.optimization, self.feed, self.journal, self.done], with_data=True)
+        for read in read_again:
+            held.hold_generators(read)
+            held.hold(read.values(), with_data=False)
+        held.hold([*others, *self.holders.values()], with_data=False)
+        yield
+        self.optimization.release_gradients()
+        for metric in self.journal.metric_objects():
+            if not held.knows(metric):  # made or first seen in the block, so it holds nothing else
+                metric.reset()
+        held.put_back()
+        self.optimization.follow_restored()
+        for loader in loaders:
+            loader.give_again()
+        restore_random_state(random)
+
     # -- parts
 
     def _load_shared(self, models: list[dict[str, torch.Tensor]], shared: Mapping[str, Any]) -> None:
@@ -259,6 +306,13 @@ class RunState:
     def _fingerprint(self) -> list[int]:
         """Differs if more than training has happened since a save: the end of an epoch, or a validation."""
         return [self.position.batches, self.position.epoch, int(bool(self.journal.metrics_at(self.position)))]
+
+
+def _state_of(holder: Any) -> Any:
+    try:
+        return holder.state_dict()
+    except Exception:  # noqa: BLE001 - it may have a state only later; where it fails in a save, the save says so
+        return {}
 
 
 def _unsaved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:

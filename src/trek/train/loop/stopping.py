@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._is_set = False
+        self._ignored_thread: int | None = None
         self.reason: Reason = ""
 
     @property
@@ -31,9 +33,20 @@ class StopRequest:
 
     def request(self, reason: Reason) -> None:
         """Ask the run to finish its batch, save, and end."""
+        if self._ignored_thread == threading.get_ident() and reason not in SIGNAL_REASONS:
+            return
         if not self._is_set:
             self.reason = reason
             self._is_set = True
+
+    @contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """Within the block, the code of this thread cannot ask for a stop; other threads and signals can."""
+        self._ignored_thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._ignored_thread = None
 
 
 class Stopped(SystemExit):

@@ -10,6 +10,7 @@ import atexit
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from trek.train.loop.plan import Action, Plan
 from trek.train.loop.portions import Portion
 from trek.train.loop.position import Position
 from trek.train.loop.progress import print_above_bars
+from trek.train.loop.progress_lines import ProgressLines
 from trek.train.loop.replicas import check_data
 from trek.train.loop.run_state import RunState
 from trek.train.loop.stopping import FINAL_REASONS, SIGNAL_REASONS, Reason, StopRequest, stopped
@@ -84,6 +86,8 @@ class TrainingLoop:
         """Called on every rank when a validation is due; if None, the caller's loop decides when to validate."""
         self.has_captured_step = False
         """Whether the step runs as a CUDA graph, which only the Trainer can do."""
+        self.is_dry = False
+        """Whether batches do not count now, so that nothing is recorded or saved."""
         self.has_failed = False
         self.resumes_latest = resume == "latest"
         self.num_samples = 1
@@ -98,6 +102,7 @@ class TrainingLoop:
         self._is_in_epochs = False
         self._is_in_train = False
         self._is_closed = False
+        self.journal.add_logger(ProgressLines(self._place, is_shown=lambda: instruments.shows_progress))
 
     @property
     def world(self) -> World:
@@ -273,6 +278,14 @@ class TrainingLoop:
         workers = f" · {self.world.size} worker{'s' * (self.world.size > 1)}" if self.group.is_elastic else ""
         return label + workers, self.plan.epoch_total(self.position)
 
+    def _place(self) -> str:
+        """Where the run is, in words."""
+        position, progress = self.position, self.plan.progress(self.position)
+        ended = position.epoch > 0 and position.epoch_batch == 0  # its end has been counted
+        label = self.plan.epoch_label(replace(position, epoch=position.epoch - 1) if ended else position)
+        done = f" ({progress:.0%})" if progress is not None else ""
+        return f"{label.replace(':', '')}, batch {position.batches}{done}"
+
     # -- validation
 
     def validate(self, data: Any, *, how: Mapping[str, Reduction] | None = None) -> Iterator[Any]:
@@ -386,6 +399,8 @@ class TrainingLoop:
 
     def report(self) -> dict[str, float]:
         """Reduce and report the training metrics since the last report; called on all ranks together."""
+        if self.is_dry:
+            return {}
         return self.group.together("report", self._report)
 
     def _report(self) -> dict[str, float]:
@@ -460,6 +475,8 @@ class TrainingLoop:
     def save(self) -> str | None:
         """See `Traveler.save`."""
         self.archive.check_open()
+        if self.is_dry:
+            return None
         if not (self._is_in_loop or self.journal.is_validating):
             return self.save_now()
         if not self.group.part("save request").is_done:
@@ -503,7 +520,14 @@ class TrainingLoop:
         checkpoint = own or self.archive.find(resume)
         if checkpoint is not None:
             self.state.load(checkpoint.read())
+        else:
+            self.check_savable()
         return checkpoint
+
+    def check_savable(self) -> None:
+        """Raise `InputError` if the run saves checkpoints, and its state is none that they can hold."""
+        if self.archive.is_open:
+            self.state.check_savable()
 
     def _begin_generation(self) -> None:
         """The group has other workers: go on with them; the leader shows the progress and writes checkpoints."""

@@ -228,6 +228,10 @@ class Journal:
         """Names of the metrics logged in the current phase since its last report."""
         return self._sums.names()
 
+    def metric_objects(self) -> list[Any]:
+        """The torchmetrics objects logged since the last report and in the last validation."""
+        return [*self._training.objects(), *self._validation.objects()]
+
     def metrics_at(self, position: Position) -> dict[str, float]:
         """The validation metrics at exactly this position; empty if there was no validation here."""
         batches, metrics = self._validated

@@ -44,6 +44,8 @@ class MetricSums:
                 if value.numel() != 1:
                     self._scalars.leave_out(name, value)
                     continue
+                if value.is_complex():
+                    self._scalars.refuse(name, value)
                 value = value.detach()
             elif hasattr(value, "compute") and hasattr(value, "reset"):
                 self._objects[name] = value
@@ -75,6 +77,10 @@ class MetricSums:
         """Names of the metrics that have values."""
         return list(self._values)
 
+    def objects(self) -> list[Any]:
+        """The torchmetrics objects that were added."""
+        return list(self._objects.values())
+
     def added(self) -> dict[str, list[tuple[torch.Tensor | float, int]]]:
         """Everything added since the last `reduce`, by name: the values, each with its number of samples."""
         return {name: list(zip(values, self._weights[name], strict=True)) for name, values in self._values.items()}
@@ -92,9 +98,7 @@ class MetricSums:
         is reduced over their samples.
         """
         how = how or {}
-        unknown = sorted(set(how.values()) - set(get_args(Reduction)))
-        if unknown:
-            raise InputError(f"unknown reduction {unknown[0]!r}. Use one of: {', '.join(get_args(Reduction))}.")
+        check_reductions(how)
         own: dict[str, Kind] = dict.fromkeys(self._objects, "object")
         own.update({name: how.get(name, "avg") for name in self._values})
         kinds, totals = self._names.reduce(own, strategy, row=self._row, width=_WIDTH)
@@ -201,6 +205,13 @@ class MetricSums:
         values = sign * self._column(name)[torch.tensor(self._weights[name]) > 0]
         values = values[~values.isnan()]
         return float(values.max()) if len(values) else -math.inf
+
+
+def check_reductions(how: Mapping[str, Any]) -> None:
+    """Raise `InputError` unless every one of these reductions exists."""
+    unknown = sorted(set(map(str, how.values())) - set(get_args(Reduction)))
+    if unknown:
+        raise InputError(f"unknown reduction {unknown[0]!r}. Use one of: {', '.join(get_args(Reduction))}.")
 
 
 def _result(kind: Kind, total: float, weight: float, *, extreme: float) -> float:

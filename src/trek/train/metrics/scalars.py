@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from trek.errors import InputError
 
@@ -16,7 +16,7 @@ class Scalars:
     """Turns values of metrics into numbers. Of the ranks of a run, only one `is_telling` what is left out."""
 
     def __init__(self, *, is_telling: bool = True) -> None:
-        self._is_telling = is_telling
+        self.is_telling = is_telling
         self._left_out: set[str] = set()
 
     def of(self, metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -32,17 +32,24 @@ class Scalars:
         try:
             return float(value.item() if hasattr(value, "item") else _not_text(value))
         except (TypeError, ValueError):
-            raise InputError(
-                f"metric {name!r} must be a number, got {_shown(value)}. Return a scalar tensor, a float, or a "
-                "torchmetrics object."
-            ) from None
+            self.refuse(name, value)
+
+    def refuse(self, name: str, value: Any) -> NoReturn:
+        """Raise `InputError` for a value that cannot be recorded."""
+        if isinstance(value.item() if hasattr(value, "item") else value, complex):
+            remedy = "Take its absolute value, or its real and imaginary part as two metrics."
+            raise InputError(f"metric {name!r} must be a real number, got {_shown(value)}. {remedy}") from None
+        raise InputError(
+            f"metric {name!r} must be a number, got {_shown(value)}. Return a scalar tensor, a float, or a "
+            "torchmetrics object."
+        ) from None
 
     def leave_out(self, name: str, value: Any) -> None:
         """Say, once for each name, that `value` is not reported."""
         if name in self._left_out:
             return
         self._left_out.add(name)
-        if self._is_telling:
+        if self.is_telling:
             shape = getattr(value, "shape", None)
             what = f"{type(value).__name__} of shape {tuple(shape)}" if shape is not None else type(value).__name__
             logger.warning(

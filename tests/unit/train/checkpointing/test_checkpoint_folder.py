@@ -244,7 +244,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_trained(t
             return super().train_batch(batch, model, batch_idx)
 
     with pytest.raises(
-        StorageError, match=r"cannot write to .*file/inner: Not a directory\. Free some space there, or choose"
+        StorageError,
+        match=r"cannot write to .*file/inner: Not a directory\. There is a file at .*, where",
     ):
         trek.fit(
             Watched, hparams=HPARAMS, max_length=trek.batches(1), checkpoint_dir=tmp_path / "file" / "inner",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -92,7 +93,9 @@ def test_what_was_added_is_kept_and_restored_as_it_was() -> None:
         ("high", "'m' must be a number, got str 'high'"),
         ("1.5", "'m' must be a number, got str '1.5'"),
         (None, "'m' must be a number, got None"),
-        (1j, "'m' must be a number, got complex"),
+        (1j, "'m' must be a real number, got complex"),
+        (torch.tensor(1j), "'m' must be a real number, got Tensor"),
+        (np.complex64(1j), "'m' must be a real number, got complex64"),
         (object(), "'m' must be a number, got object"),
     ],
 )
