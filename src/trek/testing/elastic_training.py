@@ -97,6 +97,8 @@ def train_with_ledger(
     model = tr.add_model(nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)))
     halves = [model[0].parameters(), model[2].parameters()] if num_optimizers == 2 else [model.parameters()]
     optimizers = [tr.add_optimizer(torch.optim.Adam(half, lr=0.01)) for half in halves]
+    for optimizer in optimizers:
+        tr.add_scheduler(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97), per="batch")
     data = tr.add_loader((x, y, rows), global_batch_size=GLOBAL_BATCH, shuffle=True)
     held_out = tr.add_loader((x, y, rows), global_batch_size=GLOBAL_BATCH)
     install(tr, faults, place)
