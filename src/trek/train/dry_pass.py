@@ -43,6 +43,7 @@ def run_dry(trainer: Trainer, num_batches: int) -> None:
     )
     with held, trainer.context.muted(), loop.stop.ignoring():
         loop.is_dry, loop.journal.scalars.is_telling = True, False
+        loop.optimization.before_step = None  # of callbacks; it is put back with the rest
         try:
             if trains:
                 _train(trainer, num_batches)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -174,34 +177,35 @@ def test_a_length_of_one_batch_trains_one(num_batches: int, dry: str) -> None:
 
 
 class Events(trek.Callback):
-    """Every hook that is called."""
+    """Every hook that is called, in text, which nothing puts back."""
 
-    def __init__(self) -> None:
-        self.called: tuple[str, ...] = ()
+    called = ""
 
     def on_training_start(self) -> None:
-        self.called += ("start",)
+        Events.called += "start "
 
     def on_before_optimizer_step(self, parameters: Any) -> None:
-        self.called += ("step",)
+        Events.called += "step "
+
+    def on_training_workload_end(self, avg_metrics: dict[str, float], batch_metrics: list[Any]) -> None:
+        Events.called += "report "
 
     def on_validation_end(self, metrics: dict[str, float]) -> None:
-        self.called += ("validated",)
+        Events.called += "validated "
 
-    def on_trial_shutdown(self) -> None:
-        PublishedEvents.last = self.called
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        Events.called += "saves "
 
 
-class PublishedEvents(PointsTrial):
-    last: tuple[str, ...] = ()
-
+class Eventful(PointsTrial):
     def build_callbacks(self) -> dict[str, trek.Callback]:
         return {"events": Events()}
 
 
 def test_callbacks_are_not_called_by_a_dry_pass() -> None:
-    fit(PublishedEvents, POINTS, max_length=trek.batches(1))
-    assert PublishedEvents.last == ("start", "step", "validated")
+    Events.called = ""
+    fit(Eventful, POINTS, max_length=trek.batches(1))
+    assert Events.called == "start step report validated saves "
 
 
 class Prepares(trek.Callback):
@@ -277,6 +281,26 @@ class Files(PointsTrial):
 def test_a_dry_pass_keeps_no_file() -> None:
     result = fit(Files, POINTS, max_length=trek.batches(2))
     assert sorted(path.name for path in (result.path / "artifacts").iterdir()) == ["batch-0-0", "batch-1-1"]
+
+
+class Mapped(PointsTrial):
+    """Has tensors over memory that cannot be written to."""
+
+    def build_model(self) -> nn.Module:
+        model = super().build_model()
+        with warnings.catch_warnings(action="ignore"):
+            model.register_buffer("table", torch.from_numpy(np.frombuffer(bytes(64), dtype=np.float32)))
+        file = Path(self.context.get_hparam("folder"), "numbers")
+        file.write_bytes(bytes(4096))
+        with file.open("rb") as opened:
+            mapped = mmap.mmap(opened.fileno(), 4096, prot=mmap.PROT_READ)
+        with warnings.catch_warnings(action="ignore"):
+            self.constants = torch.from_numpy(np.frombuffer(mapped, dtype=np.float32))
+        return model
+
+
+def test_memory_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+    assert fit(Mapped, {**POINTS, "folder": str(tmp_path)}).checkpoint is not None
 
 
 class Ends(PointsTrial):

@@ -211,9 +211,19 @@ def _copy_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _restore_storage(storage: torch.UntypedStorage, copied: torch.UntypedStorage) -> None:
+    if _is_equal(storage, copied):  # memory that cannot be written, such as that of a mapped file, is left alone
+        return
     if storage.nbytes() != copied.nbytes():
         storage.resize_(copied.nbytes())
     storage.copy_(copied)
+
+
+def _is_equal(storage: torch.UntypedStorage, copied: torch.UntypedStorage) -> bool:
+    """Whether the bytes of two storages on the host are the same."""
+    if storage.device.type != "cpu" or storage.nbytes() != copied.nbytes():
+        return False
+    one, other = (torch.empty(0, dtype=torch.uint8).set_(each) for each in (storage, copied))
+    return torch.equal(one, other)
 
 
 def _is_of_tensors(value: Any) -> bool:
