@@ -7,7 +7,8 @@ import getpass
 import os
 
 import pytest
-from trek.world.disk import storage_error
+
+from trek.system.disk import storage_error
 
 REMEDY = "Free some space."
 

@@ -21,7 +21,6 @@ from torch import nn
 from trek.data.loaders import Loader
 from trek.phases import reached
 from trek.strategies import Strategy
-from trek.strategies.plain_data import encode
 from trek.train.checkpointing.checkpoint_folder import Snapshot, check_savable
 from trek.train.loggers.base import Logger
 from trek.train.loop.done_log import DoneLog
@@ -33,6 +32,7 @@ from trek.train.loop.position import Position
 from trek.train.loop.stop_agreement import StopAgreement
 from trek.train.loop.worker_group import WorkerGroup
 from trek.train.metrics.journal import Journal
+from trek.wire.values import encode
 from trek.world.seeds import random_state, restore_random_state, seed_everything
 
 MADE_BY_SAVING = ("extras",)
