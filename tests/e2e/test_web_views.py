@@ -172,7 +172,7 @@ def test_values_that_are_not_finite_are_gaps_that_are_counted(site: WebSite, ope
     page.wait_for_selector("text='No finite values: 7 values are NaN or infinite.'")
 
 
-def test_a_comparison_keeps_every_digit(site: WebSite, open_page: Visits) -> None:
+def test_a_comparison_and_settings_keep_every_digit(site: WebSite, open_page: Visits) -> None:
     for trial, seed in ((1, 1234567), (2, 1234568)):
         site.write_rows("UPDATE trials SET hparams = json_set(hparams, '$.shuffle_seed', ?) WHERE id = ?", seed, trial)
     page = open_page("/compare?trials=1,2,999")
@@ -186,6 +186,11 @@ def test_a_comparison_keeps_every_digit(site: WebSite, open_page: Visits) -> Non
     exact = [str(trial.hparams["learning_rate"]) for trial in site.client.experiment(1).trials if trial.id in (1, 2)]
     assert [row[at] for row in rows[1:]] == exact
     assert {"1234567", "1234568"} == {row[rows[0].index("shuffle_seed")] for row in rows[1:]}
+    page = open_page("/trials/1")
+    page.wait_for_selector(".facts.plain .fact:has(dt:text-is('shuffle_seed')) dd:text-is('1234567')")
+    page = open_page("/experiments/1?tab=trials")
+    for seed in (1234567, 1234568):
+        page.wait_for_selector(f"[aria-label=Trials] span:text-is('{seed}')")
     open_page.complaints.clear()  # the browser names the answer with status 404
 
 

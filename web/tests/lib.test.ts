@@ -4,7 +4,7 @@ import { exact, toCsv } from "../src/lib/csv";
 import { diffLines } from "../src/lib/diff";
 import { fieldOf, matches, parseSearch } from "../src/lib/filter";
 import { differing, flatten } from "../src/lib/flatten";
-import { ago, apart, bytes, duration, number } from "../src/lib/format";
+import { ago, apart, bytes, duration, number, short, value } from "../src/lib/format";
 import { layoutGraph } from "../src/lib/layout";
 import { href, parsePlace } from "../src/lib/router";
 import { batchesIn, nearest, stretches, withFiner, xOf } from "../src/lib/series";
@@ -130,6 +130,11 @@ describe("small things", () => {
     expect(apart([1234567, 1234568])).toEqual(["1234567", "1234568"]);
     expect(apart([10000.4, 10000.45, "x", undefined])).toEqual(["10000.4", "10000.45", "x", "–"]);
     expect(apart([1234567, 1234567, undefined])).toEqual(["1.23e6", "1.23e6", "–"]);
+  });
+  it("settings are in full, and rounded where there is little space", () => {
+    const all = [1234567, 0.00012345678899999999, 10000.4, "x", null, undefined, [1, 0.5]];
+    expect(all.map((one) => value(one))).toEqual(["1234567", "0.000123456789", "10000.4", "x", "null", "–", "[1,0.5]"]);
+    expect(all.map((one) => short(one))).toEqual(["1.23e6", "0.0001235", "10,000", "x", "null", "–", "[1,0.5]"]);
   });
   it("numbers", () => {
     expect([0, 0.000012, 1234, 0.123456, 1e9, null].map((one) => number(one))).toEqual(["0", "1.20e-5", "1,234", "0.1235", "1.00e9", "–"]);

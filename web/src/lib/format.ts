@@ -65,17 +65,22 @@ export function clock(seconds: number): string {
   return CLOCK.format(seconds * 1000);
 }
 
+/** A setting, from which it can be set again: numbers in full. */
 export function value(json: Json | undefined): string {
   if (json === undefined) return "–";
-  if (typeof json === "number") return number(json);
   return typeof json === "string" ? json : JSON.stringify(json);
 }
 
-/** Values side by side: numbers in full where they would look the same otherwise. */
+/** A setting where there is little space: numbers are rounded. */
+export function short(json: Json | undefined): string {
+  return typeof json === "number" ? number(json) : value(json);
+}
+
+/** Settings side by side: numbers in full where they would look the same otherwise. */
 export function apart(all: readonly (Json | undefined)[]): string[] {
-  const short = all.map(value);
-  const areTold = new Set(short).size === new Set(all.map((one) => JSON.stringify(one))).size;
-  return areTold ? short : all.map((one) => (typeof one === "number" ? String(one) : value(one)));
+  const rounded = all.map(short);
+  const areTold = new Set(rounded).size === new Set(all.map((one) => JSON.stringify(one))).size;
+  return areTold ? rounded : all.map(value);
 }
 
 const ONE: Record<string, string> = { batches: "batch", epochs: "epoch", records: "record" };

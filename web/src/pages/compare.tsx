@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { ApiError, get } from "../lib/api";
 import { download, exact, toCsv } from "../lib/csv";
 import { differing, flatten } from "../lib/flatten";
-import { apart, number } from "../lib/format";
+import { apart } from "../lib/format";
 import { useQuery } from "../lib/query";
 import { href, useParam } from "../lib/router";
 import type { Trial } from "../lib/types";
@@ -89,7 +89,7 @@ function Differences({ trials, onRemove }: { trials: readonly Trial[]; onRemove:
           </thead>
           <tbody>
             <tr><th scope="row">experiment</th>{trials.map((trial) => <td key={trial.id}><a href={href(["experiments", trial.experiment_id])}>{trial.experiment_id}</a></td>)}</tr>
-            <tr><th scope="row">best metric</th>{trials.map((trial) => <td key={trial.id} class="num">{number(trial.best_metric)}</td>)}</tr>
+            <tr><th scope="row">best metric</th>{apart(trials.map((trial) => trial.best_metric ?? undefined)).map((text, at) => <td key={at} class="num">{text}</td>)}</tr>
             {names.map((name) => (
               <tr key={name}><th scope="row"><code>{name}</code></th>{apart(flat.map((one) => one.get(name))).map((text, at) => <td key={at}>{text}</td>)}</tr>
             ))}

@@ -182,11 +182,15 @@ function Trials({ details }: { details: ExperimentDetails }): VNode {
       { id: "restarts", title: "Restarts", width: "84px", isNumber: true, sort: (row) => row.restarts, cell: (row) => row.restarts },
       { id: "duration", title: "Duration", width: "110px", isNumber: true, sort: (row) => span(row.started_s, row.ended_s, now), cell: (row) => duration(span(row.started_s, row.ended_s, now)) },
     ];
-    const params = names.map((name): Column<Trial> => ({
-      id: name, title: name, isNumber: true,
-      sort: (row) => (flatten(row.hparams).get(name) ?? null) as number | string | null,
-      cell: (row) => value(flatten(row.hparams).get(name)),
-    }));
+    const params = names.map((name): Column<Trial> => {
+      const texts = apart(rows.map(({ values }) => values.get(name)));
+      const shown = new Map(rows.map(({ trial, values }, at) => [trial.id, <span title={value(values.get(name))}>{texts[at]}</span>]));
+      return {
+        id: name, title: name, isNumber: true,
+        sort: (row) => (flatten(row.hparams).get(name) ?? null) as number | string | null,
+        cell: (row) => shown.get(row.id) ?? "",
+      };
+    });
     const note: Column<Trial> = { id: "note", title: "Note", width: "minmax(120px, 2fr)", cell: (row) => <span title={row.error || row.waiting}>{row.error.split("\n")[0] || row.waiting}</span> };
     return [...own, ...params, note];
   }, [details, now]);

@@ -2,7 +2,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, getPage, patch, post, remove } from "../lib/api";
-import { ago, count, duration, moment, number, span, value } from "../lib/format";
+import { ago, count, duration, moment, number, short, span, value } from "../lib/format";
 import { fieldOf, matches, parseSearch } from "../lib/filter";
 import { flatten } from "../lib/flatten";
 import { onChange } from "../lib/live";
@@ -202,7 +202,7 @@ function columnsOf(chosen: readonly string[], { now, curves }: { now: number; cu
     created: { id: "created", title: "Created", width: "84px", sort: (row) => row.created_s, cell: (row) => <time title={moment(row.created_s)}>{ago(row.created_s, now)}</time> },
   };
   return chosen.map(
-    (id) => known[id] ?? { id, title: id, isNumber: true, sort: (row) => (fieldOf(row, id) ?? null) as number | string | null, cell: (row) => value(fieldOf(row, id)) },
+    (id) => known[id] ?? { id, title: id, isNumber: true, sort: (row) => (fieldOf(row, id) ?? null) as number | string | null, cell: (row) => <span title={value(fieldOf(row, id))}>{short(fieldOf(row, id))}</span> },
   );
 }
 

@@ -1,7 +1,7 @@
 // Hyperparameters against the metric: parallel coordinates with brushing, scatter plots with importance, a map of pairs.
 import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { number, value } from "../lib/format";
+import { number, short } from "../lib/format";
 import { flatten } from "../lib/flatten";
 import { useParam, go, href } from "../lib/router";
 import { importances } from "../lib/stats";
@@ -77,7 +77,7 @@ export function axisOf(name: string, rows: readonly Row[], read: (row: Row) => J
     const at = known.indexOf(JSON.stringify(read(row)));
     return at < 0 ? null : known.length === 1 ? 0.5 : at / (known.length - 1);
   };
-  return { name, place, low: value(JSON.parse(known[0] ?? '""') as Json), high: value(JSON.parse(known.at(-1) ?? '""') as Json) };
+  return { name, place, low: short(JSON.parse(known[0] ?? '""') as Json), high: short(JSON.parse(known.at(-1) ?? '""') as Json) };
 }
 
 const WIDTH = 960;
