@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trek.errors import InputError
-from trek.serve.codecs.base import Answer, Codec, Request
+from trek.serve.codecs.base import Answer, Codec, Request, check_names
 
 
 class ArrowStream(Codec):
@@ -24,6 +24,7 @@ class ArrowStream(Codec):
         try:
             self.require_size(unpacked_bytes(pa.ipc.MessageReader.open_stream(body)))
             reader = pa.ipc.open_stream(body)
+            check_names(reader.schema.names)
             for field in reader.schema:
                 _require_plain(field)
             table = reader.read_all()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,13 @@ class Request:
     """By name, rows first: arrays or nested lists."""
     options: dict[str, Any] = field(default_factory=dict)
     """What the codec needs to encode the answer."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `InputError` if a request has two inputs of one name: only one of them would be used."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"the body has more than one input {twice!r}. Send each input once.")
 
 
 @dataclass

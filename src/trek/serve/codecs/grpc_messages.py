@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from trek.errors import InputError
-from trek.serve.codecs.base import Answer, Codec, Request
+from trek.serve.codecs.base import Answer, Codec, Request, check_names
 from trek.serve.codecs.open_inference import from_binary, shaped, to_binary
 from trek.serve.datatypes import DTYPES, datatype_of
 from trek.serve.grpc_protocol.messages import ModelInferRequest, ModelInferResponse
@@ -36,6 +36,7 @@ class GrpcMessages(Codec):
             found = ModelInferRequest.FromString(bytes(body))
         except DecodeError as error:
             raise InputError(f"the body is not a ModelInferRequest: {error}.") from None
+        check_names([one.name for one in found.inputs])
         raw = list(found.raw_input_contents)
         if raw and len(raw) != len(found.inputs):
             raise InputError(f"{len(raw)} raw contents were sent for {len(found.inputs)} inputs. Send one for each.")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from trek.errors import InputError
-from trek.serve.codecs.base import Answer, Codec, Request
+from trek.serve.codecs.base import Answer, Codec, Request, check_names
 
 _DAMAGED = (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 """What NumPy raises; a head may announce an array that no memory holds."""
@@ -46,6 +46,7 @@ class NpzFile(Codec):
         if isinstance(found, np.ndarray):
             raise InputError("the body is a single array. Send it as application/x-npy.")
         self.require_size(_uncompressed(body))
+        check_names(found.files)
         try:
             return Request({name: _with_values(found[name]) for name in found.files})
         except _DAMAGED as error:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trek.errors import InputError
-from trek.serve.codecs.base import Answer, Codec, Request, read_json, to_lists
+from trek.serve.codecs.base import Answer, Codec, Request, check_names, read_json, to_lists
 from trek.serve.datatypes import DTYPES, datatype_of
 from trek.serve.tensor_spec import cast, to_array
 
@@ -30,8 +30,9 @@ class OpenInference(Codec):
             raise InputError("expected a JSON object with a list of 'inputs'.")
         rest = body[length:]
         inputs: dict[str, Any] = {}
-        for one in found["inputs"]:
-            name, shape, kind = _describe(one)
+        described = [(one, *_describe(one)) for one in found["inputs"]]
+        check_names([name for _, name, _, _ in described])
+        for one, name, shape, kind in described:
             size = (one.get("parameters") or {}).get("binary_data_size")
             if size is None:
                 inputs[name] = _from_json(one.get("data"), name=name, shape=shape, kind=kind)

@@ -7,6 +7,8 @@ import json
 import pickle
 import struct
 import tracemalloc
+import warnings
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -337,6 +339,29 @@ def test_a_head_that_announces_what_no_memory_holds_is_refused() -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**17,)})
     with pytest.raises(InputError, match="not a NumPy file"):
         _decode("npy", file.getvalue())
+
+
+def _twice(codec: str) -> bytes:
+    """A request with two inputs x."""
+    if codec == "arrow":
+        column = pa.array([1, 2, 3])
+        return _stream(pa.RecordBatch.from_arrays([column, column], names=["x", "x"]))
+    if codec == "npz":
+        file, archive = io.BytesIO(), io.BytesIO()
+        np.save(file, np.zeros(3))
+        with warnings.catch_warnings(), zipfile.ZipFile(archive, "w") as members:
+            warnings.simplefilter("ignore")  # zipfile warns of the name
+            for _ in range(2):
+                members.writestr("x.npy", file.getvalue())
+        return archive.getvalue()
+    one = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}
+    return json.dumps({"inputs": [one, {**one, "data": [2.0]}]}).encode()
+
+
+@pytest.mark.parametrize("codec", ["arrow", "npz", "v2"])
+def test_an_input_that_is_there_twice_is_refused(codec: str) -> None:
+    with pytest.raises(InputError, match="more than one input 'x'"):
+        _decode(codec, _twice(codec))
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
