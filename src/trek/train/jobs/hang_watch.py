@@ -31,6 +31,7 @@ _POLL_S = 0.1
 _POSTS_S = 4.0
 """How long ranks that hang wait for each other's posts."""
 _STORE_S = 3.0
+_LINGER_S = 1.0
 _MAX_FRAMES = 8
 _EXIT_CODE = 1
 
@@ -119,7 +120,7 @@ class HangWatch:
                 continue
             num_beats, (rank, size) = self._num_beats, self._place()
             sightings = self._exchange(Sighting.of_main_thread(rank, num_beats=num_beats), size=size)
-            culprit = find_culprit(sightings, size=size)
+            culprit = find_culprit(sightings, size=size) if sightings else ""
             if self._num_beats != num_beats or not culprit:  # a batch was finished meanwhile, or will be
                 self._due_s = max(self._due_s, time.monotonic() + self._hang_s)
                 continue
@@ -135,7 +136,7 @@ class HangWatch:
         return self._world.rank, 1
 
     def _exchange(self, own: Sighting, *, size: int) -> dict[int, Sighting]:
-        """The sightings of all ranks that have finished as many batches and hang too; only the own if none is known."""
+        """The sightings of all ranks that have finished as many batches and hang too; none if the job is ending."""
         found = {own.rank: own}
         thread = threading.Thread(target=_meet, args=(own, size, found), daemon=True)
         thread.start()
@@ -152,6 +153,7 @@ class HangWatch:
         message = f"no batch was finished for {self._hang_s:g} s: {culprit}"
         if MEMBER_DIR in os.environ:
             RankOutcome(min(sightings), "user", message, error=HANG).write(MemberFolder.from_env())
+        time.sleep(_LINGER_S)  # other ranks may be reading the store, which ends with the process of rank 0
         self._end_process(_EXIT_CODE)
 
 
@@ -159,7 +161,7 @@ def _meet(own: Sighting, size: int, found: dict[int, Sighting]) -> None:
     """Post a sighting, and collect those of the other ranks in `found`."""
     if size == 1:
         return
-    with suppress(RuntimeError, OSError):  # the store is gone, with the rank that holds it
+    try:
         store = cast(Any, dist.distributed_c10d._get_default_store()).clone()  # the main thread may be using the other
         store.set(_key(own.rank), json.dumps(asdict(own)))
         until = time.monotonic() + _POSTS_S
@@ -170,6 +172,8 @@ def _meet(own: Sighting, size: int, found: dict[int, Sighting]) -> None:
                     if abs(other.num_beats - own.num_beats) <= 1:
                         found[rank] = other
             time.sleep(_POLL_S)
+    except (RuntimeError, OSError):  # the process that holds the store has ended, which ends the job
+        found.clear()
 
 
 def _key(rank: int) -> str:
