@@ -30,7 +30,7 @@ OnHang = Literal["report", "restart", "stop"]
 _POLL_S = 0.1
 _POSTS_S = 4.0
 """How long ranks that hang wait for each other's posts."""
-_STORE_S = 3.0
+_STORE_S = 0.8
 _LINGER_S = 1.0
 _MAX_FRAMES = 8
 _EXIT_CODE = 1
