@@ -16,6 +16,7 @@ from torch import nn
 
 import trek
 from trek.errors import ConfigError, RankFailed
+from trek.testing.trials import PointsTrial
 
 ROWS = torch.linspace(-1, 1, 48)[:, None]
 HANG_S = 2.0
@@ -88,6 +89,28 @@ def test_a_hang_that_comes_back_at_the_same_place_ends_the_run_after_two_restart
     with pytest.raises(RankFailed, match=r"rank 1 is at test_hangs\.py"):
         run(tmp_path / "marks", times=9, on_hang="restart")
     assert len(list((tmp_path / "marks").iterdir())) == 3
+
+
+class SlowValidation(PointsTrial):
+    """The leader evaluates all data, for much longer than a batch may take."""
+
+    def evaluate_full_dataset(self, data_loader: Any, model: nn.Module) -> dict[str, float]:
+        time.sleep(3 * HANG_S)
+        return {"validation_loss": 1.0}
+
+
+def test_a_validation_on_one_rank_that_takes_its_time_is_no_hang(capfd: pytest.CaptureFixture[str]) -> None:
+    result = trek.fit(
+        SlowValidation,
+        hparams={"global_batch_size": 6, "rows": 12},
+        max_length=trek.batches(2),
+        workers=2,
+        hang_s=HANG_S,
+        on_hang="stop",
+        show_progress=False,
+    )
+    assert result.best is not None
+    assert "no batch was finished" not in capfd.readouterr().err
 
 
 def test_an_elastic_run_evicts_and_takes_no_other_remedy(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ class Trainer:
         found: dict[str, float] | None = None
         if self.traveler.world.is_leader:
             evaluate = with_declared_arguments(self.trial.evaluate_full_dataset, ("data_loader", "model"))
-            with torch.no_grad(), self.traveler.autocast():
+            with torch.no_grad(), self.traveler.autocast(), self._loop.instruments.unhurried():
                 returned = evaluate(_OnDevice(self.validation_loader, self.context.device), self.model)
                 out = _checked_metrics(returned, "evaluate_full_dataset")
             found = None if returned is None else self.traveler.journal.scalars.of(out)

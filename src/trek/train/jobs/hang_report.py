@@ -53,8 +53,8 @@ def collective_of(stack: traceback.StackSummary) -> str:
 
 
 def is_unhurried(stack: traceback.StackSummary) -> bool:
-    """Whether a thread is at work that may take its time: compiling, writing a checkpoint, validating on one rank."""
-    return any(frame.filename.startswith(_UNHURRIED) or frame.name == "_evaluate_full" for frame in stack)
+    """Whether a thread compiles or writes a checkpoint, which may take its time."""
+    return any(frame.filename.startswith(_UNHURRIED) for frame in stack)
 
 
 def _is_collective(frame: traceback.FrameSummary) -> bool:

@@ -13,8 +13,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -51,11 +51,11 @@ class Sighting:
     stack: str
 
     @classmethod
-    def of_main_thread(cls, rank: int, *, num_beats: int) -> Sighting:
-        """The present one of this process."""
+    def of_main_thread(cls, rank: int, *, num_beats: int, may_take_time: bool) -> Sighting:
+        """The present one of this process, whose caller knows of work that may take its time."""
         stack = main_stack()
         lines = "".join(stack.format()[-_MAX_FRAMES:])
-        return cls(rank, num_beats, describe(stack), collective_of(stack), is_unhurried(stack), lines)
+        return cls(rank, num_beats, describe(stack), collective_of(stack), may_take_time or is_unhurried(stack), lines)
 
 
 def find_culprit(sightings: Mapping[int, Sighting], *, size: int) -> str:
@@ -98,6 +98,7 @@ class HangWatch:
         self._on_hang = on_hang
         self._end_process = end
         self._num_beats = 0
+        self._may_take_time = False
         self._due_s = time.monotonic() + hang_s
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="trek-hang-watch", daemon=True)
@@ -107,6 +108,15 @@ class HangWatch:
         """A batch is done."""
         self._num_beats += 1
         self._due_s = time.monotonic() + self._hang_s
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Within the block, this process is at work that may take its time, and no hang is reported."""
+        self._may_take_time = True
+        try:
+            yield
+        finally:
+            self._may_take_time = False
 
     def close(self) -> None:
         """End the thread."""
@@ -119,7 +129,8 @@ class HangWatch:
             if time.monotonic() < self._due_s or reported_at == self._num_beats:
                 continue
             num_beats, (rank, size) = self._num_beats, self._place()
-            sightings = self._exchange(Sighting.of_main_thread(rank, num_beats=num_beats), size=size)
+            own = Sighting.of_main_thread(rank, num_beats=num_beats, may_take_time=self._may_take_time)
+            sightings = self._exchange(own, size=size)
             culprit = find_culprit(sightings, size=size) if sightings else ""
             if self._num_beats != num_beats or not culprit:  # a batch was finished meanwhile, or will be
                 self._due_s = max(self._due_s, time.monotonic() + self._hang_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from trek.data.loaders.base import do_nothing
 from trek.train.jobs.hang_watch import HangWatch
@@ -31,6 +31,10 @@ class Instruments:
             self._hang_watch = HangWatch(world, hang_s=settings.hang_s, on_hang=settings.on_hang)
         self.beat: Callable[[], None] = self._hang_watch.beat if self._hang_watch else do_nothing
         """Call it after every batch."""
+        self.unhurried: Callable[[], AbstractContextManager[None]] = nullcontext
+        """A context around work on one rank that may take longer than a batch."""
+        if self._hang_watch is not None:
+            self.unhurried = self._hang_watch.unhurried
 
     def show_progress_of(self, world: World) -> None:
         """This process has another rank now: the leader shows the progress."""
